@@ -186,7 +186,7 @@ impl Client {
         self.request(Method::DELETE, path)?.done(self).await
     }
 
-    /// Uploads the archive, tar or tar.gz, of a run whose source is `archive`, and returns the open run.
+    /// Uploads the archive, tar, tar.gz or tar.zst, of a run whose source is `archive`, and returns the open run.
     ///
     /// # Errors
     ///

@@ -1,12 +1,13 @@
-//! The context of a call: caller, tool and common input; and its answer.
+//! A call: caller, tool and common input; and its answer.
 
-pub(crate) mod disclosure;
+pub(crate) mod answer;
 pub(crate) mod evidence;
 pub(crate) mod history_quota;
-pub(crate) mod idempotency;
 pub(crate) mod record;
 
 use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{Entry, Epoch, Preconditions, Reply};
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::CallError;
+use crate::call::record::RecordedError;
 use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now};
 use crate::metrics::SPANS;
@@ -24,6 +25,7 @@ use crate::tool::{Parse, ReadTool, Tool};
 use crate::tools::argument_forms;
 
 use crate::run::chain_head::ChainHead;
+use crate::run::open_run::OpenRun;
 
 /// The answer to a successful call.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub struct Failed {
     /// The ID of the call.
     pub tool_call_id: ToolCallId,
     /// The error.
-    pub error: CallError,
+    pub error: RecordedError,
 }
 
 /// How a caller reads the answer.
@@ -53,9 +55,9 @@ pub enum View {
     Text,
 }
 
-/// What is known of a call before its tool parses the input.
+/// What is known of a call before its run is opened.
 #[derive(Clone)]
-pub struct CallContext {
+pub struct Call {
     /// The run.
     pub run_id: RunId,
     /// The tool.
@@ -78,24 +80,22 @@ pub struct CallContext {
     pub dry_run: bool,
     /// The check that the caller attests; only mutations have one.
     pub evidence: Option<Evidence>,
-    /// What it says.
-    pub evidence_fact: EvidenceFact,
     /// Whose call counts, if it is not the caller's: a call that a person has approved is that of whoever made it.
     pub made_by: Option<By>,
     /// The mount to read; only reads have one.
     pub mount: Option<String>,
+    /// The event that is recorded before the call, if that takes effect: the command that a change set comes from.
+    pub event: Option<Arc<Entry>>,
     /// How the caller reads the answer.
     pub view: View,
-    /// The epoch of the run as the call has opened it; `None` before, and for a service that is the only one.
-    pub epoch: Option<Epoch>,
     /// When the call came in, RFC 3339 UTC with microseconds.
     pub timestamp: String,
     /// When the call came in, for its duration.
     pub started: Instant,
 }
 
-impl CallContext {
-    /// Splits an input into the common members, which become the context, and the tool's own members.
+impl Call {
+    /// Splits an input into the common members, which become the call, and the tool's own members.
     pub fn of(
         run: &RunId,
         caller: Caller,
@@ -107,7 +107,7 @@ impl CallContext {
         (call, members)
     }
 
-    /// Creates the context of a call without the common members of its input.
+    /// Creates a call without the common members of its input.
     pub fn new(run: &RunId, caller: Caller, tool: &'static Tool) -> Self {
         Self {
             run_id: run.clone(),
@@ -121,11 +121,10 @@ impl CallContext {
             reason: None,
             dry_run: false,
             evidence: None,
-            evidence_fact: EvidenceFact::Missing,
             made_by: None,
             mount: None,
+            event: None,
             view: View::Json,
-            epoch: None,
             timestamp: now(),
             started: Instant::now(),
         }
@@ -276,12 +275,75 @@ impl CallContext {
     /// Creates the ledger entry of a call that changes nothing.
     pub fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
         let mut entry = Entry::new(draft, self.input_sha256);
-        entry.epoch = self.epoch;
         entry.by = self.made_by();
         entry.preconditions = self.preconditions(&entry.draft);
         entry.client_supplied_id = self.client_supplied_id;
         entry.reply = reply;
         entry
+    }
+}
+
+/// A call whose run is open.
+#[derive(Clone)]
+pub(crate) struct OpenedCall {
+    /// The call.
+    pub(crate) call: Call,
+    /// The epoch of the run as it was opened: what the call finds there is true only under that one. `None` for a service that is the
+    /// only one.
+    epoch: Option<Epoch>,
+    /// What the evidence of the call says.
+    pub(crate) evidence_fact: EvidenceFact,
+}
+
+impl Call {
+    /// Returns the call, which has opened `run`. `evidence_fact` is what its evidence says.
+    pub(crate) fn opened(self, run: &OpenRun, evidence_fact: EvidenceFact) -> OpenedCall {
+        OpenedCall { call: self, epoch: run.epoch, evidence_fact }
+    }
+}
+
+impl OpenedCall {
+    /// As [`Call::under_new_id`].
+    #[must_use]
+    pub(crate) fn under_new_id(self) -> Self {
+        Self { call: self.call.under_new_id(), ..self }
+    }
+}
+
+impl Deref for OpenedCall {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.call
+    }
+}
+
+/// A call that can be recorded, before or after its run is opened.
+pub(crate) trait Recordable {
+    /// The call.
+    fn call(&self) -> &Call;
+
+    /// The epoch of the run as the call has opened it, if it has.
+    fn epoch(&self) -> Option<Epoch>;
+}
+
+impl Recordable for Call {
+    fn call(&self) -> &Call {
+        self
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        None
+    }
+}
+
+impl Recordable for OpenedCall {
+    fn call(&self) -> &Call {
+        &self.call
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        self.epoch
     }
 }
 

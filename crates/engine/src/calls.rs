@@ -1,6 +1,7 @@
-//! Calls: of the tools, of files as whole, of people who approve or deny; events and uploads; the feed of changes.
+//! Calls: of the tools, of files as whole, of change sets, of people who approve or deny; events and uploads; the feed of changes.
 
 pub(crate) mod change_feed;
+pub(crate) mod changesets;
 pub(crate) mod deciding;
 pub(crate) mod dispatch;
 pub(crate) mod events;
@@ -14,14 +15,16 @@ use model::{Approval, ApprovalId, Refusal, RunId};
 use crate::CallError;
 use crate::engine::Engine;
 use crate::page::{Cursor, Page};
-use crate::run::vote_locks::VoteLocks;
+use crate::run::keyed::KeyedLocks;
 
 pub use crate::admission::body_memory::RequestMemory;
 pub use crate::approvals::decide::DecidingPerson;
 pub use crate::approvals::{ApprovalDecision, ApprovalQuery};
-pub use crate::call::{Answer, CallContext, Failed};
+pub use crate::call::record::RecordedError;
+pub use crate::call::{Answer, Call, Failed};
 pub use crate::transaction::Outcomes;
 pub use change_feed::{ChangeList, ChangesQuery};
+pub use changesets::ApplyChangesetRequest;
 pub use deciding::ApprovalResult;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
@@ -33,12 +36,12 @@ pub use events::{AppendEventRequest, AppendedEvent};
 pub struct Calls {
     engine: Arc<Engine>,
     /// Locks of approvals that are being given.
-    votes: VoteLocks,
+    votes: KeyedLocks<ApprovalId>,
 }
 
 impl Calls {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, votes: VoteLocks::default() }
+        Self { engine, votes: KeyedLocks::default() }
     }
 
     /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.

@@ -1,11 +1,10 @@
 //! The history of a run: earlier contents, the tree at a record, and the feed of changes.
 
+mod changed_since;
 pub mod content_history;
-pub(crate) mod content_integrity;
 mod earlier_calls;
 mod known_run;
 mod recorded_modes;
-mod restored_contents;
 mod seen_content;
 pub mod snapshot;
 pub(crate) mod touched_paths;

@@ -32,14 +32,14 @@ use crate::engine::Engine;
 use crate::run::accounting::Accounting;
 use crate::run::changed_paths::ChangedPaths;
 use crate::run::decisions::Decisions;
-use crate::run::in_flight_calls::InFlightCalls;
+use crate::run::keyed::KeyedLocks;
 use crate::run::known_versions::KnownVersions;
 use crate::run::open_run::OpenRun;
+use crate::run::quota::RunHistory;
+use crate::run::quota::WaitingSpace;
 use crate::run::quota::{PendingApprovals, RunDisk};
-use crate::run::run_history::RunHistory;
 use crate::run::seen_versions::SeenVersions;
 use crate::run::tree_states::TreeStates;
-use crate::run::waiting_space::WaitingSpace;
 use crate::{CallError, metrics};
 
 impl Engine {
@@ -205,7 +205,7 @@ fn load(
         changed: ChangedPaths::default(),
         known,
         decisions,
-        in_flight: InFlightCalls::default(),
+        in_flight: KeyedLocks::default(),
         seen_versions: SeenVersions::default(),
         ended: CancellationToken::new(),
     })

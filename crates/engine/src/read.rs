@@ -1,20 +1,19 @@
-//! Reads: resolve, judge, read, record.
+//! Reads: resolve, judge, read, record. Those of files that were changed from outside are answered with a warning, and their records say
+//! so.
 
 pub(crate) mod names;
-mod outside;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use model::{RunState, ToolCallId};
+use model::{LogicalPath, RecordFile, RunState, Sha256, ToolCallId};
 use serde_json::{Map, Value};
-use workspace::{Tree, WorkspaceError};
+use workspace::{CancelOnDrop, Tree, WorkspaceError};
 
-use crate::call::record::{Failure, read_entry};
-use crate::call::{CallContext, View};
+use crate::call::record::RecordedError;
+use crate::call::{Call, OpenedCall, View};
 use crate::call_error::refusals::{run_not_open, timed_out};
 use crate::engine::Engine;
-use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, ToolRun};
@@ -28,25 +27,29 @@ impl Engine {
     /// The refusal, recorded.
     pub(crate) async fn read_call(
         self: &Arc<Self>,
-        call: CallContext,
+        call: OpenedCall,
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
-    ) -> Result<(ReadOutput, ToolCallId), CallError> {
-        let call = CallContext { epoch: run.epoch, ..call };
+    ) -> Result<(ReadOutput, ToolCallId), RecordedError> {
+        match self.parse_read(&call, run, members).await {
+            Ok(tool) => self.read(call, run, tool).await,
+            Err(error) => Err(self.record_error(&call, &[], error).await),
+        }
+    }
+
+    /// Parses a read of a tree that is made consistent.
+    async fn parse_read(
+        self: &Arc<Self>,
+        call: &OpenedCall,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+    ) -> Result<Box<dyn ReadTool>, CallError> {
         let ToolRun::Read(parse) = call.tool.run else {
             return Err(CallError::Internal("a mutation is not a read".into()));
         };
-        if let Err(error) = reconcile::ensure_consistent(self, run).await {
-            return Err(self.record_error(&call, &[], error).await);
-        }
-        let members = match self.follow_names(&call, run, members).await {
-            Ok(members) => members,
-            Err(error) => return Err(self.record_error(&call, &[], error).await),
-        };
-        match call.parse_read(parse, members) {
-            Ok(tool) => self.read(call, run, tool).await,
-            Err(refusal) => Err(self.record_error(&call, &[], refusal.into()).await),
-        }
+        reconcile::ensure_consistent(self, run).await?;
+        let members = self.follow_names(call, run, members).await?;
+        Ok(call.parse_read(parse, members)?)
     }
 
     /// Executes and records a parsed read. The tree is consistent.
@@ -56,52 +59,47 @@ impl Engine {
     /// The refusal, recorded.
     pub(crate) async fn read(
         self: &Arc<Self>,
-        call: CallContext,
+        call: OpenedCall,
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,
-    ) -> Result<(ReadOutput, ToolCallId), CallError> {
-        let call = CallContext { epoch: run.epoch, ..call };
-        let (paths, at_record) = (tool.paths(), tool.at_record());
-        if let Err(error) = self.check_history(run, std::slice::from_ref(&call), 0).await {
-            return Err(self.record_error(&call, &paths, error).await);
-        }
+    ) -> Result<(ReadOutput, ToolCallId), RecordedError> {
+        let paths = tool.paths();
+        let outcome = self.try_read(&call, run, tool).await;
+        let output = self.record_read(&call, run, &paths, outcome).await?;
+        Ok((output, call.call.tool_call_id))
+    }
+
+    async fn try_read(
+        self: &Arc<Self>,
+        call: &OpenedCall,
+        run: &Arc<OpenRun>,
+        tool: Box<dyn ReadTool>,
+    ) -> Result<ReadOutput, CallError> {
+        self.check_history(run, std::slice::from_ref(call), 0).await?;
         let limit = self.limits.request_timeout;
-        let reads_present = call.mount.is_none() && at_record.is_none();
+        let at_seq = tool.at_record().map(|at| at.seq);
+        let reads_present = call.mount.is_none() && at_seq.is_none();
         let read = async {
-            let mut output = self.execute_read(&call, run, tool).await?;
+            let mut output = self.execute_read(call, run, tool).await?;
             if reads_present {
                 self.warn_of_outside(run, &mut output).await?;
             }
             Ok(output)
         };
-        let output = tokio::time::timeout(limit, read).await;
-        let mut output = match output.unwrap_or_else(|_| Err(timed_out(limit).into())) {
-            Ok(output) => output,
-            Err(CallError::Refused(refusal)) => {
-                let error = self.name_meant(&call, run, refusal).await.map_or_else(|error| error, CallError::from);
-                return Err(self.record_error(&call, &paths, error).await);
+        match tokio::time::timeout(limit, read).await {
+            Ok(Ok(mut output)) => {
+                output.reasons.extend(at_seq.map(|seq| format!("atSeq:{seq}")));
+                Ok(output)
             }
-            Err(error) => return Err(self.record_error(&call, &paths, error).await),
-        };
-        let mut entry = read_entry(&call, &mut output);
-        entry.draft.reasons.extend(at_record.map(|at| format!("atSeq:{}", at.seq)));
-        match self.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::of_recording) {
-            Ok(records) => {
-                for record in &records {
-                    run.seen_versions.add(record);
-                }
-                output.head = records.first().map(|record| ChainHead { seq: record.seq, hash: record.hash });
-                Ok((output, call.tool_call_id))
-            }
-            // The token was revoked during the call.
-            Err(Failure::All(error)) => Err(self.record_error(&call, &paths, error).await),
-            Err(failure) => Err(failure.into_error()),
+            Ok(Err(CallError::Refused(refusal))) => Err(self.name_meant(call, run, refusal).await?.into()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(timed_out(limit).into()),
         }
     }
 
     async fn execute_read(
         self: &Arc<Self>,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,
     ) -> Result<ReadOutput, CallError> {
@@ -128,9 +126,9 @@ impl Engine {
         };
         let needs_one_state = snapshot.is_none() && mount.is_none() && tool.needs_one_state();
         let (open_run, tool_name, counts_all) = (Arc::clone(run), call.tool.name, call.view == View::Text);
-        let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the client disconnects. The thread sees the flag and stops.
-        let _cancel = SetOnDrop(Arc::clone(&cancel));
+        let cancel_on_drop = CancelOnDrop::default();
+        let cancel = cancel_on_drop.flag();
         let read = move || {
             failpoint::hit("call.read");
             let context = context(&open_run, mount.as_deref(), &cancel);
@@ -160,10 +158,119 @@ fn context<'a>(run: &'a OpenRun, mount: Option<&'a Tree>, cancel: &'a AtomicBool
     }
 }
 
-struct SetOnDrop(Arc<AtomicBool>);
+/// How the reason in a record begins that names a file which was changed from outside.
+const REASON: &str = "outside:";
 
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+impl Engine {
+    /// Adds a warning to the output of a read of the run's present files for each file that was changed from outside.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) async fn warn_of_outside(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        output: &mut ReadOutput,
+    ) -> Result<(), CallError> {
+        if output.files.iter().all(|file| is_known_at_once(run, file)) {
+            return Ok(());
+        }
+        let read = versions(&output.files);
+        let open_run = Arc::clone(run);
+        let differing = self.blocking(move || unknown_versions(&open_run, read)).await?;
+        if differing.is_empty() {
+            return Ok(());
+        }
+        // A change that is in progress is recorded before it is in the tree. With the paths locked, both are compared again.
+        let paths: Vec<_> = differing.iter().map(|(path, _)| path.clone()).collect();
+        let guard = match reconcile::lock(self, run, paths).await {
+            Ok(guard) => guard,
+            Err(error @ CallError::Moved(_)) => return Err(error),
+            // The disk does not take recorded changes now: the files are as they were before them, which the read has shown.
+            Err(_) if run.accounting.is_dirty() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let open_run = Arc::clone(run);
+        let outside = self.blocking(move || still_outside(&open_run, differing)).await?;
+        drop(guard);
+        output.warn_of_outside(&outside);
+        Ok(())
     }
+}
+
+impl ReadOutput {
+    /// As [`Engine::warn_of_outside`], on a thread that may block, with the whole run locked.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) fn warn_in_locked(&mut self, run: &OpenRun) -> Result<(), CallError> {
+        let outside: Vec<_> = unknown_versions(run, versions(&self.files))?.into_iter().map(|(path, _)| path).collect();
+        self.warn_of_outside(&outside);
+        Ok(())
+    }
+
+    fn warn_of_outside(&mut self, paths: &[LogicalPath]) {
+        self.is_outside |= !paths.is_empty();
+        let warning = |path| format!("`{path}` was changed by something else than a call of this run");
+        self.add_warnings(&paths.iter().map(warning).collect::<Vec<_>>());
+        self.reasons.extend(paths.iter().map(|path| format!("{REASON}{path}")));
+    }
+}
+
+/// The versions that were read.
+fn versions(files: &[RecordFile]) -> Vec<(LogicalPath, Sha256)> {
+    files.iter().filter_map(|file| Some((file.path.clone(), file.new_sha256?))).collect()
+}
+
+/// Whether the version that was read is that of the run's story, as far as memory tells.
+fn is_known_at_once(run: &OpenRun, file: &RecordFile) -> bool {
+    let Some(version) = file.new_sha256 else { return true };
+    match run.known.written_sha256(&file.path) {
+        Some(left) => left == Some(version),
+        None => run.workspace.base().is_in_memory() && is_known(run, &file.path, version).unwrap_or(false),
+    }
+}
+
+/// Whether the run's story has this version of `path`.
+fn is_known(run: &OpenRun, path: &LogicalPath, version: Sha256) -> Result<bool, CallError> {
+    let known = run.known.file(run.workspace.base(), path)?;
+    Ok(known.is_some_and(|known| !known.is_link && known.sha256 == version))
+}
+
+fn unknown_versions(run: &OpenRun, read: Vec<(LogicalPath, Sha256)>) -> Result<Vec<(LogicalPath, Sha256)>, CallError> {
+    let mut unknown = Vec::new();
+    for (path, version) in read {
+        // What is read through a link is the file that it leads to.
+        let real = run.workspace.tree().real_path(&path);
+        let at = real.as_ref().unwrap_or(&path);
+        if is_known(run, at, version)? {
+            continue;
+        }
+        // The base does not have the files that git ignored at the import.
+        if !run.known.has_written(at)
+            && run.known.file(run.workspace.base(), at)?.is_none()
+            && run.workspace.is_ignored(at)?
+        {
+            continue;
+        }
+        unknown.push((path, version));
+    }
+    Ok(unknown)
+}
+
+/// Returns those paths that still have another version than the run's story.
+fn still_outside(run: &OpenRun, read: Vec<(LogicalPath, Sha256)>) -> Result<Vec<LogicalPath>, CallError> {
+    let mut outside = Vec::new();
+    for (path, version) in read {
+        let stat = match run.workspace.tree().stat(&run.rules, &path, &AtomicBool::new(false)) {
+            Ok(stat) => stat,
+            // It cannot be read any more.
+            Err(workspace::WorkspaceError::Refused(_)) => continue,
+            Err(fault) => return Err(fault.into()),
+        };
+        let present = stat.found.and_then(|found| found.sha256).unwrap_or(version);
+        outside.extend(unknown_versions(run, vec![(path, present)])?.into_iter().map(|(path, _)| path));
+    }
+    Ok(outside)
 }

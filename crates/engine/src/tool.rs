@@ -1,7 +1,7 @@
 //! What a tool is: its declaration, and the traits of its parsed input.
 
-pub(crate) mod at_record;
 pub(crate) mod change_plan;
+pub(crate) mod changed_since;
 pub(crate) mod cursor;
 pub(crate) mod earlier_calls;
 pub(crate) mod expected_version;
@@ -12,23 +12,23 @@ pub(crate) mod outside_change;
 pub(crate) mod schema;
 pub(crate) mod text;
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256};
 use serde_json::{Map, Value};
-use workspace::{FollowedPath, StagedFile, Target, Tree, Workspace, WorkspaceError};
+use workspace::{FollowedPath, Snapshot, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError};
 
 use crate::run::changed_paths::ChangedPaths;
 use crate::run::quota::Reservation;
-use crate::tool::at_record::{AtRecord, SnapshotView};
 use crate::tool::change_plan::ChangePlan;
+use crate::tool::changed_since::ChangedSince;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 use crate::tool::text::Render;
-
 pub(crate) use schema::ToolSchema;
 
 /// The declaration of a tool.
@@ -141,186 +141,199 @@ impl<'a> ReadContext<'a> {
 }
 
 /// The parsed input of a mutating tool. It describes a change; policy decides about it elsewhere.
+///
+/// It is asked in the order of these methods: what it needs is prepared, its paths are locked, then it is planned on a thread that may block.
 pub trait Mutation: Send {
-    /// Returns the earlier calls that the plan needs. Called first.
-    fn earlier_calls(&self) -> Option<EarlierCallsQuery> {
+    /// Returns what the call has to know next of the run and its history. Asked until there is nothing more, and once more when the
+    /// versions are set that the caller has seen.
+    fn need(&self) -> Option<Need> {
         None
     }
 
-    /// Takes the result of [`earlier_calls`](Self::earlier_calls).
+    /// Takes what [`need`](Self::need) has asked for, which it must not ask for again.
     ///
     /// # Errors
     ///
-    /// If they cannot be undone.
-    fn take_earlier_calls(&mut self, _earlier: EarlierCalls) -> Result<(), Refusal> {
+    /// If the call cannot be made with it.
+    fn prepare(&mut self, _found: Obtained) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Follows the paths that are not members of the input by themselves.
+    /// Compares the input with the tree, on a thread that may block: which files it is about. Called first, for a change set.
     ///
     /// # Errors
     ///
-    /// `PATH_REJECTED` for a new file whose name would be canonically equal to an existing one; or if the disk fails.
-    fn follow_paths(&mut self, _follow: Follow<'_>) -> Result<(), WorkspaceError> {
+    /// If the call cannot change one of them; if the disk fails.
+    fn meet_tree(&mut self, _rules: &Rules, _workspace: &Workspace) -> Result<(), WorkspaceError> {
         Ok(())
     }
 
-    /// Returns the path of which the call changes all files, if it is a folder. Their paths are among [`paths`](Self::paths) once
-    /// [`take_folder`](Self::take_folder) has taken them.
-    fn folder(&self) -> Option<&LogicalPath> {
-        None
-    }
-
-    /// Takes the files of [`folder`](Self::folder), sorted. Not called where it is no folder.
-    ///
-    /// # Errors
-    ///
-    /// If the call cannot change them.
-    fn take_folder(&mut self, _files: Vec<LogicalPath>) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    /// Returns every path that may change, each once. The call locks them.
-    fn paths(&self) -> Vec<LogicalPath>;
-
-    /// Returns those of [`paths`](Self::paths) that change if the call succeeds, as far as the input alone determines that.
-    fn changed_paths(&self) -> Vec<LogicalPath> {
-        self.paths()
-    }
-
-    /// Whether the call locks the whole run.
-    fn is_exclusive(&self) -> bool {
-        false
-    }
-
-    /// Returns the version that the caller expects at `path`, if the input names one.
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
+    /// Returns what takes the changes of the run since the record that the input is based on. Called with the paths locked.
+    fn changed_since(&mut self) -> Option<&mut ChangedSince> {
         None
     }
 
     /// The versions that the input expects, by path. Those that the caller has seen are set before the call is planned.
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
         Vec::new()
     }
 
-    /// The version whose content the plan needs where the file has changed since, with its path.
-    fn merge_base(&self) -> Option<(LogicalPath, Sha256)> {
-        None
-    }
+    /// Returns the paths of the prepared call, and what is known of its change before a file is read.
+    fn scope(&self) -> Scope;
 
-    /// Takes the content of [`merge_base`](Self::merge_base), as far as it is stored.
-    fn take_merge_base(&mut self, _content: StoredContent) {}
-
-    /// The paths whose recorded contents the plan needs, to restore them.
-    fn restores(&self) -> Vec<LogicalPath> {
-        Vec::new()
-    }
-
-    /// Takes the recorded content of a path of [`restores`](Self::restores), as far as it is stored.
-    fn take_restored(&mut self, _path: LogicalPath, _sha256: Sha256, _content: StoredContent) {}
-
-    /// What the refusal of the call says in addition.
-    fn refusal_note(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Returns those of [`paths`](Self::paths) that may be removed, so that another file may take a path above or under
-    /// them.
-    fn removed_paths(&self) -> Vec<LogicalPath> {
-        Vec::new()
-    }
-
-    /// Reads the present state of [`paths`](Self::paths), in their order. Files in `removed` do not block other paths.
+    /// Reads the present state of the paths of `scope`, in their order. Files in `removed` do not block other paths.
     ///
     /// # Errors
     ///
     /// If policy denies one of them, a path is blocked, or the disk fails.
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets(rules, &self.paths(), removed)
+        workspace.targets(rules, &scope.paths, removed)
     }
 
-    /// Returns the refusal of a file that exists at `path`, if there may be none.
-    fn if_exists(&self, _path: &LogicalPath) -> Option<Refusal> {
-        None
-    }
-
-    /// Returns the permission that the known effect requires; `None` if the tool's own is enough.
-    fn required_permission(&self, _targets: &[Target]) -> Option<Permission> {
-        None
-    }
-
-    /// Returns the texts in the input itself, each with its path. They are checked for credentials before anything about
-    /// the tree is answered.
-    fn new_texts(&self) -> Vec<NewText> {
+    /// Returns the content in the input itself. It is checked for credentials before anything about the tree is answered.
+    fn new_texts(&self) -> Vec<NewText<'_>> {
         Vec::new()
     }
 
-    /// Returns the refusal of a credential in new content that is not in memory.
-    fn check_staged_content(&self, _targets: &[Target]) -> Option<Refusal> {
-        None
-    }
-
-    /// Returns the hash of the content that the call has waited with for approval, if that was too large to be stored with its input.
-    fn waiting_content(&self) -> Option<Sha256> {
-        None
-    }
-
-    /// Takes that content, and the disk space that is reserved for it.
-    fn take_waiting_content(&mut self, _staged: StagedFile, _scanned: ScannedContent, _reservation: Reservation) {}
-
-    /// Returns the disk space that is reserved already for new content outside of memory.
-    fn take_reservation(&mut self) -> Option<Reservation> {
-        None
-    }
-
-    /// Plans the change. `targets` are in the order of [`paths`](Self::paths).
+    /// Plans the change. `targets` are in the order of the paths of the scope.
     ///
     /// # Errors
     ///
     /// If the input does not fit the present files.
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal>;
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal>;
+}
 
-    /// Returns the refusal of a plan that would leave a file and another one under it.
-    fn path_conflict(&self, conflict: PathConflict) -> Refusal {
-        let PathConflict { above, under } = conflict;
-        let message = format!("`{above}` would be a file, and `{under}` a file under it");
-        Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(&under)
+/// What a mutation has to know before it is planned.
+#[derive(Debug)]
+pub enum Need {
+    /// The existing paths that are canonically equal to these, which are not members of the input by themselves.
+    Followed(Vec<LogicalPath>),
+    /// The files under a path, if that is a folder. All of them change.
+    Folder(LogicalPath),
+    /// Earlier calls, with the contents of their files before them.
+    EarlierCalls(EarlierCallsQuery),
+    /// The contents of these versions of files, as many as may be held in memory.
+    Contents(Vec<(LogicalPath, Sha256)>),
+    /// The contents that the audit has of these files, as many as may be held in memory.
+    Recorded(Vec<LogicalPath>),
+    /// The content that the call has waited with for approval, since it was too large to be stored with its input.
+    Waiting(Sha256),
+}
+
+/// What was found for a [`Need`].
+#[derive(Debug)]
+pub enum Obtained {
+    /// Each path that has a canonically equal one, with that one.
+    Followed(Vec<(LogicalPath, FollowedPath)>),
+    /// The files of the folder, sorted; `None` if it is no folder.
+    Folder(Option<Vec<LogicalPath>>),
+    /// The earlier calls.
+    EarlierCalls(EarlierCalls),
+    /// The contents with their versions, as far as they are stored. Without the files that the audit does not have.
+    Contents(BTreeMap<LogicalPath, (Sha256, StoredContent)>),
+    /// The content, in the run's `tmp/`, and the disk space that is reserved for it.
+    Waiting(StagedFile, ScannedContent, Reservation),
+}
+
+/// The paths of a call, and what is known of its change before a file is read.
+#[derive(Debug, Default)]
+pub struct Scope {
+    /// Every path that may change, or that a read names, each once. A mutation locks them.
+    pub paths: Vec<LogicalPath>,
+    /// Those that change if the call succeeds, as far as the input alone determines that; `None` for all.
+    pub changed: Option<Vec<LogicalPath>>,
+    /// Those that may be removed, so that another file may take a path above or under them.
+    pub removed: Vec<LogicalPath>,
+    /// Whether the call locks the whole run.
+    pub is_exclusive: bool,
+    /// Whether it is a change that was made outside of the service. It is judged by the limits of a change set, and
+    /// [`Mutation::meet_tree`] and [`Mutation::changed_since`] are called.
+    pub is_of_command: bool,
+    /// The permission that the call needs for its only path, if not every permission of its tool is enough.
+    pub permission: Option<WritePermission>,
+    /// What the refusal of the call says in addition.
+    pub refusal_note: Option<&'static str>,
+}
+
+impl Scope {
+    /// The scope of a call that may change all of `paths`.
+    pub fn of(paths: Vec<LogicalPath>) -> Self {
+        Self { paths, ..Self::default() }
+    }
+
+    /// Returns the paths that change if the call succeeds.
+    pub fn changed(&self) -> &[LogicalPath] {
+        self.changed.as_deref().unwrap_or(&self.paths)
     }
 }
 
-/// Returns the existing path that is canonically equal to one that does not exist.
-pub(crate) type Follow<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<FollowedPath>, WorkspaceError>;
-
-/// Two paths that cannot both be files.
-#[derive(Debug)]
-pub struct PathConflict {
-    /// The path above the other.
-    pub above: LogicalPath,
-    /// The path under it.
-    pub under: LogicalPath,
+/// The permission that a write needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritePermission {
+    /// To create a file.
+    Create,
+    /// To replace a file.
+    Replace,
+    /// To create a file, or to replace the one that exists.
+    CreateOrReplace,
 }
 
-/// A text in the input of a call.
-#[derive(Debug)]
-pub struct NewText {
-    /// The path that the text is written to.
-    pub path: LogicalPath,
-    /// The path whose present text it becomes part of.
-    pub into: LogicalPath,
-    /// The text.
-    pub text: Vec<u8>,
+impl WritePermission {
+    /// Returns the permission that is needed if there is a file already, or none.
+    pub fn needed(self, exists: bool) -> Permission {
+        match (self, exists) {
+            (Self::Create, _) | (Self::CreateOrReplace, false) => Permission::FileWriteCreate,
+            (Self::Replace, _) | (Self::CreateOrReplace, true) => Permission::FileWriteReplace,
+        }
+    }
 }
 
-impl NewText {
+/// A content in the input of a call.
+#[derive(Debug)]
+pub struct NewText<'a> {
+    /// The path that the content is written to.
+    pub path: &'a LogicalPath,
+    /// The path whose present content it becomes part of.
+    pub into: &'a LogicalPath,
+    /// Its bytes.
+    pub bytes: NewBytes<'a>,
+}
+
+/// The bytes of a content in an input.
+#[derive(Debug)]
+pub enum NewBytes<'a> {
+    /// In memory.
+    InMemory(Cow<'a, [u8]>),
+    /// What was found in a content that is not in memory.
+    Scanned(&'a ScannedContent),
+}
+
+impl<'a> NewText<'a> {
     /// Returns a text for the file at `path`.
-    pub fn to(path: &LogicalPath, text: Vec<u8>) -> Self {
-        Self { path: path.clone(), into: path.clone(), text }
+    pub fn to(path: &'a LogicalPath, text: &'a [u8]) -> Self {
+        Self { path, into: path, bytes: NewBytes::InMemory(Cow::Borrowed(text)) }
     }
+}
+
+/// Returns the refusal that `exists` makes of a file where none may be, instead of that of its content, which only a file that is there
+/// has.
+pub(crate) fn exists_instead(
+    error: WorkspaceError,
+    exists: impl FnOnce(&LogicalPath) -> Option<Refusal>,
+) -> WorkspaceError {
+    let WorkspaceError::Refused(refusal) = &error else { return error };
+    let path = match refusal.code {
+        Code::FileTooLarge | Code::UnsupportedBinary => refusal.details.path.as_deref(),
+        _ => None,
+    };
+    let path = path.and_then(|path| LogicalPath::parse(path).ok());
+    path.and_then(|path| exists(&path)).map_or(error, WorkspaceError::from)
 }
 
 /// What a plan is made with.
@@ -331,4 +344,25 @@ pub struct PlanContext<'a> {
     pub base_commit: &'a str,
     /// The targets that were changed from outside.
     pub outside: &'a [OutsideChange],
+    /// Returns the changes of a plan that policy denies by themselves, each with its refusal.
+    pub denied: &'a dyn Fn(&ChangePlan) -> Vec<(LogicalPath, Refusal)>,
+}
+
+/// The earlier record that a read asks for.
+#[derive(Clone, Debug)]
+pub struct AtRecord {
+    /// The number of the record.
+    pub seq: u64,
+    /// Whether the output shows file modes.
+    pub with_modes: bool,
+    /// The only path that is read; `None` for all.
+    pub only: Option<LogicalPath>,
+}
+
+/// A run's files at an earlier record.
+pub struct SnapshotView {
+    /// The files.
+    pub files: Snapshot,
+    /// Their contents.
+    pub contents: Box<dyn StoredContents + Send + Sync>,
 }

@@ -1,5 +1,6 @@
 //! Every tool, declared once. Routes, the OpenAPI document and `GET /v1/tools` are generated from it.
 
+pub(crate) mod apply_changeset;
 mod apply_patch;
 pub(crate) mod argument_forms;
 mod bounds;
@@ -20,7 +21,7 @@ mod search_text;
 pub(crate) mod settle_drift;
 mod stat_path;
 mod tree_stats;
-mod write_file;
+pub(crate) mod write_file;
 
 pub use crate::tool::Tool;
 pub use crate::tool::change_plan::INLINE_BYTES;
@@ -29,6 +30,7 @@ pub use crate::tool::outside_change::Accept;
 pub use crate::tool::schema::merge_annotations;
 pub use crate::tool::text::{TextAnswer, refusal_text};
 
+pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset, MAX_LAYER_BYTES};
 pub use bounds::ToolLimits;
 pub use catalogue::{
     Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema,
@@ -61,7 +63,8 @@ pub fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// Returns the tool, or the call of the files plane, with the name in a record.
+/// Returns the tool, the call of the files plane, or that of a change set, with the name in a record.
 pub fn find_recorded(name: &str) -> Option<&'static Tool> {
-    find(name).or_else(|| [&files::GET, &files::PUT, &files::DELETE].into_iter().find(|tool| tool.name == name))
+    let others = [&files::GET, &files::PUT, &files::DELETE, &APPLY_CHANGESET];
+    find(name).or_else(|| others.into_iter().find(|tool| tool.name == name))
 }

@@ -11,16 +11,12 @@ mod apply;
 pub(crate) mod ask;
 mod commit;
 pub(crate) mod conflict;
-mod entries;
-mod given_versions;
 mod judge;
 pub(crate) mod large_contents;
-pub(crate) mod moved_files;
 pub(crate) mod outside;
 mod overlay;
 mod parse;
 mod plan;
-mod review_diff;
 mod stage;
 mod waiting_contents;
 
@@ -28,17 +24,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::DecidedApproval;
-use model::{Approval, ApprovalFile, By, Code, Decision, Refusal, RunState, Usage, Verdict};
+use model::{Approval, ApprovalFile, By, Code, Decision, EvidenceFact, Refusal, RunState, Usage, Verdict};
 
 use crate::CallError;
-use crate::call::idempotency::StoredAnswer;
-use crate::call::record::Failure;
-use crate::call::{Answer, CallContext, splice};
+use crate::call::answer::StoredAnswer;
+use crate::call::record::{Failure, RecordedError};
+use crate::call::{Answer, Call, splice};
 use crate::call_error::refusals::{needs_repair, run_not_open, timed_out};
 use crate::engine::Engine;
 use crate::reconcile;
 use crate::run::open_run::OpenRun;
 use crate::run::path_locks::PathGuard;
+use crate::tool::Scope;
 use crate::transaction::commit::Committed;
 use crate::transaction::judge::Judged;
 use crate::transaction::large_contents::ObjectChanges;
@@ -52,7 +49,7 @@ pub(crate) use parse::{Operation, Parsed};
 #[derive(Debug)]
 pub struct Outcomes {
     /// The answer of each call, in order.
-    pub answers: Vec<Result<Answer, CallError>>,
+    pub answers: Vec<Result<Answer, RecordedError>>,
     /// The index of the call that failed, if it was a single one.
     pub failed: Option<usize>,
 }
@@ -83,21 +80,21 @@ impl Engine {
         self: &Arc<Self>,
         run: &Arc<OpenRun>,
         transaction: Parsed,
-    ) -> Result<Outcomes, CallError> {
+    ) -> Result<Outcomes, RecordedError> {
         let calls = Arc::clone(&transaction.calls);
         // Two calls under one ID must not both find that it is new.
         let _ids = lock_ids(&calls, run).await;
-        let (mut paths, mut notes) = (Vec::new(), Vec::new());
+        let mut scopes: Arc<[Scope]> = Arc::default();
         let done = match self.answered_before(run, transaction).await {
             Ok(Ok(outcomes)) => return Ok(outcomes),
             Ok(Err(transaction)) => match self.check_history(run, &calls, 0).await {
                 Ok(()) => match transaction.load(self, run).await {
                     Ok(loaded) => {
-                        (paths, notes) = (loaded.paths(), loaded.refusal_notes());
+                        scopes = Arc::clone(&loaded.scopes);
                         self.attempt(run, loaded).await
                     }
                     Err((known, failure)) => {
-                        paths = known;
+                        scopes = known.into();
                         Err(failure)
                     }
                 },
@@ -108,7 +105,11 @@ impl Engine {
         match done {
             Ok(outcomes) => Ok(outcomes),
             Err(failure) => {
-                let failure = failure.with_notes(&notes);
+                let failure = match &*scopes {
+                    [scope] => failure.with_note(scope.refusal_note),
+                    _ => failure,
+                };
+                let paths: Vec<_> = scopes.iter().map(|scope| scope.paths.as_slice()).collect();
                 Ok(Box::pin(self.record_failure(&calls, &paths, failure)).await?.into())
             }
         }
@@ -128,7 +129,7 @@ impl Engine {
         reconcile::lock_if_dirty(self, run).await.map_err(unless_refused)?;
         let mut stored = Vec::with_capacity(calls.len());
         for call in &*calls {
-            stored.push(self.stored_answer(call).await.map_err(Failure::Recorded)?);
+            stored.push(self.stored_answer(call).await.map_err(Failure::left_out)?);
         }
         if stored.iter().all(|stored| matches!(stored, StoredAnswer::None)) {
             return Ok(Err(transaction));
@@ -159,17 +160,18 @@ impl Engine {
                 (StoredAnswer::Found(Err(refusal)), _) if refusal.details.seq.is_none() => {
                     Err(self.record_error(call, &[], refusal.into()).await)
                 }
-                (StoredAnswer::Found(answer), _) => answer.map_err(CallError::from),
+                (StoredAnswer::Found(answer), _) => answer.map_err(RecordedError::left_out),
                 (_, Ok(Operation::Read(tool))) => {
                     let read = self.read(call.clone(), run, tool).await;
                     read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: None })
                 }
-                (_, Ok(Operation::Mutation(_))) => Err(CallError::Internal("a mutation has no stored answer".into())),
+                (_, Ok(Operation::Mutation(_))) => {
+                    Err(RecordedError::left_out(CallError::Internal("a mutation has no stored answer".into())))
+                }
                 (_, Err(refusal)) => Err(self.record_error(call, &[], refusal.into()).await),
             });
         }
-        let is_cause =
-            |answer: &Result<Answer, CallError>| matches!(answer, Err(error) if !error.is(Code::BatchNotDone));
+        let is_cause = |answer: &Result<Answer, RecordedError>| matches!(answer, Err(error) if !error.as_error().is(Code::BatchNotDone));
         let failed = answers.iter().position(is_cause);
         Outcomes { answers, failed }
     }
@@ -214,14 +216,14 @@ impl Engine {
         if let Some(record) = committed.records.last() {
             change.commit(record.seq);
         }
-        committed.apply(self, run, change).await.map_err(Failure::Recorded)
+        committed.apply(self, run, change).await.map_err(Failure::left_out)
     }
 
     async fn record_dry_run(&self, run: &OpenRun, judged: Judged) -> Result<Outcomes, Failure> {
         let calls = Arc::clone(&judged.calls);
-        let rows = calls.iter().zip(judged.items).map(|(call, item)| entries::dry_run(call, item));
+        let rows = calls.iter().zip(judged.items).map(|(call, item)| commit::dry_run(call, item));
         let (entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
-        let records = self.append_for(&calls, entries).await.map_err(Failure::of_recording)?;
+        let records = self.append_for(&calls, entries).await?;
         for record in &records {
             run.seen_versions.add(record);
         }
@@ -234,7 +236,7 @@ impl Engine {
     async fn prepare(
         self: &Arc<Self>,
         run: &Arc<OpenRun>,
-        loaded: Loaded,
+        mut loaded: Loaded,
         goal: Goal,
     ) -> Result<(PathGuard, Prepared), Failure> {
         let first_mutation = loaded.first_mutation();
@@ -253,8 +255,13 @@ impl Engine {
         if first_mutation.is_some() && run.needs_repair.load(Ordering::Acquire) {
             return Err(refuse(needs_repair()));
         }
-        for paths in loaded.paths() {
-            self.load_modes(run, &paths).await.map_err(Failure::All)?;
+        let scopes = Arc::clone(&loaded.scopes);
+        for scope in &*scopes {
+            self.load_modes(run, &scope.paths).await.map_err(Failure::All)?;
+        }
+        if loaded.is_of_command() {
+            // Boxed, so that the future of any other call is smaller.
+            Box::pin(loaded.load_changed_since(self, run)).await.map_err(Failure::All)?;
         }
         let expected = loaded.expected_versions();
         match self.prepare_locked(run, loaded, goal).await {
@@ -341,38 +348,38 @@ impl Engine {
     /// The refusal, or the stored answer of an earlier call under the same ID.
     pub(crate) async fn check_upload(
         self: &Arc<Self>,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         operation: Operation,
-    ) -> Result<(), CallError> {
-        let paths = operation.paths();
-        let transaction = Parsed::new(run, vec![(call.clone(), Ok(operation))]);
-        let calls = Arc::clone(&transaction.calls);
-        let [call] = &*calls else { return Err(CallError::Internal("an upload is one call".into())) };
-        let _ids = lock_ids(std::slice::from_ref(call), run).await;
-        match self.stored_answer(call).await? {
+    ) -> Result<(), RecordedError> {
+        let call = call.clone().opened(run, EvidenceFact::Missing);
+        let paths = operation.scope().paths;
+        let _ids = lock_ids(std::slice::from_ref(&call), run).await;
+        match self.stored_answer(&call).await.map_err(RecordedError::left_out)? {
             StoredAnswer::None => {}
             // With its bytes the call may be a repetition. Without them this is unknown.
             StoredAnswer::OtherCall => return Ok(()),
             StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_none() => {
-                return Err(self.record_error(call, &[], refusal.into()).await);
+                return Err(self.record_error(&call, &[], refusal.into()).await);
             }
-            StoredAnswer::Found(answer) => return answer.map(drop).map_err(CallError::from),
+            StoredAnswer::Found(answer) => return answer.map(drop).map_err(RecordedError::left_out),
         }
-        if let Err(error) = self.check_history(run, std::slice::from_ref(call), 0).await {
-            return Err(self.record_error(call, &paths, error).await);
+        if let Err(error) = self.check_history(run, std::slice::from_ref(&call), 0).await {
+            return Err(self.record_error(&call, &paths, error).await);
         }
-        let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
-        let error = match self.prepare(run, loaded, Goal::Judge).await {
-            Ok((_guard, Prepared::Judged(judged))) if judged.decision.verdict == Verdict::Deny => {
-                judged.into_denial().into_error()
-            }
-            Ok(_) => return Ok(()),
-            Err(failure) => failure.into_error(),
+        let failure = match Parsed::new(vec![(call.clone(), Ok(operation))]).load(self, run).await {
+            Ok(loaded) => match self.prepare(run, loaded, Goal::Judge).await {
+                Ok((_guard, Prepared::Judged(judged))) if judged.decision.verdict == Verdict::Deny => {
+                    judged.into_denial()
+                }
+                Ok(_) => return Ok(()),
+                Err(failure) => failure,
+            },
+            Err((_, failure)) => failure,
         };
         // The client repeats the call with bytes that are not known yet, so the ID remains unused.
-        let call = if error.is_retryable() { call.clone().under_new_id() } else { call.clone() };
-        Err(self.record_error(&call, &paths, error).await)
+        let call = if failure.as_error().is_retryable() { call.under_new_id() } else { call };
+        Err(self.record_error(&call, &paths, failure.into_error()).await)
     }
 }
 
@@ -405,12 +412,12 @@ impl Goal {
 fn unless_refused(error: CallError) -> Failure {
     match error {
         CallError::Refused(_) => Failure::All(error),
-        CallError::Moved(_) | CallError::Internal(_) => Failure::Recorded(error),
+        CallError::Moved(_) | CallError::Internal(_) => Failure::left_out(error),
     }
 }
 
 /// The ID belongs to an earlier call that was not part of the same batch.
-fn reused_in_batch(call: &CallContext) -> Refusal {
+fn reused_in_batch(call: &Call) -> Refusal {
     let id = &call.tool_call_id;
     let message = format!("the tool call ID `{id}` belongs to an earlier call that was not part of this batch");
     let hint = "Repeat a batch unchanged, with an ID for every mutation, or give every call a new ID.";

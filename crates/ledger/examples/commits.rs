@@ -239,6 +239,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         not_secret: Vec::new(),
         kinds: std::collections::BTreeMap::new(),
         budget: Budget::default(),
+        command_budget: model::Budget::of_command(),
         run_budget: None,
         quota: model::Quota::default(),
         max_file_bytes: 1 << 20,

@@ -46,7 +46,7 @@ pub enum Source {
         /// Its path on the server.
         path: String,
     },
-    /// A tar or tar.gz archive, which the operator uploads next.
+    /// A tar, tar.gz or tar.zst archive, which the operator uploads next.
     Archive {},
 }
 
@@ -354,13 +354,14 @@ named_enum! {
         AuditRead = "audit:read",
         EventAppend = "event:append",
         EvidenceAttest = "evidence:attest",
+        ChangesetApply = "changeset:apply",
     }
 }
 
 impl Permission {
-    /// The permissions of a token that is issued without a list of them. `event:append` and
-    /// `evidence:attest` are given by name only, since they state what happened outside of the service: a model must not write
-    /// the account that it is judged by.
+    /// The permissions of a token that is issued without a list of them. `event:append`,
+    /// `evidence:attest` and `changeset:apply` are given by name only, since they state what happened outside of the service: a model
+    /// must not write the account that it is judged by.
     pub const DEFAULT: [Self; 10] = [
         Self::FileList,
         Self::FileRead,

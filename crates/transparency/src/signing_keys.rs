@@ -50,16 +50,6 @@ impl SigningKeys {
         self.all().map(|key| key.to_text() + "\n").collect()
     }
 
-    /// Returns the same keys with another name.
-    ///
-    /// # Errors
-    ///
-    /// [`NoteError::Origin`].
-    pub fn with_name(&self, name: &str) -> Result<Self, NoteError> {
-        let successor = self.successor.as_ref().map(|successor| successor.with_name(name)).transpose()?;
-        Ok(Self { key: self.key.with_name(name)?, successor })
-    }
-
     /// Returns the present key.
     pub fn key(&self) -> &SignerKey {
         &self.key
@@ -95,8 +85,6 @@ mod tests {
             assert_eq!(SigningKeys::parse(&keys.to_text().replace('\n', " ")).unwrap().to_text(), keys.to_text());
         }
         assert_eq!(both.to_text().lines().collect::<Vec<_>>(), [one.to_text(), two.to_text()]);
-        let renamed = both.with_name("other").unwrap();
-        assert!(renamed.all().all(|key| key.verifier_key().name() == "other") && renamed.successor().is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The errors of calls on a tree, and the refusals that several calls share.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{Code, LogicalPath, Refusal};
@@ -35,6 +36,23 @@ impl From<GitError> for WorkspaceError {
             GitError::Io(error) => Self::Io(error),
             error => Self::Io(io::Error::other(error)),
         }
+    }
+}
+
+/// Tells work on another thread to end when it is dropped: nobody waits for that work any more.
+#[derive(Debug, Default)]
+pub struct CancelOnDrop(Arc<AtomicBool>);
+
+impl CancelOnDrop {
+    /// Returns the flag, which is set on drop.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@ mod directory;
 mod fill;
 mod git;
 mod hard_links;
+mod layer;
 mod quota;
 mod reuse;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use fill::{Destination, FilledRun};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
+pub use layer::{LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer};
 pub(crate) use quota::SkippedReport;
 pub(crate) use reuse::NAME as SOURCE_NAME;
 pub use tracked::Untracked;
@@ -106,7 +108,7 @@ pub enum ImportSource<'a> {
     },
     /// A folder on this machine.
     Directory(PathBuf),
-    /// A tar or tar.gz archive.
+    /// A tar, tar.gz or tar.zst archive.
     Archive(&'a mut dyn Read),
 }
 

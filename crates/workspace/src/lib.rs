@@ -37,13 +37,16 @@ pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{
     DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedVersion, WorkspaceDiff,
 };
-pub use error::WorkspaceError;
+pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
     ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
-pub use import::{GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, Untracked};
+pub use import::{
+    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerChange, LayerEntry,
+    LayerLimits, Untracked, measure_layer, read_layer,
+};
 pub use preview::Preview;
 pub use query::{
     BoundedEntries, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FolderEntry, FollowedPath,

@@ -28,7 +28,7 @@ use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
 use crate::issuer::Issuer;
 use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
-use crate::objects::open_objects;
+use crate::objects::{base_cache_bytes, open_objects};
 use crate::sandbox::Confinement;
 use crate::service::{OpenAccess, Service};
 use crate::start_error::StartError;
@@ -211,9 +211,11 @@ async fn open_service(
     let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
+    let disk = DiskProbe::open(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
+    let disk_bytes = disk.measure().map_err(|error| StartError::data_dir(&error))?.total;
     let open = |store| {
         let claims = Arc::new(LedgerClaims(Arc::clone(&ledger)));
-        open_objects(store, &config.data_dir, config.base_cache_bytes, claims)
+        open_objects(store, &config.data_dir, base_cache_bytes(disk_bytes), claims)
     };
     let objects = config.object_store.as_ref().map(open).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
@@ -230,8 +232,6 @@ async fn open_service(
         tasks: TaskTracker::new(),
         shutdown: CancellationToken::new(),
     };
-    let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
-    let disk = disk.map_err(|error| StartError::data_dir(&error))?;
     let service =
         Service::start(resources, checkpoints, config.http_limits.clone(), access(config)?, disk, webhooks, membership);
     // Before recovery: the pending changes of a deleted run have no tree to go to.

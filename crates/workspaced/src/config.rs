@@ -41,7 +41,7 @@ pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig
 pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreConfig, RestoreArgs, RestoreConfig};
 pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs, command};
 pub use self::error::ConfigError;
-pub(crate) use self::keys::KeyAction;
+pub(crate) use self::keys::{KeyAction, KeyStep};
 pub use self::keys::{KeyArgs, KeyConfig};
 pub use self::offline::{AcceptedSide, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
 pub(crate) use self::operators::reload::Sources;
@@ -89,8 +89,6 @@ pub struct Config {
     /// What is read again while the service runs.
     pub(crate) sources: Sources,
     pub(crate) protect_metrics: bool,
-    /// Free bytes of the data folder's disk below which the service warns.
-    pub(crate) disk_reserve_bytes: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) checkpoints: CheckpointConfig,
@@ -98,8 +96,6 @@ pub struct Config {
     pub(crate) archives: Option<ArchiveConfig>,
     /// Where bases and large contents are put; `None` if they stay in the data folder.
     pub(crate) object_store: Option<ObjectStoreConfig>,
-    /// The maximum size of the bases from it that are kept in the data folder.
-    pub(crate) base_cache_bytes: u64,
     pub(crate) sandbox: SandboxMode,
     pub(crate) external_paths: ExternalPaths,
     pub(crate) http_limits: HttpLimits,
@@ -135,7 +131,6 @@ impl Config {
             checkpoints: CheckpointConfig::check(&settings, &data_dir, env)?,
             archives: ArchiveConfig::check(&settings)?,
             object_store: ObjectStoreConfig::check(&settings)?,
-            base_cache_bytes: settings.base_cache_bytes.unwrap_or(4 << 30),
             listen: transport::address("listen", settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             metrics_listen: settings
                 .metrics_listen
@@ -145,7 +140,7 @@ impl Config {
                 .transpose()?,
             tls: TlsFiles::check(&settings)?,
             issuer: IssuerConfig::check(&settings)?,
-            otlp: OtlpConfig::check(&settings, env)?,
+            otlp: OtlpConfig::from_env(env)?,
             sandbox: settings.sandbox.unwrap_or(SandboxMode::Auto),
             external_paths: ExternalPaths::of(&database_url, env),
             node: NodeConfig::check(&settings, &database_url, env)?,
@@ -160,7 +155,6 @@ impl Config {
             tokens,
             sources,
             protect_metrics: settings.protect_metrics.unwrap_or(false),
-            disk_reserve_bytes: settings.disk_reserve_bytes.unwrap_or(1 << 30),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             log: settings.log.unwrap_or_else(|| "info".to_owned()),
         })

@@ -3,6 +3,7 @@
 mod approvals;
 mod audit;
 mod auth;
+mod changesets;
 pub(crate) mod conventions;
 mod dashboard;
 mod events;
@@ -94,6 +95,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(audit::checkpoints::get_checkpoint_key_changes))
         .routes(routes!(audit::checkpoints::prove_consistency))
         .routes(routes!(audit::checkpoints::prove_inclusion))
+        .routes(routes!(changesets::apply_changeset))
         .routes(routes!(events::append_event))
         .routes(routes!(events::append_events))
         .routes(routes!(events::uploads::put_upload, events::uploads::get_upload))

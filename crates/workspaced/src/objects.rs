@@ -5,5 +5,6 @@ mod bucket;
 mod content_store;
 mod folder_identity;
 
+pub(crate) use base_cache::base_cache_bytes;
 pub(crate) use bucket::{Bucket, StoreError};
 pub(crate) use content_store::open_objects;

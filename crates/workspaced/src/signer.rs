@@ -30,10 +30,12 @@ use crate::data_dir::InstanceNoteFile;
 use crate::nodes::membership::Membership;
 use crate::start_error::StartError;
 
-pub(crate) use self::rotate::{KeysWritten, rotate};
+pub(crate) use self::rotate::{KeysWritten, create, rotate};
 
 /// Records that one checkpoint covers at most, so that its transaction is short. More records get further checkpoints.
 const MAX_RECORDS: i64 = 2000;
+/// Number of uncovered records that triggers a checkpoint before the interval is over.
+const TRIGGERING_RECORDS: i64 = 1000;
 /// How often uncovered records are counted.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -53,12 +55,49 @@ pub(crate) async fn start(
     let public = PublicKeys { verifier_key: keys.key().verifier_key().to_text(), statements: Vec::new() };
     let (key_publisher, public_keys) = watch::channel(public);
     let (publisher, published) = watch::channel(CheckpointState::Empty);
-    let mut signer =
-        Signer::new(config, keys, Arc::clone(&ledger), instance_note, (publisher, key_publisher)).of_node(node);
+    // The file of a node gets the checkpoints of other nodes too.
+    let renews_file = node.is_some();
+    let mut signer = Signer {
+        config: config.clone(),
+        keys,
+        instance_note,
+        renews_file,
+        ledger: Arc::clone(&ledger),
+        publisher,
+        key_publisher,
+        node,
+        tree: None,
+    };
     signer.resume().await?;
     let stop = CancellationToken::new();
     let task = tokio::spawn(signer.run(stop.clone()));
     Ok(Checkpoints::new(ledger, published, public_keys, stop, task))
+}
+
+/// Writes the checkpoints that the file has lost to it again, from the database, while no service runs.
+///
+/// # Errors
+///
+/// If there is no key, the file or the database cannot be used, or they contradict what was signed.
+pub(crate) async fn renew_file(
+    config: &CheckpointConfig,
+    ledger: Arc<dyn Ledger>,
+    instance_note: InstanceNoteFile,
+) -> Result<(), StartError> {
+    let keys = key::load(config)?;
+    let public = PublicKeys { verifier_key: keys.key().verifier_key().to_text(), statements: Vec::new() };
+    let signer = Signer {
+        config: config.clone(),
+        keys,
+        instance_note,
+        renews_file: true,
+        ledger,
+        publisher: watch::Sender::new(CheckpointState::Empty),
+        key_publisher: watch::Sender::new(public),
+        node: None,
+        tree: None,
+    };
+    signer.load().await.map(drop).map_err(|error| error.of_start(config))
 }
 
 struct Signer {
@@ -134,7 +173,7 @@ impl SignError {
             }
             Self::OtherKey | Self::KeyReplaced(_) => {
                 let hint = "put the key back, or start with a new database and a new file";
-                ConfigError(format!("--checkpoint-origin or checkpoint.key: {self}; {hint}")).into()
+                ConfigError(format!("WORKSPACED_CHECKPOINT_KEY or --checkpoint-key-file: {self}; {hint}")).into()
             }
         }
     }
@@ -159,32 +198,6 @@ async fn load_history(
 }
 
 impl Signer {
-    fn new(
-        config: &CheckpointConfig,
-        keys: SigningKeys,
-        ledger: Arc<dyn Ledger>,
-        instance_note: InstanceNoteFile,
-        (publisher, key_publisher): (watch::Sender<CheckpointState>, watch::Sender<PublicKeys>),
-    ) -> Self {
-        Self {
-            config: config.clone(),
-            keys,
-            instance_note,
-            renews_file: config.renew_file,
-            ledger,
-            publisher,
-            key_publisher,
-            node: None,
-            tree: None,
-        }
-    }
-
-    /// Returns the signer of a node. Its file gets the checkpoints of other nodes too.
-    fn of_node(self, node: Option<Arc<Membership>>) -> Self {
-        let renews_file = self.renews_file || node.is_some();
-        Self { renews_file, node, ..self }
-    }
-
     /// Whether another node signs.
     fn follows(&self) -> bool {
         self.node.as_ref().is_some_and(|node| !node.holds(Role::Signing))
@@ -259,7 +272,7 @@ impl Signer {
             }
         }
         let deadline = Instant::now() + self.config.every;
-        while Instant::now() < deadline && *newest.borrow() - tree.position < self.config.records {
+        while Instant::now() < deadline && *newest.borrow() - tree.position < TRIGGERING_RECORDS {
             sleep(POLL_INTERVAL.min(deadline - Instant::now())).await;
         }
     }
@@ -442,7 +455,7 @@ impl Signer {
             if added > 1 && !self.renews_file {
                 let why = format!(
                     "--checkpoint-file {}: it has lost checkpoints that the database has: put its newest state back, or \
-                    start once with --renew-checkpoint-file if that is lost",
+                    run `workspaced key renew-file` if that is lost",
                     self.config.file.display()
                 );
                 return Err(SignError::FileIncomplete(why));

@@ -8,8 +8,8 @@ use model::{Approval, ApprovalId, ApprovalState, ApprovalVote, Code, LogicalPath
 
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
-use crate::call::CallContext;
-use crate::call::record::{reasons_of, requested_files, verdict_of};
+use crate::call::Call;
+use crate::call::record::{Failure, reasons_of, requested_files, verdict_of};
 use crate::caller::RequestIds;
 use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
@@ -105,7 +105,7 @@ impl Engine {
         if let Some(first) = entries.first_mut() {
             first.approval_decision = Some(decision_of(approval, decider, state));
         }
-        let records = self.append_for(&calls, entries).await?;
+        let records = self.append_for(&calls, entries).await.map_err(Failure::into_error)?;
         self.end_waiting(approval).await;
         // A run that is not open reads its state from the ledger.
         if let Some(run) = self.runs.get(&approval.run_id) {
@@ -126,7 +126,7 @@ fn unless_decided(decided: Result<Option<ChainHead>, CallError>) -> Result<(), C
 }
 
 /// Returns the entry of a decision that does not execute the call.
-fn decided_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+fn decided_entry(call: &Call, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
     let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
     draft.code = Some(refusal.code);
     draft.reasons = reasons_of(refusal);

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use model::{Approval, By, EvidenceFact, Permission, Sha256, ToolCallId};
+use model::{Approval, By, Permission, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
 
 use crate::approvals::decide::DecidingPerson;
-use crate::call::{CallContext, View};
+use crate::call::{Call, View};
 use crate::caller::Caller;
 use crate::clock::now;
 use crate::engine::Engine;
@@ -43,7 +43,7 @@ impl Engine {
         &self,
         approval: &Approval,
         decider: Option<&DecidingPerson>,
-    ) -> Result<Vec<CallContext>, CallError> {
+    ) -> Result<Vec<Call>, CallError> {
         let input = self.ledger.approval_input(&approval.approval_id).await?.unwrap_or_default();
         let stored = if approval.tool == BATCH {
             let batch: WaitingBatch =
@@ -69,10 +69,10 @@ fn context_of(
     call: WaitingCall,
     input_sha256: Sha256,
     decider: Option<&DecidingPerson>,
-) -> Result<CallContext, CallError> {
+) -> Result<Call, CallError> {
     let tool =
         tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a stored call has no tool".into()))?;
-    Ok(CallContext {
+    Ok(Call {
         run_id: approval.run_id.clone(),
         tool,
         tool_call_id: call.tool_call_id,
@@ -80,9 +80,7 @@ fn context_of(
         client_supplied_id: false,
         step_id: None,
         input_sha256,
-        evidence: CallContext::stored_evidence(&call.input),
-        // A person has approved the change, so that the evidence is only recorded.
-        evidence_fact: EvidenceFact::Missing,
+        evidence: Call::stored_evidence(&call.input),
         made_by: Some(By::of_actor(&approval.actor)),
         input: call.input,
         caller: Caller {
@@ -94,8 +92,8 @@ fn context_of(
         reason: Some(call.reason),
         dry_run: false,
         mount: None,
+        event: None,
         view: View::Json,
-        epoch: None,
         timestamp: now(),
         started: Instant::now(),
     })

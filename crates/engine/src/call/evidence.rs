@@ -6,7 +6,7 @@ use model::{EventKind, Evidence, EvidenceFact, Permission, Record, Refusal, RunI
 use serde_json::{Map, Value};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 
@@ -15,7 +15,7 @@ const MAX_COMMAND_BYTES: usize = 4 * 1024;
 /// What to send.
 const HINT: &str = "Give `command` and `exitCode`, and optionally `outputSha256`; or the `eventId` of an event alone.";
 
-impl CallContext {
+impl Call {
     /// Takes the member `evidence` of a mutation's input.
     ///
     /// # Errors
@@ -35,7 +35,6 @@ impl CallContext {
             let value = serde_json::to_value(&evidence).unwrap_or_default();
             self.replace_input("evidence", value);
         }
-        self.evidence_fact = fact_of(evidence.exit_code.map(i64::from));
         self.evidence = Some(evidence);
         Ok(())
     }
@@ -48,25 +47,29 @@ impl CallContext {
 }
 
 impl Engine {
-    /// Reads the event that the evidence of a call names. It counts if a caller that may attest has appended it, after the run's
-    /// last change.
+    /// Returns what the evidence of a call says. An event that it names counts if a caller that may attest has appended it, after the
+    /// run's last change.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST` if the run has no such event of a check; the errors of the ledger.
-    pub(crate) async fn load_evidence(&self, call: &mut CallContext) -> Result<(), CallError> {
-        let id = call.evidence.as_ref().and_then(|evidence| evidence.event_id.as_deref());
-        let Some(id) = id.map(parse_id).transpose()? else { return Ok(()) };
-        let event = self.event_of_check(&call.run_id, &id).await?;
-        call.evidence_fact = if !event.reasons.iter().any(|reason| reason == ATTESTED) {
+    pub(crate) async fn evidence_fact(&self, call: &Call) -> Result<EvidenceFact, CallError> {
+        let Some(evidence) = &call.evidence else { return Ok(EvidenceFact::Missing) };
+        let Some(id) = evidence.event_id.as_deref() else { return Ok(fact_of(evidence.exit_code.map(i64::from))) };
+        // Boxed, so that the future of any other call is smaller.
+        Box::pin(self.fact_of_event(&call.run_id, &parse_id(id)?)).await
+    }
+
+    async fn fact_of_event(&self, run: &RunId, id: &ToolCallId) -> Result<EvidenceFact, CallError> {
+        let event = self.event_of_check(run, id).await?;
+        Ok(if !event.reasons.iter().any(|reason| reason == ATTESTED) {
             EvidenceFact::Unattested
-        } else if !self.ledger.changes(&call.run_id, event.seq, 1.into()).await?.is_empty() {
+        } else if !self.ledger.changes(run, event.seq, 1.into()).await?.is_empty() {
             EvidenceFact::Stale
         } else {
             let data = event.input.as_ref().and_then(|input| input.get("data"));
             fact_of(data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64))
-        };
-        Ok(())
+        })
     }
 
     /// Returns the record of an event that can be evidence.
@@ -122,6 +125,7 @@ fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
     parsed.ok_or_else(|| Refusal::invalid("`evidence.eventId` is not the ID of an event", HINT))
 }
 
-fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
+/// What a command with this exit code says as evidence.
+pub(crate) fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
     if exit_code == Some(0) { EvidenceFact::Successful } else { EvidenceFact::NotSuccessful }
 }

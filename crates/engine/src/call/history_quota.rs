@@ -3,10 +3,10 @@
 //! The ledger counts, and refuses a call in the transaction that would record it. Here a call of a full run is refused before it does any
 //! work. Such refusals are recorded in a small reserve; once that is used up, they are answered without a record.
 
-use ledger::HistoryExcess;
+use ledger::{EventQuota, HistoryExcess};
 use model::{Code, RUN_TOKEN_ACTOR, Refusal};
 
-use crate::call::CallContext;
+use crate::call::{Call, OpenedCall, Recordable};
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::max_disk_bytes_exceeded;
@@ -22,10 +22,10 @@ impl Engine {
     pub(crate) async fn check_history(
         &self,
         run: &OpenRun,
-        calls: &[CallContext],
+        calls: &[OpenedCall],
         object_bytes: u64,
     ) -> Result<(), CallError> {
-        if !calls.iter().any(is_bounded) {
+        if !calls.iter().any(|call| is_bounded(call)) {
             return Ok(());
         }
         if let Some((limit, actual)) = self.node.full(object_bytes) {
@@ -46,8 +46,9 @@ impl Engine {
 
     /// Returns the refusal of `calls` whose run, or the whole service, has no room for the record of another refusal. It depends on
     /// nothing that the calls name, because it leaves no record.
-    pub(crate) fn unrecorded_refusal(&self, calls: &[CallContext]) -> Option<Refusal> {
-        let first = calls.first().filter(|_| calls.iter().any(is_bounded))?;
+    pub(crate) fn unrecorded_refusal<C: Recordable>(&self, calls: &[C]) -> Option<Refusal> {
+        let is_bounded = calls.iter().any(|call| is_bounded(call.call()));
+        let first = calls.first().filter(|_| is_bounded)?.call();
         if let Some((limit, actual)) = self.node.reserve_used() {
             return Some(without_record(max_disk_bytes_exceeded(limit, actual)));
         }
@@ -56,7 +57,7 @@ impl Engine {
     }
 }
 
-fn is_bounded(call: &CallContext) -> bool {
+fn is_bounded(call: &Call) -> bool {
     call.caller.actor.starts_with(RUN_TOKEN_ACTOR)
 }
 
@@ -82,4 +83,15 @@ fn without_record(mut refusal: Refusal) -> Refusal {
     metrics::refusal_unrecorded();
     refusal.message.push_str("; the reserve for the records of refusals is used up, so that this one is not recorded");
     refusal
+}
+
+/// The refusal of events or uploads that exceed a bound of their run.
+pub(crate) fn events_exceeded(quota: EventQuota) -> Refusal {
+    let EventQuota { is_bytes, limit, actual } = quota;
+    let (what, reason) = if is_bytes { ("bytes of events", "quota:eventBytes") } else { ("events", "quota:events") };
+    let message = format!("the run would have {actual} {what} and uploaded artifacts; it may have {limit}");
+    Refusal::new(Code::QuotaExceeded, message, "Record less, or go on in a new run.").with_details(|details| {
+        details.reasons = vec![reason.to_owned()];
+        (details.limit, details.actual) = (Some(limit), Some(actual));
+    })
 }

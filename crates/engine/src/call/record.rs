@@ -4,11 +4,13 @@ use ledger::{Appended, Entry, LedgerError, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
-use crate::call::CallContext;
-use crate::call::history_quota::{history_exceeded, unrecorded};
+use crate::call::history_quota::{events_exceeded, history_exceeded, unrecorded};
+use crate::call::{Call, OpenedCall, Recordable};
 use crate::call_error::refusals::attempted_path;
 use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
 use crate::engine::Engine;
+use crate::run::chain_head::ChainHead;
+use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
 
 /// Why a transaction had no effect.
@@ -19,30 +21,95 @@ pub(crate) enum Failure {
     /// No single call caused the failure.
     All(CallError),
     /// The calls are recorded already, or cannot be recorded.
-    Recorded(CallError),
+    Recorded(RecordedError),
+}
+
+/// The error of a call, as its record has it.
+///
+/// Whoever executes a call returns this error, which only this module makes, by recording one. What leaves no record has to be
+/// left out by name, so that a refusal whose record is forgotten does not compile.
+#[derive(Debug)]
+pub struct RecordedError(CallError);
+
+impl RecordedError {
+    /// Leaves an error without a record: there is no such run, it is on another node, the ledger fails, or it is recorded already.
+    pub(crate) fn left_out(error: impl Into<CallError>) -> Self {
+        Self(error.into())
+    }
+
+    /// The refusal of a call, which `record` has.
+    pub(crate) fn of(refusal: Refusal, record: &Record) -> Self {
+        Self(refusal.recorded(record.seq, record.hash).into())
+    }
+
+    /// Returns the error.
+    pub fn as_error(&self) -> &CallError {
+        &self.0
+    }
+
+    /// Returns the error, to add what is told to the caller alone.
+    pub(crate) fn as_error_mut(&mut self) -> &mut CallError {
+        &mut self.0
+    }
+
+    /// Returns the error without file content.
+    #[must_use]
+    pub(crate) fn without_content(self) -> Self {
+        Self(match self.0 {
+            CallError::Refused(refusal) => refusal.without_content().into(),
+            error => error,
+        })
+    }
+}
+
+impl From<RecordedError> for CallError {
+    fn from(recorded: RecordedError) -> Self {
+        recorded.0
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self::All(error)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::All(refusal.into())
+    }
 }
 
 impl Failure {
-    /// Returns the failure of calls whose records were not appended.
-    pub(crate) fn of_recording(error: CallError) -> Self {
-        if is_failed_precondition(&error) { Self::All(error) } else { Self::Recorded(error) }
+    /// The failure of calls that leave no record; see [`RecordedError::left_out`].
+    pub(crate) fn left_out(error: impl Into<CallError>) -> Self {
+        Self::Recorded(RecordedError::left_out(error))
     }
 
-    /// The same failure; the refusal of a single call also says the note of that call.
+    /// The error, without the index of the call that failed.
+    pub(crate) fn as_error(&self) -> &CallError {
+        match self {
+            Self::Call(_, error) | Self::All(error) => error,
+            Self::Recorded(error) => error.as_error(),
+        }
+    }
+
+    /// The same failure of a single call, whose refusal also says `note`.
     #[must_use]
-    pub(crate) fn with_notes(self, notes: &[Option<&'static str>]) -> Self {
-        match (self, notes) {
-            (Self::Call(0, CallError::Refused(refusal)), [Some(note)]) if !refusal.code.is_retryable() => {
+    pub(crate) fn with_note(self, note: Option<&str>) -> Self {
+        match (self, note) {
+            (Self::Call(0, CallError::Refused(refusal)), Some(note)) if !refusal.code.is_retryable() => {
                 Self::Call(0, refusal.with_note(note).into())
             }
             (failure, _) => failure,
         }
     }
 
-    /// Returns the error, without the index of the call that failed.
+    /// As [`as_error`](Self::as_error). It may not be recorded yet.
     pub(crate) fn into_error(self) -> CallError {
         match self {
-            Self::Call(_, error) | Self::All(error) | Self::Recorded(error) => error,
+            Self::Call(_, error) | Self::All(error) => error,
+            Self::Recorded(error) => error.into(),
         }
     }
 }
@@ -51,7 +118,7 @@ impl Failure {
 #[derive(Debug)]
 pub struct RecordedFailure {
     /// The error of each call, in order.
-    pub errors: Vec<CallError>,
+    pub errors: Vec<RecordedError>,
     /// The index of the call that failed, if it was a single one.
     pub failed: Option<usize>,
 }
@@ -63,16 +130,17 @@ impl RecordedFailure {
     ///
     /// `error`, if it is not a refusal.
     fn unrecorded(
-        calls: &[CallContext],
+        count: usize,
         error: CallError,
         refusal: &Refusal,
         failed: Option<usize>,
-    ) -> Result<Self, CallError> {
+    ) -> Result<Self, RecordedError> {
         match error {
             CallError::Refused(_) => {
-                Ok(Self { errors: calls.iter().map(|_| refusal.clone().into()).collect(), failed })
+                let errors = (0..count).map(|_| RecordedError::left_out(refusal.clone())).collect();
+                Ok(Self { errors, failed })
             }
-            error @ (CallError::Moved(_) | CallError::Internal(_)) => Err(error),
+            error @ (CallError::Moved(_) | CallError::Internal(_)) => Err(RecordedError(error)),
         }
     }
 }
@@ -85,22 +153,66 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The refusal of entries that the ledger did not append; the errors of the ledger.
-    pub(crate) async fn append_for(
+    /// The refusal of entries that the ledger did not append, recorded unless a precondition of them has failed; the errors of the
+    /// ledger.
+    pub(crate) async fn append_for<C: Recordable>(
         &self,
-        calls: &[CallContext],
-        entries: Vec<Entry>,
-    ) -> Result<Vec<Record>, CallError> {
-        match self.append(entries).await? {
+        calls: &[C],
+        mut entries: Vec<Entry>,
+    ) -> Result<Vec<Record>, Failure> {
+        for (call, entry) in calls.iter().zip(&mut entries) {
+            entry.epoch = entry.epoch.or(call.epoch());
+        }
+        match self.append(entries).await.map_err(Failure::left_out)? {
             Appended::Recorded(records) => Ok(records.into()),
-            Appended::NotPending => Err(approval_not_pending().into()),
-            Appended::Repeated(_) => Err(already_recorded().into()),
-            Appended::HistoryQuotaExceeded(excess) => Err(history_exceeded(excess).into()),
-            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            Appended::Reused(index) => Err(self.record_reused_id(&calls[index]).await),
-            other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_)) => {
-                Err(CallError::Internal(format!("the ledger rejected a tool call as {other:?}").into()))
+            not_recorded => Err(self.failure_of_append(calls, not_recorded).await),
+        }
+    }
+
+    /// Returns why the entries of `calls` were not appended.
+    pub(crate) async fn failure_of_append<C: Recordable>(&self, calls: &[C], appended: Appended) -> Failure {
+        match appended {
+            Appended::NotPending => Failure::left_out(approval_not_pending()),
+            Appended::Recorded(_) | Appended::Repeated(_) => Failure::left_out(already_recorded()),
+            Appended::HistoryQuotaExceeded(excess) => Failure::All(history_exceeded(excess).into()),
+            Appended::PreconditionFailed(failed) => Failure::All(refusal_of(failed).into()),
+            Appended::Reused(index) => Failure::Recorded(self.record_reused_id(&calls[index]).await),
+            Appended::EventQuotaExceeded(quota) => Failure::All(events_exceeded(quota).into()),
+            other @ (Appended::Unchanged | Appended::NoSuchToken) => {
+                let error = format!("the ledger rejected a tool call as {other:?}");
+                Failure::left_out(CallError::Internal(error.into()))
             }
+        }
+    }
+
+    /// Records a read with its outcome, and returns what it has read. `paths` are those of its input.
+    ///
+    /// # Errors
+    ///
+    /// The error of the outcome, recorded.
+    pub(crate) async fn record_read(
+        &self,
+        call: &OpenedCall,
+        run: &OpenRun,
+        paths: &[LogicalPath],
+        outcome: Result<ReadOutput, CallError>,
+    ) -> Result<ReadOutput, RecordedError> {
+        let mut output = match outcome {
+            Ok(output) => output,
+            Err(error) => return Err(self.record_error(call, paths, error).await),
+        };
+        let entry = read_entry(call, &mut output);
+        match self.append_for(std::slice::from_ref(call), vec![entry]).await {
+            Ok(records) => {
+                for record in &records {
+                    run.seen_versions.add(record);
+                }
+                output.head = records.first().map(|record| ChainHead { seq: record.seq, hash: record.hash });
+                Ok(output)
+            }
+            // The token was revoked during the call, or the history is full.
+            Err(Failure::Call(_, error) | Failure::All(error)) => Err(self.record_error(call, paths, error).await),
+            Err(Failure::Recorded(error)) => Err(error),
         }
     }
 
@@ -109,44 +221,30 @@ impl Engine {
     /// # Errors
     ///
     /// If the failure is recorded already or cannot be recorded.
-    pub(crate) async fn record_failure(
+    pub(crate) async fn record_failure<C: Recordable>(
         &self,
-        calls: &[CallContext],
-        paths: &[Vec<LogicalPath>],
+        calls: &[C],
+        paths: &[&[LogicalPath]],
         failure: Failure,
-    ) -> Result<RecordedFailure, CallError> {
+    ) -> Result<RecordedFailure, RecordedError> {
         let (failed, error) = match failure {
             Failure::Call(index, error) => (Some(index), error),
             Failure::All(error) => (None, error),
             Failure::Recorded(error) => return Err(error),
         };
         if let CallError::Moved(_) = error {
-            return Err(error);
+            return Err(RecordedError(error));
         }
         if let Some(refusal) = self.unrecorded_refusal(calls) {
-            return RecordedFailure::unrecorded(calls, error, &refusal, failed);
+            return RecordedFailure::unrecorded(calls.len(), error, &refusal, failed);
         }
-        let mut refusals = Vec::with_capacity(calls.len());
-        let mut entries = Vec::with_capacity(calls.len());
-        for (index, call) in calls.iter().enumerate() {
-            let paths = paths.get(index).map_or(&[][..], Vec::as_slice);
-            let refusal = match (failed, &error) {
-                (Some(other), error) if other != index => Some(batch_not_done(other, error)),
-                (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
-                (_, CallError::Moved(_) | CallError::Internal(_)) => None,
-            };
-            let mut entry = failure_entry(call, paths, refusal.as_ref());
-            if error.is_retryable() {
-                // The ID may be used again.
-                (entry.reply, entry.client_supplied_id) = (None, false);
-            }
-            refusals.push(refusal);
-            entries.push(entry);
-        }
+        let (refusals, mut entries) = failure_rows(calls, paths, failed, &error);
         let records = match self.append(entries.clone()).await {
             Ok(Appended::Repeated(_)) => {
                 let is_early = BEFORE_REPLAY.iter().any(|code| error.is(*code));
-                if let Some(errors) = if is_early { None } else { self.stored_refusals(calls).await? } {
+                let stored = if is_early { Ok(None) } else { self.stored_refusals(calls).await };
+                if let Some(refusals) = stored.map_err(RecordedError)? {
+                    let errors = refusals.into_iter().map(|refusal| RecordedError(refusal.into())).collect();
                     return Ok(RecordedFailure { errors, failed });
                 }
                 // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The
@@ -154,42 +252,53 @@ impl Engine {
                 for entry in &mut entries {
                     entry.reply = None;
                 }
-                self.append_for(calls, entries).await?
+                self.append_for(calls, entries).await.map_err(|failure| RecordedError(failure.into_error()))?
             }
             Ok(Appended::Recorded(records)) => records.into(),
             Ok(Appended::HistoryQuotaExceeded(excess)) => {
-                return RecordedFailure::unrecorded(calls, error, &unrecorded(excess), failed);
+                return RecordedFailure::unrecorded(calls.len(), error, &unrecorded(excess), failed);
             }
             Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
-            Ok(_) => return Err(already_recorded().into()),
+            Ok(_) => return Err(RecordedError::left_out(already_recorded())),
             // What has failed may have been seen in a tree that was not up to date.
-            Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(unrecorded.into()),
-            Err(unrecorded) if matches!(error, CallError::Refused(_)) => return Err(unrecorded.into()),
+            Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(RecordedError::left_out(unrecorded)),
+            Err(unrecorded) if matches!(error, CallError::Refused(_)) => {
+                return Err(RecordedError::left_out(unrecorded));
+            }
             Err(unrecorded) => {
                 tracing::error!(error = &unrecorded as &dyn std::error::Error, "a failed call could not be recorded");
-                return Err(error);
+                return Err(RecordedError(error));
             }
         };
         let mut internal = Some(error);
-        let errors = refusals.into_iter().zip(records).map(|(refusal, record)| match refusal {
-            Some(refusal) => refusal.recorded(record.seq, record.hash).into(),
-            None => internal.take().unwrap_or_else(|| CallError::Internal("the transaction failed".into())),
+        let errors = refusals.into_iter().zip(&records).map(|(refusal, record)| {
+            let failed = || CallError::Internal("the transaction failed".into());
+            match refusal {
+                Some(refusal) => RecordedError::of(refusal, record),
+                None => RecordedError(internal.take().unwrap_or_else(failed)),
+            }
         });
         Ok(RecordedFailure { errors: errors.collect(), failed })
     }
 
     /// Records that `call` failed with `error`, and returns the error with the record's number.
-    pub(crate) async fn record_error(&self, call: &CallContext, paths: &[LogicalPath], error: CallError) -> CallError {
+    pub(crate) async fn record_error<C: Recordable>(
+        &self,
+        call: &C,
+        paths: &[LogicalPath],
+        error: CallError,
+    ) -> RecordedError {
         let failure = Failure::Call(0, error);
         // Boxed, so that the future of a successful call is smaller.
-        match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths.to_vec()], failure)).await {
-            Ok(mut recorded) => recorded.errors.pop().unwrap_or_else(|| already_recorded().into()),
+        match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths], failure)).await {
+            Ok(mut recorded) => recorded.errors.pop().unwrap_or_else(|| RecordedError::left_out(already_recorded())),
             Err(error) => error,
         }
     }
 
     /// Records a call whose ID belongs to another call.
-    pub(crate) async fn record_reused_id(&self, call: &CallContext) -> CallError {
+    pub(crate) async fn record_reused_id<C: Recordable>(&self, recorded: &C) -> RecordedError {
+        let call = recorded.call();
         let refusal = Refusal::new(
             Code::ToolCallIdReused,
             format!("the tool call ID `{}` belongs to another call of this run", call.tool_call_id),
@@ -198,33 +307,26 @@ impl Engine {
         let mut draft = call.draft(Verdict::Allow, Outcome::Refused);
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
-        let entry = Entry { client_supplied_id: false, ..call.entry(draft, None) };
+        let entry = Entry { client_supplied_id: false, epoch: recorded.epoch(), ..call.entry(draft, None) };
         self.append_refusal(entry, refusal).await
     }
 
     /// Appends the record of a refusal, and returns the refusal with the number of its record.
-    pub(crate) async fn append_refusal(&self, entry: Entry, refusal: Refusal) -> CallError {
+    pub(crate) async fn append_refusal(&self, entry: Entry, refusal: Refusal) -> RecordedError {
         match Box::pin(self.append(vec![entry])).await {
             Ok(Appended::Recorded(records)) => match records.first() {
-                Some(record) => refusal.recorded(record.seq, record.hash).into(),
-                None => refusal.into(),
+                Some(record) => RecordedError::of(refusal, record),
+                None => RecordedError::left_out(refusal),
             },
-            Ok(Appended::HistoryQuotaExceeded(excess)) => unrecorded(excess).into(),
-            Ok(_) => refusal.into(),
-            Err(error) => error.into(),
+            Ok(Appended::HistoryQuotaExceeded(excess)) => RecordedError::left_out(unrecorded(excess)),
+            Ok(_) => RecordedError::left_out(refusal),
+            Err(error) => RecordedError::left_out(error),
         }
     }
 }
 
-/// Whether `error` comes from [`refusal_of`] or [`history_exceeded`] and is not recorded yet.
-pub(crate) fn is_failed_precondition(error: &CallError) -> bool {
-    matches!(error, CallError::Refused(refusal)
-        if refusal.details.seq.is_none()
-            && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated | Code::QuotaExceeded))
-}
-
 /// Returns the entry of a successful read. Takes the output's parts of the record.
-pub(crate) fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
+pub(crate) fn read_entry(call: &Call, output: &mut ReadOutput) -> Entry {
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = std::mem::take(&mut output.paths_read);
     draft.files = std::mem::take(&mut output.files);
@@ -235,7 +337,7 @@ pub(crate) fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
 }
 
 /// Returns the entry of a refused call, with the reply to its repetitions.
-pub(crate) fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+pub(crate) fn refused_entry(call: &Call, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
     let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
     draft.code = Some(refusal.code);
     draft.reasons = reasons_of(refusal);
@@ -250,7 +352,7 @@ pub(crate) fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: 
 }
 
 /// Returns the entry of a call that failed with an internal error.
-pub(crate) fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
+pub(crate) fn failed_entry(call: &Call, paths: &[LogicalPath]) -> Entry {
     let mut draft = call.draft(Verdict::Allow, Outcome::Failed);
     draft.code = Some(Code::Internal);
     draft.files = requested_files(paths);
@@ -258,8 +360,33 @@ pub(crate) fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
     Entry { client_supplied_id: false, ..call.entry(draft, None) }
 }
 
+/// Returns the refusal of each call of a failed transaction, if it is one, and its entry.
+fn failure_rows<C: Recordable>(
+    calls: &[C],
+    paths: &[&[LogicalPath]],
+    failed: Option<usize>,
+    error: &CallError,
+) -> (Vec<Option<Refusal>>, Vec<Entry>) {
+    let row = |(index, call): (usize, &C)| {
+        let paths = paths.get(index).copied().unwrap_or_default();
+        let refusal = match (failed, error) {
+            (Some(other), error) if other != index => Some(batch_not_done(other, error)),
+            (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
+            (_, CallError::Moved(_) | CallError::Internal(_)) => None,
+        };
+        let mut entry = failure_entry(call.call(), paths, refusal.as_ref());
+        entry.epoch = call.epoch();
+        if error.is_retryable() {
+            // The ID may be used again.
+            (entry.reply, entry.client_supplied_id) = (None, false);
+        }
+        (refusal, entry)
+    };
+    calls.iter().enumerate().map(row).unzip()
+}
+
 /// Returns the entry of a call that was refused, or else failed.
-fn failure_entry(call: &CallContext, paths: &[LogicalPath], refusal: Option<&Refusal>) -> Entry {
+fn failure_entry(call: &Call, paths: &[LogicalPath], refusal: Option<&Refusal>) -> Entry {
     let Some(refusal) = refusal else { return failed_entry(call, paths) };
     let mut entry = refused_entry(call, paths, refusal);
     if refusal.code == Code::ToolCallIdReused {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ledger::PageSize;
-use model::{FileKind, LogicalPath, Record, Refusal, RunId, Sha256, ToolCallId};
+use model::{EvidenceFact, FileKind, LogicalPath, Record, Refusal, RunId, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use crate::audit::STREAM_BATCH;
-use crate::call::{Answer, CallContext, Failed};
+use crate::call::record::RecordedError;
+use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::history::content_history;
@@ -152,8 +153,8 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, `RUN_CLOSED`.
-    pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, CallError> {
-        let (call, members) = CallContext::of(run, caller, &DRIFT, Map::new());
+    pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, RecordedError> {
+        let (call, members) = Call::of(run, caller, &DRIFT, Map::new());
         let (open_run, _) = self.admit(&call, members).await?;
         // The whole run stays locked, since a file that is written during the comparison would look like drift.
         let _guard = match reconcile::lock_consistent(&self.engine, &open_run).await {
@@ -161,6 +162,7 @@ impl Calls {
             Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
         };
         let expected = ExpectedFiles { written: open_run.known.written() };
+        let call = call.opened(&open_run, EvidenceFact::Missing);
         Ok(self.engine.read(call, &open_run, Box::new(expected)).await?.0.output)
     }
 
@@ -176,8 +178,8 @@ impl Calls {
         members: Result<Map<String, Value>, Refusal>,
     ) -> Result<Answer, Failed> {
         let (call, members) = match members {
-            Ok(members) => CallContext::of(run, caller, &SETTLE, members),
-            Err(refusal) => (CallContext::new(run, caller, &SETTLE), Err(refusal)),
+            Ok(members) => Call::of(run, caller, &SETTLE, members),
+            Err(refusal) => (Call::new(run, caller, &SETTLE), Err(refusal)),
         };
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let settled = async {
@@ -187,7 +189,8 @@ impl Calls {
                 Err(CallError::Refused(refusal)) => Err(refusal),
                 Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
             };
-            self.execute_one(call, open_run, operation).await
+            // A settlement is judged without evidence.
+            self.execute_one(call.opened(&open_run, EvidenceFact::Missing), open_run, operation).await
         };
         settled.instrument(span).await.map_err(|error| Failed { tool_call_id, error })
     }

@@ -5,14 +5,14 @@ pub(crate) mod votes;
 
 use std::sync::Arc;
 
-use model::{Approval, ApprovalId, ApprovalState, Code, Refusal, Sha256};
+use model::{Approval, ApprovalId, ApprovalState, Code, EvidenceFact, Refusal, Sha256};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::CallError;
 use crate::approvals::decide::{DecidingPerson, decided, decision_of};
 use crate::call::record::Failure;
-use crate::call::{Answer, CallContext};
+use crate::call::{Answer, Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
 use crate::calls::Calls;
 use crate::clock::latest;
@@ -124,10 +124,9 @@ impl Calls {
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
         let run = self.engine.open(&approval.run_id).await?;
-        let mut calls = self.engine.stored_calls(approval, Some(decider)).await?;
-        for call in &mut calls {
-            call.epoch = run.epoch;
-        }
+        let calls = self.engine.stored_calls(approval, Some(decider)).await?.into_iter();
+        // A person has approved the change, so that the evidence is only recorded.
+        let calls: Vec<_> = calls.map(|call| call.opened(&run, EvidenceFact::Missing)).collect();
         let executed = self.execute_calls(&run, approval, &calls, decider).await;
         if executed.as_ref().is_err_and(|error| error.is_retryable() || error.is(Code::Unauthenticated)) {
             self.engine.count_waiting(&run, &approval.approval_id).await?;
@@ -155,7 +154,7 @@ impl Calls {
             Err(error @ CallError::Refused(_)) => {
                 let paths: Vec<_> = approval.files.iter().map(|file| file.path.clone()).collect();
                 match calls.first() {
-                    Some(call) => Err(self.engine.record_error(call, &paths, error).await),
+                    Some(call) => Err(self.engine.record_error(call, &paths, error).await.into()),
                     None => Err(error),
                 }
             }
@@ -168,7 +167,7 @@ impl Calls {
         &self,
         run: &Arc<OpenRun>,
         approval: &Approval,
-        calls: &[CallContext],
+        calls: &[OpenedCall],
         decider: &DecidingPerson,
     ) -> Result<Vec<Answer>, CallError> {
         let (mut parsed, mut staged) = (Vec::with_capacity(calls.len()), None);
@@ -176,17 +175,15 @@ impl Calls {
             let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
                 return Err(CallError::Internal("a stored input is not an object".into()));
             };
-            let members = self.engine.follow_names(call, run, CallContext::without_common(members)).await?;
+            let members = self.engine.follow_names(call, run, Call::without_common(members)).await?;
             let mut operation = Operation::parse(call, members);
-            if let Ok(Operation::Mutation(tool)) = &mut operation
-                && tool.waiting_content().is_some()
-            {
-                staged = self.engine.stage_waiting(run, approval, tool.as_mut()).await?;
+            if let Ok(Operation::Mutation(tool)) = &mut operation {
+                staged = staged.or(self.engine.stage_waiting(run, approval, tool.as_mut()).await?);
             }
             parsed.push((call.clone(), operation));
         }
         let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
-        let executed = self.engine.execute_approved(run, Parsed::new(run, parsed), approval, decision).await;
+        let executed = self.engine.execute_approved(run, Parsed::new(parsed), approval, decision).await;
         let executed = executed.map_err(Failure::into_error);
         if let (Err(error), Some(name)) = (&executed, staged)
             && !may_be_journalled(error, run)

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Code, Refusal, RunId};
+use model::{Code, EvidenceFact, Refusal, RunId};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use crate::approvals::waiting_calls::BATCH;
-use crate::call::disclosure::Disclosure;
-use crate::call::record::{Failure, RecordedFailure};
-use crate::call::{Answer, CallContext, Failed, View, splice};
+use crate::call::answer::Disclosure;
+use crate::call::record::{Failure, RecordedError, RecordedFailure};
+use crate::call::{Answer, Call, Failed, OpenedCall, View, splice};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
 use crate::calls::Calls;
@@ -28,7 +28,7 @@ use crate::transaction::{Operation, Outcomes, Parsed};
 use crate::{CallError, json};
 
 /// A call with the tool's own members of its input, or the refusal of the input.
-pub type CallWithInput = (CallContext, Result<Map<String, Value>, Refusal>);
+pub type CallWithInput = (Call, Result<Map<String, Value>, Refusal>);
 
 impl Calls {
     /// Executes and records one call of `tool` on `run`. The body is dropped as soon as it is parsed.
@@ -64,7 +64,8 @@ impl Calls {
         let answer = self.call_in_view(View::Text, (call, members)).await?;
         let seq = answer.head.map(|head| head.seq);
         TextAnswer::of(tool.text, answer.body, seq)
-            .map_err(|error| Failed { tool_call_id, error: CallError::Internal(Box::new(error)) })
+            .map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))
+            .map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Checks that a caller may use `tool`, before the input of the call is received. The ID of a refused call is generated,
@@ -77,7 +78,7 @@ impl Calls {
         if tool.is_permitted(&caller.permissions) {
             return Ok(());
         }
-        let call = CallContext::new(run, caller.clone(), tool);
+        let call = Call::new(run, caller.clone(), tool);
         let refused = self.engine.record_error(&call, &[], forbidden(tool.permissions).into());
         let error = refused.instrument(call.span()).await;
         Err(Failed { tool_call_id: call.tool_call_id, error })
@@ -88,7 +89,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded as a call of `batch`.
-    pub async fn check_permitted_batch(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+    pub async fn check_permitted_batch(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if TOOLS.iter().any(|tool| tool.is_permitted(&caller.permissions)) {
             return Ok(());
         }
@@ -99,7 +100,7 @@ impl Calls {
 
     async fn call_in_view(&self, view: View, (call, members): CallWithInput) -> Result<Answer, Failed> {
         let tool_call_id = call.tool_call_id.clone();
-        self.call(CallContext { view, ..call }, members).await.map_err(|error| Failed { tool_call_id, error })
+        self.call(Call { view, ..call }, members).await.map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Executes and records one call.
@@ -109,9 +110,9 @@ impl Calls {
     /// The refusal, recorded.
     pub async fn call(
         &self,
-        call: CallContext,
+        call: Call,
         members: Result<Map<String, Value>, Refusal>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<Answer, RecordedError> {
         let (disclosure, span) = (Disclosure::of(&call), call.span());
         let answer = async {
             if call.tool.mutates() {
@@ -125,36 +126,47 @@ impl Calls {
 
     async fn call_read(
         &self,
-        call: CallContext,
+        call: Call,
         members: Result<Map<String, Value>, Refusal>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<Answer, RecordedError> {
         let (run, members) = self.admit(&call, members).await?;
         let listener = run.decisions.listener(&call.caller.actor);
+        let call = call.opened(&run, EvidenceFact::Missing);
         let read = self.engine.read_call(call, &run, members).await;
         let mut answer = read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: output.head });
-        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
+        tell(&run, listener.as_deref(), &mut answer);
         answer
     }
 
     async fn call_mutation(
         &self,
-        call: CallContext,
+        call: Call,
         members: Result<Map<String, Value>, Refusal>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<Answer, RecordedError> {
         let (run, members) = self.admit(&call, members).await?;
-        let mut call = call;
-        if let Err(error) = self.engine.load_evidence(&mut call).await {
-            return Err(self.engine.record_error(&call, &[], error).await);
-        }
-        let operation = match self.engine.follow_names(&call, &run, members).await {
-            Ok(members) => Operation::parse(&call, members),
-            Err(CallError::Refused(refusal)) => Err(refusal),
+        let (call, operation) = match self.opened(&call, &run, members).await {
+            Ok((fact, operation)) => (call.opened(&run, fact), operation),
             Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
         };
         let listener = run.decisions.listener(&call.caller.actor);
         let mut answer = self.execute_one(call, Arc::clone(&run), operation).await;
-        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
+        tell(&run, listener.as_deref(), &mut answer);
         answer
+    }
+
+    /// Returns what the evidence of a mutation says, and its operation, or the refusal of its input.
+    async fn opened(
+        &self,
+        call: &Call,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+    ) -> Result<(EvidenceFact, Result<Operation, Refusal>), CallError> {
+        let fact = self.engine.evidence_fact(call).await?;
+        match self.engine.follow_names(call, run, members).await {
+            Ok(members) => Ok((fact, Operation::parse(call, members))),
+            Err(CallError::Refused(refusal)) => Ok((fact, Err(refusal))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Executes one mutation as a transaction, which is completed even if the client disconnects.
@@ -164,14 +176,21 @@ impl Calls {
     /// The refusal, recorded.
     pub(crate) async fn execute_one(
         &self,
-        call: CallContext,
+        call: OpenedCall,
         run: Arc<OpenRun>,
         operation: Result<Operation, Refusal>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<Answer, RecordedError> {
+        let mut outcomes = self.execute_all(run, Parsed::new(vec![(call, operation)])).await?;
+        let none = || Err(RecordedError::left_out(CallError::Internal("a call has no answer".into())));
+        outcomes.answers.pop().unwrap_or_else(none)
+    }
+
+    /// Executes a transaction, which is completed even if the client disconnects.
+    async fn execute_all(&self, run: Arc<OpenRun>, transaction: Parsed) -> Result<Outcomes, RecordedError> {
         let engine = Arc::clone(&self.engine);
-        let transaction = Parsed::new(&run, vec![(call, operation)]);
-        let mut outcomes = self.engine.detached(async move { engine.execute(&run, transaction).await }).await?;
-        outcomes.answers.pop().unwrap_or_else(|| Err(CallError::Internal("a call has no answer".into())))
+        let work = async move { Ok(engine.execute(&run, transaction).await) };
+        // Nothing is known of a transaction that panics.
+        self.engine.detached(work).await.unwrap_or_else(|error| Err(RecordedError::left_out(error)))
     }
 
     /// Executes `calls` of one run as an atomic batch: all of them, or none. Each has its record.
@@ -179,7 +198,7 @@ impl Calls {
     /// # Errors
     ///
     /// If nothing could be recorded.
-    pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
+    pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, RecordedError> {
         let disclosures: Vec<_> = calls.iter().map(|(call, _)| Disclosure::of(call)).collect();
         let span = tracing::trace_span!(target: SPANS, "batch", calls = calls.len());
         let Outcomes { answers, failed } = self.execute_batch(calls).instrument(span).await?;
@@ -187,8 +206,8 @@ impl Calls {
         Ok(Outcomes { answers: answers.collect(), failed })
     }
 
-    async fn execute_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
-        let (mut calls, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+    async fn execute_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, RecordedError> {
+        let (calls, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let Some(first) = calls.first() else { return Ok(Outcomes { answers: Vec::new(), failed: None }) };
         if let Some(index) = calls.iter().position(|call| !call.is_permitted()) {
             let error = forbidden(calls[index].tool.permissions).into();
@@ -197,40 +216,42 @@ impl Calls {
         let run = match self.engine.open(&first.run_id).await {
             Ok(run) => run,
             Err(error) if is_recorded_when_opening(&error) => return self.fail(&calls, Failure::All(error)).await,
-            Err(error) => return Err(error),
+            Err(error) => return Err(RecordedError::left_out(error)),
         };
         if let Some(index) = inputs.iter().position(Result::is_err) {
             let refusal = inputs.into_iter().nth(index).and_then(Result::err);
             let error = refusal.map_or_else(|| CallError::Internal("an input is missing".into()), CallError::from);
             return self.fail(&calls, Failure::Call(index, error)).await;
         }
-        let mut inputs = inputs;
-        for index in 0..calls.len() {
-            if let Some(Ok(members)) = inputs.get_mut(index) {
-                match self.engine.follow_names(&calls[index], &run, std::mem::take(members)).await {
-                    Ok(followed) => *members = followed,
-                    Err(error) => return self.fail(&calls, Failure::Call(index, error)).await,
-                }
-            }
-            if let Err(error) = self.engine.load_evidence(&mut calls[index]).await {
-                return self.fail(&calls, Failure::Call(index, error)).await;
+        let mut opened = Vec::with_capacity(calls.len());
+        for (index, members) in inputs.into_iter().flatten().enumerate() {
+            match self.opened_in_batch(&calls[index], &run, members).await {
+                Ok(call) => opened.push(call),
+                Err(error) => return self.fail(&calls, Failure::Call(index, error)).await,
             }
         }
-        let parse = |(call, members): (CallContext, Result<Map<String, Value>, Refusal>)| {
-            let operation = members.and_then(|members| Operation::parse(&call, members));
-            (call, operation)
-        };
-        let listener = calls.first().and_then(|call| run.decisions.listener(&call.caller.actor));
-        let transaction = Parsed::new(&run, calls.into_iter().zip(inputs).map(parse).collect());
-        let (engine, executed) = (Arc::clone(&self.engine), Arc::clone(&run));
-        let mut outcomes = self.engine.detached(async move { engine.execute(&executed, transaction).await }).await?;
+        let listener = run.decisions.listener(&first.caller.actor);
+        let opened = calls.into_iter().zip(opened);
+        let calls = opened.map(|(call, (fact, operation))| (call.opened(&run, fact), operation)).collect();
+        let mut outcomes = self.execute_all(Arc::clone(&run), Parsed::new(calls)).await?;
         if let Some(first) = outcomes.answers.first_mut() {
-            run.decisions.tell(listener.as_deref(), first.as_mut().map(|answer| &mut answer.body));
+            tell(&run, listener.as_deref(), first);
         }
         Ok(outcomes)
     }
 
-    async fn fail(&self, calls: &[CallContext], failure: Failure) -> Result<Outcomes, CallError> {
+    /// As [`opened`](Self::opened). A name that cannot be followed is refused before the batch begins.
+    async fn opened_in_batch(
+        &self,
+        call: &Call,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+    ) -> Result<(EvidenceFact, Result<Operation, Refusal>), CallError> {
+        let members = self.engine.follow_names(call, run, members).await?;
+        Ok((self.engine.evidence_fact(call).await?, Operation::parse(call, members)))
+    }
+
+    async fn fail(&self, calls: &[Call], failure: Failure) -> Result<Outcomes, RecordedError> {
         Ok(self.engine.record_failure(calls, &[], failure).await?.into())
     }
 
@@ -239,11 +260,11 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded if the run exists.
-    pub async fn admit(
+    pub(crate) async fn admit(
         &self,
-        call: &CallContext,
+        call: &Call,
         members: Result<Map<String, Value>, Refusal>,
-    ) -> Result<(Arc<OpenRun>, Map<String, Value>), CallError> {
+    ) -> Result<(Arc<OpenRun>, Map<String, Value>), RecordedError> {
         if !call.is_permitted() {
             let refusal = forbidden(call.tool.permissions);
             return Err(self.engine.record_error(call, &[], refusal.into()).await);
@@ -253,17 +274,24 @@ impl Calls {
             Err(error) if is_recorded_when_opening(&error) => {
                 return Err(self.engine.record_error(call, &[], error).await);
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(RecordedError::left_out(error)),
         };
         match members {
             Ok(members) => Ok((run, members)),
             Err(refusal) => {
                 let mut error = self.engine.record_error(call, &[], refusal.into()).await;
-                run.decisions.tell_refused(run.decisions.listener(&call.caller.actor).as_deref(), &mut error);
+                let listener = run.decisions.listener(&call.caller.actor);
+                run.decisions.tell_refused(listener.as_deref(), error.as_error_mut());
                 Err(error)
             }
         }
     }
+}
+
+/// Adds the decisions that `listener` was not told yet to the answer to it.
+pub(crate) fn tell(run: &OpenRun, listener: Option<&str>, answer: &mut Result<Answer, RecordedError>) {
+    let answer = answer.as_mut().map(|answer| &mut answer.body).map_err(RecordedError::as_error_mut);
+    run.decisions.tell(listener, answer);
 }
 
 /// Parses the input of a call. The body is dropped as soon as it is parsed. In the model's view, a change expects the version
@@ -272,8 +300,8 @@ fn parse_call(run: &RunId, caller: Caller, tool: &'static Tool, body: Bytes, vie
     let parsed = json::parse_object(&body);
     drop(body);
     let (call, mut members) = match parsed {
-        Ok(members) => CallContext::of(run, caller, tool, members),
-        Err(refusal) => (CallContext::new(run, caller, tool), Err(refusal)),
+        Ok(members) => Call::of(run, caller, tool, members),
+        Err(refusal) => (Call::new(run, caller, tool), Err(refusal)),
     };
     // Not before the input is hashed: the same input is the same call in each view.
     if let (View::Text, true, Ok(members)) = (view, tool.expects_version(), &mut members) {

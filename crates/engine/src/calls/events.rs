@@ -5,15 +5,15 @@ pub(crate) mod uploads;
 
 use std::collections::HashSet;
 
-use ledger::{Appended, Entry, EventQuota, FailedPrecondition, StoredCall};
+use ledger::{Appended, Entry, FailedPrecondition, StoredCall};
 use model::{Code, Draft, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, canonical_json};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
-use crate::call::history_quota::history_exceeded;
-use crate::call::record::{reasons_of, verdict_of};
+use crate::call::history_quota::{events_exceeded, history_exceeded};
+use crate::call::record::{RecordedError, reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
@@ -55,19 +55,20 @@ impl Calls {
         run: &RunId,
         caller: &Caller,
         events: Vec<Map<String, Value>>,
-    ) -> Result<Vec<AppendedEvent>, CallError> {
+    ) -> Result<Vec<AppendedEvent>, RecordedError> {
         let tool = match &events[..] {
             [only] => input::tool_of(only).unwrap_or(UNKNOWN_KIND),
             _ => UNKNOWN_KIND,
         };
         match self.try_append(run, caller, events).await {
+            Ok(events) => Ok(events),
             Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, tool, refusal).await),
-            done => done,
+            Err(error) => Err(RecordedError::left_out(error)),
         }
     }
 
     /// Records that an event whose body cannot be parsed was refused.
-    pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> CallError {
+    pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, UNKNOWN_KIND, refusal).await
     }
 
@@ -76,7 +77,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
-    pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+    pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if caller.permissions.contains(&Permission::EventAppend) {
             return Ok(());
         }
@@ -135,7 +136,7 @@ impl Calls {
                 | Appended::HistoryQuotaExceeded(_)
                     if found => {}
                 Appended::PreconditionFailed(failed) => return Err(refusal_of(failed).into()),
-                Appended::EventQuotaExceeded(quota) => return Err(over_quota(quota).into()),
+                Appended::EventQuotaExceeded(quota) => return Err(events_exceeded(quota).into()),
                 Appended::HistoryQuotaExceeded(excess) => return Err(history_exceeded(excess).into()),
                 Appended::Reused(_) => return Err(id_reused().into()),
                 other => {
@@ -168,9 +169,15 @@ impl Calls {
     }
 
     /// Records a refusal of what is no call of a tool, such as an event, and returns it with the number of its record.
-    pub(crate) async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
+    pub(crate) async fn record_refusal(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        tool: &str,
+        refusal: Refusal,
+    ) -> RecordedError {
         if matches!(refusal.code, Code::RunNotFound | Code::Unavailable) {
-            return refusal.into();
+            return RecordedError::left_out(refusal);
         }
         let refusal = refusal.redacted();
         let mut draft = Draft::new(run.clone(), caller.actor.clone(), tool, new_tool_call_id(), now());
@@ -181,6 +188,15 @@ impl Calls {
         RequestIds::write(caller.request.as_deref(), &mut draft);
         self.engine.append_refusal(Entry::new(draft, Sha256::ZERO), refusal).await
     }
+}
+
+/// Returns the entry of the event with these members, the command that a change set comes from.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST`.
+pub(super) fn entry_of_members(run: &RunId, caller: &Caller, members: Map<String, Value>) -> Result<Entry, Refusal> {
+    Ok(entry_of(run, caller, Event::parse(members)?))
 }
 
 fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {
@@ -219,15 +235,4 @@ fn id_reused() -> Refusal {
         "an eventId of the request belongs to another event or tool call of this run; nothing was recorded",
         "Give every new event an ID of its own, or omit eventId.",
     )
-}
-
-/// The refusal of events or uploads that exceed a bound of their run.
-fn over_quota(quota: EventQuota) -> Refusal {
-    let EventQuota { is_bytes, limit, actual } = quota;
-    let (what, reason) = if is_bytes { ("bytes of events", "quota:eventBytes") } else { ("events", "quota:events") };
-    let message = format!("the run would have {actual} {what} and uploaded artifacts; it may have {limit}");
-    Refusal::new(Code::QuotaExceeded, message, "Record less, or go on in a new run.").with_details(|details| {
-        details.reasons = vec![reason.to_owned()];
-        (details.limit, details.actual) = (Some(limit), Some(actual));
-    })
 }

@@ -1,15 +1,16 @@
-//! Earlier versions of a run's files, from the ledger and from the base.
+//! Earlier versions of a run's files, from the ledger and from the base, checked by their hashes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::{LogicalPath, Record, Sha256};
+use ledger::JournalEntry;
+use model::{LogicalPath, Record, RunId, Sha256, StepBytes};
 use workspace::WorkspaceError;
 
 use crate::CallError;
 use crate::engine::Engine;
-use crate::history::content_integrity::verified;
 use crate::history::snapshot::large_content;
 use crate::run::open_run::OpenRun;
 use crate::tool::earlier_calls::StoredContent;
@@ -81,4 +82,88 @@ fn base_version(run: &OpenRun, path: &LogicalPath, sha256: Sha256) -> Result<Opt
 /// If the text is not a record.
 pub fn parse(text: &str) -> Result<Record, CallError> {
     serde_json::from_str(text).map_err(|error| CallError::Internal(Box::new(error)))
+}
+
+/// The stored content differs from the hash in its record: it was changed in the ledger.
+#[derive(Debug, thiserror::Error)]
+#[error("the stored content of record {seq} of {run} does not match its hash {sha256}")]
+pub(crate) struct Damaged {
+    run: RunId,
+    seq: u64,
+    sha256: Sha256,
+}
+
+/// Returns `bytes` if they are the content `sha256` of record `seq`.
+///
+/// # Errors
+///
+/// If they are not.
+pub(crate) fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Vec<u8>, Damaged> {
+    if Sha256::of(&bytes) == *sha256 {
+        return Ok(bytes);
+    }
+    Err(Damaged { run: run.clone(), seq, sha256: *sha256 })
+}
+
+/// Returns the first journal step whose stored content differs from its hash. Staged files are not checked: they are in
+/// the run's folder, not in the ledger.
+pub(crate) fn damaged_step(open: &[JournalEntry]) -> Option<Damaged> {
+    let steps = open.iter().flat_map(|open| open.steps.iter().map(move |step| (open, step)));
+    let mut contents = steps.filter_map(|(open, step)| Some((open, step.after.as_ref()?)));
+    contents.find_map(|(open, content)| match &content.bytes {
+        StepBytes::Inline(bytes) if Sha256::of(bytes) != content.sha256 => {
+            Some(Damaged { run: open.run_id.clone(), seq: open.seq, sha256: content.sha256 })
+        }
+        StepBytes::Inline(_) | StepBytes::Staged(_) => None,
+    })
+}
+
+/// The most bytes of contents that one call loads.
+const MAX_CONTENTS_BYTES: usize = 16 << 20;
+/// No record has a higher number.
+const NEWEST: u64 = i64::MAX as u64;
+
+impl Engine {
+    /// Returns the contents that the audit has of the files at `paths`, as many as may be held in memory.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger or the disk fails.
+    pub(crate) async fn recorded_contents(
+        &self,
+        run: &Arc<OpenRun>,
+        paths: Vec<LogicalPath>,
+    ) -> Result<BTreeMap<LogicalPath, (Sha256, StoredContent)>, CallError> {
+        let mut versions = Vec::with_capacity(paths.len());
+        for path in paths {
+            let (open_run, at) = (Arc::clone(run), path.clone());
+            let known = self.blocking(move || Ok(open_run.known.file(open_run.workspace.base(), &at)?)).await?;
+            versions.extend(known.map(|known| (path, known.sha256)));
+        }
+        self.contents_of(run, versions).await
+    }
+
+    /// Returns the contents of these versions of files, as many as may be held in memory.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger or the disk fails.
+    pub(crate) async fn contents_of(
+        &self,
+        run: &Arc<OpenRun>,
+        versions: Vec<(LogicalPath, Sha256)>,
+    ) -> Result<BTreeMap<LogicalPath, (Sha256, StoredContent)>, CallError> {
+        let (mut contents, mut remaining) = (BTreeMap::new(), MAX_CONTENTS_BYTES);
+        for (path, sha256) in versions {
+            let content = match self.stored_content(run, &path, sha256, NEWEST).await? {
+                StoredContent::Bytes(bytes) if bytes.len() > remaining => StoredContent::TooLarge,
+                content => content,
+            };
+            if let StoredContent::Bytes(bytes) = &content {
+                remaining -= bytes.len();
+            }
+            contents.insert(path, (sha256, content));
+        }
+        Ok(contents)
+    }
 }

@@ -12,7 +12,6 @@ use crate::history::content_history;
 use crate::history::snapshot::diff_of;
 use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
-use crate::tool::Mutation;
 use crate::tool::earlier_calls::{
     EarlierCall, EarlierCalls, EarlierCallsQuery, EarlierFile, StoredContent, changed_paths,
 };
@@ -29,65 +28,52 @@ const MAX_MODES_BYTES: usize = 64 << 20;
 const ENTRY_BYTES: usize = 256;
 
 impl Engine {
-    /// Returns `tool` with the earlier calls that it asks for.
+    /// Loads the mutations that `wanted` names and that have changed files, with the contents of these files before the first
+    /// of them.
     ///
     /// # Errors
     ///
-    /// If they cannot be loaded or undone.
-    pub(crate) async fn load_earlier_calls(
+    /// If they cannot be loaded, or are too many to be undone.
+    pub(crate) async fn earlier_calls(
         &self,
-        run: &Arc<OpenRun>,
+        open_run: &Arc<OpenRun>,
         actor: &str,
-        mut tool: Box<dyn Mutation>,
-    ) -> Result<Box<dyn Mutation>, CallError> {
-        if let Some(wanted) = tool.earlier_calls() {
-            tool.take_earlier_calls(earlier(self, run, actor, wanted).await?)?;
-        }
-        Ok(tool)
-    }
-}
-
-/// Loads the mutations that `wanted` names and that have changed files, with the contents of these files before the first
-/// of them.
-async fn earlier(
-    engine: &Engine,
-    open_run: &Arc<OpenRun>,
-    actor: &str,
-    wanted: EarlierCallsQuery,
-) -> Result<EarlierCalls, CallError> {
-    let run = &open_run.run_id;
-    let mut calls = match wanted {
-        EarlierCallsQuery::Calls(ids) => named(engine, run, &ids).await?,
-        EarlierCallsQuery::After(seq) => all_after(engine, run, seq).await?,
-        EarlierCallsQuery::Last(count) => last_of(engine, run, actor, count).await?,
-    };
-    if let Some(refusal) = judge_file_count(&open_run.rules, &changed_paths(&calls)) {
-        return Err(refusal.into());
-    }
-    load_modes(engine, run, &mut calls).await?;
-    let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
-    for call in &calls {
-        for file in &call.files {
-            first.entry(&file.path).or_insert((call.seq, file.old_sha256));
-        }
-    }
-    let (mut files, mut remaining) = (Vec::new(), MAX_EARLIER_BYTES);
-    for (path, (seq, sha256)) in first {
-        let Some(sha256) = sha256 else { continue };
-        let content = match engine.stored_content(open_run, path, sha256, seq.saturating_sub(1)).await? {
-            StoredContent::Bytes(bytes) if bytes.len() > remaining => StoredContent::TooLarge,
-            content => content,
+        wanted: EarlierCallsQuery,
+    ) -> Result<EarlierCalls, CallError> {
+        let run = &open_run.run_id;
+        let mut calls = match wanted {
+            EarlierCallsQuery::Calls(ids) => named(self, run, &ids).await?,
+            EarlierCallsQuery::After(seq) => all_after(self, run, seq).await?,
+            EarlierCallsQuery::Last(count) => last_of(self, run, actor, count).await?,
         };
-        if let StoredContent::Bytes(bytes) = &content {
-            remaining -= bytes.len();
+        if let Some(refusal) = judge_file_count(&open_run.rules, &changed_paths(&calls)) {
+            return Err(refusal.into());
         }
-        files.push(EarlierFile { path: path.clone(), sha256, content });
+        load_modes(self, run, &mut calls).await?;
+        let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
+        for call in &calls {
+            for file in &call.files {
+                first.entry(&file.path).or_insert((call.seq, file.old_sha256));
+            }
+        }
+        let (mut files, mut remaining) = (Vec::new(), MAX_EARLIER_BYTES);
+        for (path, (seq, sha256)) in first {
+            let Some(sha256) = sha256 else { continue };
+            let content = match self.stored_content(open_run, path, sha256, seq.saturating_sub(1)).await? {
+                StoredContent::Bytes(bytes) if bytes.len() > remaining => StoredContent::TooLarge,
+                content => content,
+            };
+            if let StoredContent::Bytes(bytes) = &content {
+                remaining -= bytes.len();
+            }
+            files.push(EarlierFile { path: path.clone(), sha256, content });
+        }
+        if files.iter().any(|file| !matches!(file.content, StoredContent::Bytes(_))) {
+            // Contents that are not stored may be restored from the present ones by undoing the diffs.
+            load_diffs(self, run, &mut calls, remaining).await?;
+        }
+        Ok(EarlierCalls { calls, files })
     }
-    if files.iter().any(|file| !matches!(file.content, StoredContent::Bytes(_))) {
-        // Contents that are not stored may be restored from the present ones by undoing the diffs.
-        load_diffs(engine, run, &mut calls, remaining).await?;
-    }
-    Ok(EarlierCalls { calls, files })
 }
 
 /// Returns the mutations with these `ids` that have changed files, oldest first.

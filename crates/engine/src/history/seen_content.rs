@@ -17,40 +17,32 @@ use crate::tool::Mutation;
 const PAGE: u32 = 500;
 /// The most pages of a path's records that are searched. Beyond, the caller has to read the file once more.
 const MAX_PAGES: usize = 40;
-/// No record has a higher number.
-const NEWEST: u64 = i64::MAX as u64;
 
 impl Engine {
-    /// Sets the versions that `actor` has seen, where `tool` expects them, and the earlier content that it needs for a merge.
+    /// Sets the versions that `actor` has seen, where `tool` expects them. Returns whether it does.
     ///
     /// # Errors
     ///
     /// Where the ledger or the disk fails.
-    pub(crate) async fn load_seen_content(
+    pub(crate) async fn load_seen_versions(
         &self,
         run: &Arc<OpenRun>,
         actor: &str,
         tool: &mut dyn Mutation,
-    ) -> Result<(), CallError> {
-        let mut wanted = Vec::new();
-        for (path, expected) in tool.expected_versions_mut() {
-            if expected.seen().is_some() {
-                wanted.push(path);
-            }
-        }
+    ) -> Result<bool, CallError> {
+        let expected = tool.expected_versions().into_iter();
+        let wanted: Vec<_> =
+            expected.filter(|(_, expected)| expected.seen().is_some()).map(|(path, _)| path.clone()).collect();
         let mut seen = Vec::with_capacity(wanted.len());
         for path in wanted {
             seen.push((self.seen_version(run, actor, &path).await?, path));
         }
-        for (path, expected) in tool.expected_versions_mut() {
-            if let Some((version, _)) = seen.iter().find(|(_, other)| *other == path) {
+        for (path, expected) in tool.expected_versions() {
+            if let Some((version, _)) = seen.iter().find(|(_, other)| other == path) {
                 expected.set_seen(*version);
             }
         }
-        if let Some((path, sha256)) = tool.merge_base() {
-            tool.take_merge_base(self.stored_content(run, &path, sha256, NEWEST).await?);
-        }
-        Ok(())
+        Ok(!seen.is_empty())
     }
 
     /// What `actor` was last given of `path` in the run.

@@ -11,14 +11,14 @@ use tokio::runtime::Handle;
 use workspace::{Base, LargeContent, Snapshot, StoredContents};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::history::content_integrity::verified;
+use crate::history::content_history::verified;
 use crate::run::changes::Changes;
 use crate::run::known_versions::KEEP_MODES;
 use crate::run::open_run::OpenRun;
-use crate::tool::at_record::{AtRecord, SnapshotView};
+use crate::tool::{AtRecord, SnapshotView};
 
 /// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
 /// the store keeps it only while the file has it.
@@ -179,7 +179,7 @@ impl Engine {
     /// `INVALID_REQUEST`.
     pub(crate) async fn snapshot_at(
         &self,
-        call: &CallContext,
+        call: &Call,
         open_run: &Arc<OpenRun>,
         at: AtRecord,
     ) -> Result<(Permit, SnapshotView), CallError> {
@@ -216,7 +216,7 @@ impl Engine {
         Ok(files)
     }
 
-    async fn check_at_record(&self, call: &CallContext, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
+    async fn check_at_record(&self, call: &Call, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
         if call.mount.is_some() {
             let refusal = Refusal::invalid(
                 "`atSeq` cannot be used with a mount, which has no records",

@@ -5,14 +5,13 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules};
 use serde_json::{Map, Value};
-use workspace::{Tree, WorkspaceError};
+use workspace::{FollowedPath, Tree, WorkspaceError};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::call_error::refusals::canonically_equal;
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
-use crate::tool::Mutation;
 use crate::tool::input::{URI_SCHEME, path_of_uri};
 
 /// The members of inputs that have a path, and one that has several.
@@ -28,7 +27,7 @@ impl Engine {
     /// `PATH_REJECTED` for a new file whose name would be canonically equal to an existing one.
     pub(crate) async fn follow_names(
         &self,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
     ) -> Result<Map<String, Value>, CallError> {
@@ -57,26 +56,27 @@ impl Engine {
         Box::pin(follow).await
     }
 
-    /// Follows the paths that a mutation has besides members of its input.
+    /// Returns those of `paths` that do not exist and have a canonically equal path that does, each with that one.
     ///
     /// # Errors
     ///
-    /// As for [`follow_names`](Self::follow_names).
-    pub(crate) async fn follow_own_names(
+    /// If the disk fails.
+    pub(crate) async fn canonically_equal(
         &self,
         run: &Arc<OpenRun>,
-        mut tool: Box<dyn Mutation>,
-    ) -> Result<Box<dyn Mutation>, CallError> {
-        if tool.paths().iter().all(|path| path.as_str().is_ascii()) {
-            return Ok(tool);
-        }
+        paths: Vec<LogicalPath>,
+    ) -> Result<Vec<(LogicalPath, FollowedPath)>, CallError> {
         let run = Arc::clone(run);
-        let follow = self.blocking(move || {
-            let tree = run.workspace.tree();
-            tool.follow_paths(&|path| tree.follow_path(&run.rules, path))?;
-            Ok(tool)
-        });
-        Box::pin(follow).await
+        let follow = move || {
+            let mut all = Vec::new();
+            for path in paths {
+                if let Some(followed) = run.workspace.tree().follow_path(&run.rules, &path)? {
+                    all.push((path, followed));
+                }
+            }
+            Ok(all)
+        };
+        self.blocking(follow).await
     }
 
     /// Adds to a refusal of a path that does not exist what the caller may have meant, if they may list files.
@@ -86,7 +86,7 @@ impl Engine {
     /// If the disk fails.
     pub(crate) async fn name_meant(
         &self,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         refusal: Refusal,
     ) -> Result<Refusal, CallError> {
@@ -106,7 +106,7 @@ impl Engine {
 }
 
 /// Whether the caller may learn the names of files.
-pub(crate) fn may_list(call: &CallContext) -> bool {
+pub(crate) fn may_list(call: &Call) -> bool {
     call.caller.permissions.contains(&Permission::FileList)
 }
 

@@ -1,6 +1,5 @@
 //! The registry of imports in progress.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -9,6 +8,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::ImportObserver;
 
+use crate::run::keyed::{Keyed, KeyedGuard};
 use crate::run::quota::Reservation;
 
 /// Number of files between two log lines of progress.
@@ -19,7 +19,7 @@ const STAGES: [&str; 5] = ["waiting", "fetching", "writing", "committing", "done
 
 /// The imports in progress.
 #[derive(Default)]
-pub(crate) struct ImportRegistry(Arc<Mutex<HashMap<RunId, Arc<Import>>>>);
+pub(crate) struct ImportRegistry(Keyed<RunId, Arc<Import>>);
 
 /// An import in progress.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Import {
 /// The only import of its run, until this is dropped.
 pub(crate) struct ImportGuard {
     pub(crate) import: Arc<Import>,
-    table: Arc<Mutex<HashMap<RunId, Arc<Import>>>>,
+    _guard: KeyedGuard<RunId, Arc<Import>>,
 }
 
 /// Cancels the import on drop, when the caller has disconnected.
@@ -47,10 +47,6 @@ pub(crate) struct CancelImportOnDrop(pub(crate) Arc<Import>);
 impl ImportRegistry {
     /// Begins the import of `run`, whose disk space is reserved with `disk`; `None` if one is in progress.
     pub(crate) fn begin(&self, run: Run, disk: Reservation) -> Option<ImportGuard> {
-        let mut table = self.0.lock();
-        if table.contains_key(&run.run_id) {
-            return None;
-        }
         let import = Arc::new(Import {
             run,
             stage: AtomicUsize::new(0),
@@ -61,43 +57,42 @@ impl ImportRegistry {
             is_stored: AtomicBool::new(false),
             disk: Mutex::new(Some(disk)),
         });
-        table.insert(import.run.run_id.clone(), Arc::clone(&import));
-        Some(ImportGuard { import, table: Arc::clone(&self.0) })
+        let guard = self.0.add(import.run.run_id.clone(), Arc::clone(&import)).ok()?;
+        Some(ImportGuard { import, _guard: guard })
     }
 
     /// Returns the number of imports in progress.
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
+        self.0.len()
     }
 
     /// Returns the runs whose import is in progress.
     pub(crate) fn ids(&self) -> Vec<RunId> {
-        self.0.lock().keys().cloned().collect()
+        self.0.values().iter().map(|import| import.run.run_id.clone()).collect()
     }
 
     /// Returns the run whose import is in progress, with its progress.
     pub(crate) fn get(&self, run: &RunId) -> Option<Run> {
-        self.0.lock().get(run).map(|import| import.run())
+        self.0.get(run).map(|import| import.run())
     }
 
     /// Cancels the import of `run`, if one is in progress.
     pub(crate) fn cancel(&self, run: &RunId) {
-        if let Some(import) = self.0.lock().get(run) {
+        if let Some(import) = self.0.get(run) {
             import.cancelled.cancel();
         }
     }
 
     /// Cancels every import, because the service stops.
     pub(crate) fn cancel_all(&self) {
-        self.0.lock().values().for_each(|import| import.cancelled.cancel());
+        self.0.values().iter().for_each(|import| import.cancelled.cancel());
     }
 
     /// Returns the runs whose import is in progress and that the ledger does not have yet, by time of creation.
     pub(crate) fn unstored(&self) -> Vec<Run> {
-        let imports = self.0.lock();
-        let unstored = imports.values().filter(|import| !import.is_stored.load(Ordering::Relaxed));
+        let imports = self.0.values();
+        let unstored = imports.iter().filter(|import| !import.is_stored.load(Ordering::Relaxed));
         let mut runs: Vec<_> = unstored.map(|import| import.run()).collect();
-        drop(imports);
         runs.sort_by(|a, b| (&a.created_at, &a.run_id).cmp(&(&b.created_at, &b.run_id)));
         runs
     }
@@ -174,11 +169,5 @@ impl ImportObserver for Import {
 impl Drop for CancelImportOnDrop {
     fn drop(&mut self) {
         self.0.cancelled.cancel();
-    }
-}
-
-impl Drop for ImportGuard {
-    fn drop(&mut self) {
-        self.table.lock().remove(&self.import.run.run_id);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use ledger::Epoch;
-use model::{Code, Mount, Refusal, Rules, RunId, RunState};
+use model::{Code, Mount, Refusal, Rules, RunId, RunState, ToolCallId};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, TreeNoteFile, Workspace};
@@ -14,14 +14,14 @@ use crate::clock::latest;
 use crate::run::accounting::Accounting;
 use crate::run::changed_paths::ChangedPaths;
 use crate::run::decisions::Decisions;
-use crate::run::in_flight_calls::InFlightCalls;
+use crate::run::keyed::KeyedLocks;
 use crate::run::known_versions::KnownVersions;
 use crate::run::path_locks::PathLocks;
+use crate::run::quota::RunHistory;
+use crate::run::quota::WaitingSpace;
 use crate::run::quota::{PendingApprovals, RunDisk};
-use crate::run::run_history::RunHistory;
 use crate::run::seen_versions::SeenVersions;
 use crate::run::tree_states::TreeStates;
-use crate::run::waiting_space::WaitingSpace;
 
 /// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
@@ -66,7 +66,7 @@ pub struct OpenRun {
     /// What people have decided about calls that waited.
     pub decisions: Decisions,
     /// The calls in progress under IDs that clients chose.
-    pub in_flight: InFlightCalls,
+    pub in_flight: KeyedLocks<ToolCallId>,
     /// The versions of files that callers have seen.
     pub seen_versions: SeenVersions,
     /// Cancelled when the last call that uses the run has ended.

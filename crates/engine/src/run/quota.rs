@@ -3,13 +3,12 @@
 //! Usage is counted in memory. The ledger stores it with each record, so that no tree has to be walked. It is reserved before
 //! it is taken, so that concurrent calls do not exceed a quota together.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::StorageTotals;
-use model::{Code, Disk, DiskChange, Quota, Refusal, RunId};
-
+use ledger::{HistoryExcess, HistoryQuota, StorageTotals};
+use model::{ApprovalId, Code, Disk, DiskChange, Quota, Refusal, Run, RunId};
 use parking_lot::Mutex;
 
 use crate::limits::Limits;
@@ -391,4 +390,61 @@ fn add(count: &AtomicU64, more: u64, limit: Option<u64>) -> Result<(), (u64, u64
         (more == 0 || limit.is_none_or(|limit| actual <= limit)).then_some(actual)
     });
     added.map(drop).map_err(|_| (limit.unwrap_or(u64::MAX), actual))
+}
+
+/// The history of an open run, as of the last record that this process has appended or read.
+#[derive(Debug)]
+pub struct RunHistory {
+    quota: HistoryQuota,
+    bytes: AtomicU64,
+    records: AtomicU64,
+}
+
+impl RunHistory {
+    /// Creates the history of a run as the ledger has it.
+    pub fn new(run: &Run) -> Self {
+        let (bytes, records) = (run.disk.history_bytes.into(), run.head_seq.into());
+        Self { quota: HistoryQuota::of(&run.policy.quota), bytes, records }
+    }
+
+    /// Sets the history of the run as the ledger has it.
+    pub fn set(&self, bytes: u64, records: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.records.store(records, Ordering::Relaxed);
+    }
+
+    /// Returns the bound that so many more records and bytes exceed, with or without the reserve.
+    pub fn exceeded(&self, more_records: usize, more_bytes: u64, reserve: bool) -> Option<HistoryExcess> {
+        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(more_bytes);
+        let records = self.records.load(Ordering::Relaxed) + more_records as u64;
+        self.quota.exceeded(bytes, records, reserve)
+    }
+}
+
+/// The disk space of a run's waiting contents, which are in its quota.
+#[derive(Debug, Default)]
+pub struct WaitingSpace(Mutex<HashMap<ApprovalId, Reservation>>);
+
+impl WaitingSpace {
+    /// Counts those that were found on the disk.
+    pub(crate) fn of(disk: &Arc<RunDisk>, found: Vec<(ApprovalId, u64)>) -> Self {
+        let reserved = found.into_iter().map(|(id, bytes)| (id, disk.reservation_of(Disk { bytes, files: 0 })));
+        Self(Mutex::new(reserved.collect()))
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Holds the space of the content of an approval.
+    pub(crate) fn hold(&self, approval: ApprovalId, reservation: Reservation) {
+        // A replaced one is released outside of the lock.
+        let _replaced = self.0.lock().insert(approval, reservation);
+    }
+
+    /// Returns the space of the content of an approval, which is held no more.
+    pub(crate) fn take(&self, approval: &ApprovalId) -> Option<Reservation> {
+        self.0.lock().remove(approval)
+    }
 }

@@ -1,11 +1,11 @@
 //! A run as the holder of its token sees it: what it may still do, and what lies at the top of its tree.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use model::{BudgetOverrides, LogicalPath, Mount, Permission, Policy, Run, RunId, RunState, Token, TokenId, Usage};
 use serde::Serialize;
-use workspace::{FolderEntry, ListQuery, Listing, NotShown};
+use workspace::{CancelOnDrop, FolderEntry, ListQuery, Listing, NotShown};
 
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::run::open_run::OpenRun;
@@ -201,9 +201,9 @@ impl Runs {
             Err(error) => return Err(error),
         };
         let _permit = self.engine.read_permit(false).await;
-        let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the caller goes away. The thread sees the flag and stops.
-        let _cancel = CancelOnDrop(Arc::clone(&cancel));
+        let cancel_on_drop = CancelOnDrop::default();
+        let cancel = cancel_on_drop.flag();
         let listed = Arc::clone(&open_run);
         self.engine.read_one_state(&open_run, move || list(&listed, &cancel)).await.map(Some)
     }
@@ -225,14 +225,6 @@ fn list(open_run: &OpenRun, cancel: &AtomicBool) -> Result<Listing, CallError> {
 /// Whether the run needs repair, which its holder learns from its calls.
 fn is_broken(refusal: &model::Refusal) -> bool {
     refusal.code == model::Code::RunNeedsRepair
-}
-
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 impl BudgetAmounts {

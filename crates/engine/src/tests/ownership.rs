@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{CallError, Caller, tools};
 use ::ledger::{Epoch, Ledger as _, Node, NodeLog as _, RunOwner};
-use model::{RunId, RunState};
+use model::{EvidenceFact, RunId, RunState};
 use serde_json::{Value, json};
 
 use crate::tests::rig::{Rig, Service, operator};
@@ -35,7 +35,7 @@ impl Rig {
     async fn append_event(&self, run: &RunId) -> Result<usize, CallError> {
         let event = json!({"kind": "message", "summary": "a note"}).as_object().unwrap().clone();
         let appended = self.services.calls.append_events(run, &Caller::of_operator(&operator()), vec![event]).await;
-        appended.map(|events| events.len())
+        Ok(appended?.len())
     }
 }
 
@@ -75,14 +75,21 @@ async fn a_call_from_before_the_run_was_lost_is_not_recorded_when_it_is_owned_ag
     rig.ledger.take_run(&run).await.unwrap();
     let head = rig.head(&run).await;
     let input = json!({"path": "stale.txt", "content": "stale\n", "reason": "a test"});
-    let (call, members) = crate::calls::CallContext::of(
+    let (call, members) = crate::calls::Call::of(
         &run,
         Caller::of_operator(&operator()),
         tools::find("write_file").unwrap(),
         input.as_object().unwrap().clone(),
     );
     let operation = crate::transaction::Operation::parse(&call, members.unwrap());
-    assert_moved(&rig.services.calls.execute_one(call, Arc::clone(&stale), operation).await, &run);
+    assert_moved(
+        &rig.services
+            .calls
+            .execute_one(call.opened(&stale, EvidenceFact::Missing), Arc::clone(&stale), operation)
+            .await
+            .map_err(CallError::from),
+        &run,
+    );
     assert_eq!(rig.head(&run).await, head);
 
     // The run is opened again once no such call is left, which could still write to its files.

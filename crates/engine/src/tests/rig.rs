@@ -122,14 +122,14 @@ impl Rig {
         input.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let body = Bytes::from(input.to_string());
         let answer = self.services.calls.call_tool(run, Caller::of_operator(&operator()), tool, body).await;
-        answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error)
+        answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error.into())
     }
 
     pub(crate) async fn batch(&self, run: &RunId, inputs: [(&str, Value); 2]) -> Result<Value, CallError> {
         let calls = inputs.into_iter().map(|(tool, mut input)| {
             input["reason"] = json!("a test");
             let members = input.as_object().unwrap().clone();
-            crate::calls::CallContext::of(run, Caller::of_operator(&operator()), tools::find(tool).unwrap(), members)
+            crate::calls::Call::of(run, Caller::of_operator(&operator()), tools::find(tool).unwrap(), members)
         });
         let outcomes = self.services.calls.call_batch(calls.collect()).await?;
         let mut last = json!(null);

@@ -1,5 +1,8 @@
 //! The plan of a call: its changes, their diff and the output.
 
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
 use model::{
     Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
     LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, Step, StepBytes, bytes_written, diff_file,
@@ -7,6 +10,7 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace};
 
+use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
@@ -65,6 +69,10 @@ pub struct ChangePlan {
     pub settlement: Option<Accept>,
     /// What a call that accepts the tree records.
     pub accepted: Option<Box<RecordedOutside>>,
+    /// The layer of a change set, which is stored with its input if it has to wait for approval.
+    pub stored_layer: Option<Bytes>,
+    /// The disk space that is reserved already, for content outside of memory.
+    pub reservation: Option<Reservation>,
 }
 
 /// What a plan knows of one path.
@@ -201,6 +209,8 @@ impl ChangePlan {
             outside: Vec::new(),
             settlement: None,
             accepted: None,
+            stored_layer: None,
+            reservation: None,
         }
     }
 
@@ -274,6 +284,17 @@ impl ChangePlan {
             mode: content.mode,
         });
         Some(diff_file(old, new))
+    }
+
+    /// Returns the plan without the changes at `paths`.
+    #[must_use]
+    pub fn without(mut self, paths: &BTreeSet<LogicalPath>) -> Self {
+        for file in self.files.iter_mut().filter(|file| paths.contains(&file.target.path)) {
+            file.change = None;
+        }
+        self.diff.clear();
+        self.compute_diffs();
+        self
     }
 
     fn index(&self, path: &LogicalPath) -> Result<usize, usize> {
@@ -370,6 +391,16 @@ impl ChangePlan {
             StepBytes::Inline(_) => None,
         });
         staged.sum()
+    }
+
+    /// Returns the source of each large file that moves that is staged in `tmp/`, its name there, and its hash.
+    pub fn large_moves(&self) -> impl Iterator<Item = (&LogicalPath, &str, Sha256)> {
+        self.changes().filter_map(|change| match (&change.effect, &change.after) {
+            (Effect::MoveTo { from }, Some(Content { bytes: StepBytes::Staged(name), sha256, .. })) => {
+                Some((from, name.as_str(), *sha256))
+            }
+            _ => None,
+        })
     }
 
     /// Whether the call records changes from outside as its own, and writes nothing.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Code, LogicalPath, Refusal, Rules, Sha256};
+use model::{Code, LogicalPath, Refusal, Rules};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use crate::run::seen_versions::SeenVersion;
@@ -54,14 +54,9 @@ impl Folder {
         &self.files
     }
 
-    /// The version of a file that the caller expects, if it has seen one.
-    pub(crate) fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        self.seen.get(self.files.binary_search(path).ok()?)?.sha256()
-    }
-
     /// The versions that the caller expects as seen.
-    pub(crate) fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        self.files.iter().cloned().zip(&mut self.seen).collect()
+    pub(crate) fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
+        self.files.iter().zip(&mut self.seen).collect()
     }
 
     /// Checks that the folder has the listed files and no others.

@@ -1,14 +1,15 @@
 //! `apply_patch`: applies a diff of several files atomically.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use model::{
     Code, Conflict, Effect, Encoding, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchBudget,
-    PatchFault, PatchOperation, PatchResult, Permission, Refusal, Sha256, judge_call_bytes,
+    PatchFault, PatchOperation, PatchResult, Permission, Refusal, Rules, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
-use workspace::{Target, WorkspaceError};
+use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, members};
 use crate::call_error::refusals::canonically_equal;
@@ -16,7 +17,9 @@ use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Follow, Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{
+    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text,
+};
 
 /// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;
@@ -112,8 +115,8 @@ struct ApplyPatch {
     text: String,
     /// The parsed patch. It takes a multiple of the text's memory, so a large patch is parsed again once the call is planned.
     parsed: OnceLock<Result<Patch, Refusal>>,
-    /// Paths of the patch, each with the canonically equal one that exists.
-    followed: BTreeMap<LogicalPath, LogicalPath>,
+    /// Paths of the patch, each with the canonically equal one that exists; `None` before those were looked for.
+    followed: Option<BTreeMap<LogicalPath, LogicalPath>>,
     base_commit: Option<String>,
     expected: BTreeMap<LogicalPath, ExpectedVersion>,
     encoding: Option<Encoding>,
@@ -154,7 +157,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
         Ok(Self {
             text: input.patch,
             parsed,
-            followed: BTreeMap::new(),
+            followed: None,
             base_commit: input.expected_base_commit,
             expected,
             encoding,
@@ -166,28 +169,36 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
 }
 
 impl Mutation for ApplyPatch {
-    fn follow_paths(&mut self, follow: Follow<'_>) -> Result<(), WorkspaceError> {
-        let made: BTreeSet<_> = match self.patch() {
-            Ok(patch) => patch.files.iter().filter(|file| makes_file(file)).map(|file| file.path.clone()).collect(),
-            Err(refusal) => return Err(refusal.into()),
-        };
-        for path in self.paths.iter().filter(|path| !path.as_str().is_ascii()) {
-            let Some(followed) = follow(path)? else { continue };
-            if followed.exists && made.contains(path) {
-                return Err(canonically_equal(path, &followed).into());
+    fn need(&self) -> Option<Need> {
+        if self.followed.is_some() {
+            return None;
+        }
+        let unusual: Vec<_> = self.paths.iter().filter(|path| !path.as_str().is_ascii()).cloned().collect();
+        (!unusual.is_empty()).then_some(Need::Followed(unusual))
+    }
+
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::Followed(all) = found else { return Ok(()) };
+        let made: BTreeSet<_> =
+            self.patch()?.files.iter().filter(|file| makes_file(file)).map(|file| file.path.clone()).collect();
+        let mut followed = BTreeMap::new();
+        for (path, other) in all {
+            if other.exists && made.contains(&path) {
+                return Err(canonically_equal(&path, &other));
             }
-            self.followed.insert(path.clone(), followed.path);
+            followed.insert(path, other.path);
         }
         let follow = |path: &mut LogicalPath| {
-            if let Some(other) = self.followed.get(path) {
+            if let Some(other) = followed.get(path) {
                 path.clone_from(other);
             }
         };
         self.paths.iter_mut().chain(&mut self.changed).chain(&mut self.removed).for_each(follow);
         self.expected = std::mem::take(&mut self.expected)
             .into_iter()
-            .map(|(path, version)| (self.followed.get(&path).cloned().unwrap_or(path), version))
+            .map(|(path, version)| (followed.get(&path).cloned().unwrap_or(path), version))
             .collect();
+        self.followed = Some(followed);
         if let Some(parsed) = self.parsed.take() {
             let followed = parsed.map(|patch| self.with_followed(patch));
             self.parsed = followed.into();
@@ -195,51 +206,41 @@ impl Mutation for ApplyPatch {
         Ok(())
     }
 
-    fn paths(&self) -> Vec<LogicalPath> {
-        self.paths.clone()
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().collect()
     }
 
-    fn changed_paths(&self) -> Vec<LogicalPath> {
-        self.changed.clone()
+    fn scope(&self) -> Scope {
+        Scope {
+            changed: Some(self.changed.clone()),
+            removed: self.removed.clone(),
+            // The output has the hash of the whole workspace's diff, so no other call may change the workspace.
+            is_exclusive: true,
+            refusal_note: (self.paths.len() > 1).then_some(NOTHING_APPLIED),
+            ..Scope::of(self.paths.clone())
+        }
     }
 
-    fn removed_paths(&self) -> Vec<LogicalPath> {
-        self.removed.clone()
-    }
-
-    fn is_exclusive(&self) -> bool {
-        // The output has the hash of the whole workspace's diff, so no other call may change the workspace.
-        true
-    }
-
-    fn new_texts(&self) -> Vec<NewText> {
-        let new_text = |section: &FilePatch| NewText {
-            path: section.path.clone(),
-            into: section.from.clone(),
-            text: inserted_lines(section),
+    fn targets(
+        &mut self,
+        rules: &Rules,
+        workspace: &Workspace,
+        scope: &Scope,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        let exists = |path: &LogicalPath| {
+            let makes = |section: &&FilePatch| section.path == *path && makes_file(section);
+            self.patch().ok()?.files.iter().find(makes).map(exists)
         };
+        workspace.targets(rules, &scope.paths, removed).map_err(|error| exists_instead(error, exists))
+    }
+
+    fn new_texts(&self) -> Vec<NewText<'_>> {
         // If the patch cannot be parsed, planning refuses it.
         self.patch().map(|patch| patch.files.iter().map(new_text).collect()).unwrap_or_default()
     }
 
-    fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        self.expected.get(path).copied().and_then(ExpectedVersion::sha256)
-    }
-
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        self.expected.iter_mut().map(|(path, expected)| (path.clone(), expected)).collect()
-    }
-
-    fn refusal_note(&self) -> Option<&'static str> {
-        (self.paths.len() > 1).then_some(NOTHING_APPLIED)
-    }
-
-    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
-        let makes = |section: &&FilePatch| section.path == *path && makes_file(section);
-        self.patch().ok()?.files.iter().find(makes).map(exists)
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
             let message = format!("the base commit of the run is {}, not {expected}", context.base_commit);
             return Err(Refusal::new(
@@ -341,8 +342,9 @@ impl ApplyPatch {
 
     /// The patch with the paths that exist.
     fn with_followed(&self, mut patch: Patch) -> Patch {
+        let Some(followed) = &self.followed else { return patch };
         for path in patch.files.iter_mut().flat_map(|file| [&mut file.from, &mut file.path]) {
-            if let Some(other) = self.followed.get(path) {
+            if let Some(other) = followed.get(path) {
                 path.clone_from(other);
             }
         }
@@ -419,7 +421,7 @@ fn missing(section: &FilePatch) -> Refusal {
 }
 
 /// Returns the lines that the section adds.
-fn inserted_lines(section: &FilePatch) -> Vec<u8> {
+fn new_text(section: &FilePatch) -> NewText<'_> {
     let mut text = Vec::new();
     for line in section.hunks.iter().flat_map(|hunk| &hunk.lines) {
         if let HunkLine::Insert(line) = line {
@@ -429,7 +431,7 @@ fn inserted_lines(section: &FilePatch) -> Vec<u8> {
             }
         }
     }
-    text
+    NewText { path: &section.path, into: &section.from, bytes: NewBytes::InMemory(Cow::Owned(text)) }
 }
 
 /// Whether the section makes a file at its path.

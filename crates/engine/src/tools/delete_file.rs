@@ -13,7 +13,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::{Folder, targets_or_folder_hint};
 use crate::tool::input::{file_path, folder_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "delete_file",
@@ -31,7 +31,7 @@ pub(crate) const TOOL: Tool = Tool {
             members_of(&DeleteFileOutput { path, old_sha256: Some(before.sha256), files: Vec::new() })
         };
         let expected = input.expected_sha256;
-        Ok(Box::new(DeleteFile { path, expected, is_recursive: input.recursive, folder: None, output }))
+        Ok(Box::new(DeleteFile { path, expected, may_be_folder: input.recursive, folder: None, output }))
     }),
 };
 
@@ -91,8 +91,8 @@ pub(crate) struct DeleteFile {
     pub(crate) path: LogicalPath,
     /// The version that the file must have.
     pub(crate) expected: Option<ExpectedVersion>,
-    /// Whether it may be a folder.
-    pub(crate) is_recursive: bool,
+    /// Whether it may be a folder, which is not known yet.
+    pub(crate) may_be_folder: bool,
     /// The folder, if it is one.
     pub(crate) folder: Option<Folder>,
     /// Returns the output for the deleted file.
@@ -100,46 +100,43 @@ pub(crate) struct DeleteFile {
 }
 
 impl Mutation for DeleteFile {
-    fn folder(&self) -> Option<&LogicalPath> {
-        self.is_recursive.then_some(&self.path)
+    fn need(&self) -> Option<Need> {
+        self.may_be_folder.then(|| Need::Folder(self.path.clone()))
     }
 
-    fn take_folder(&mut self, files: Vec<LogicalPath>) -> Result<(), Refusal> {
-        self.folder = Some(Folder::new(&self.path, files, self.expected)?);
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        if let Obtained::Folder(files) = found {
+            self.may_be_folder = false;
+            self.folder = files.map(|files| Folder::new(&self.path, files, self.expected)).transpose()?;
+        }
         Ok(())
     }
 
-    fn paths(&self) -> Vec<LogicalPath> {
-        self.folder.as_ref().map_or_else(|| vec![self.path.clone()], |folder| folder.files().to_vec())
-    }
-
-    fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        match &self.folder {
-            Some(folder) => folder.expected_version(path),
-            None => self.expected.and_then(ExpectedVersion::sha256),
-        }
-    }
-
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
         match &mut self.folder {
-            Some(folder) => folder.expected_versions_mut(),
-            None => self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect(),
+            Some(folder) => folder.expected_versions(),
+            None => self.expected.iter_mut().map(|expected| (&self.path, expected)).collect(),
         }
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::of(self.folder.as_ref().map_or_else(|| vec![self.path.clone()], |folder| folder.files().to_vec()))
     }
 
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         if let Some(folder) = &self.folder {
             folder.check(workspace)?;
         }
-        targets_or_folder_hint(workspace, rules, &self.paths(), removed, "delete")
+        targets_or_folder_hint(workspace, rules, &scope.paths, removed, "delete")
     }
 
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let deletion = |path: &LogicalPath| DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
         let Some(folder) = &self.folder else {
             let before = targets.first().and_then(|target| target.before.as_ref());

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
 
 use crate::run::changed_paths::ChangedPaths;
-use crate::tool::at_record::AtRecord;
+use crate::tool::AtRecord;
 use crate::tool::input::{any_path, bounded, max_chars, parse};
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_text_member};
 use crate::tool::text::diff::MAX_DIFF_BYTES;

@@ -11,7 +11,7 @@ use crate::run::seen_versions::SeenVersion;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, decode_for_edit, file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -107,23 +107,19 @@ impl TryFrom<EditFileInput> for EditFile {
 }
 
 impl Mutation for EditFile {
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
+    fn scope(&self) -> Scope {
+        Scope::of(vec![self.path.clone()])
     }
 
-    fn new_texts(&self) -> Vec<NewText> {
-        vec![NewText::to(&self.path, self.new.clone().into_bytes())]
+    fn new_texts(&self) -> Vec<NewText<'_>> {
+        vec![NewText::to(&self.path, self.new.as_bytes())]
     }
 
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected.and_then(ExpectedVersion::sha256)
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|expected| (&self.path, expected)).collect()
     }
 
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect()
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
             return Err(Refusal::not_found(&self.path));
         };

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use model::{
-    Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes,
-    judge_scanned_content,
-};
+use model::{Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes};
 use serde::{Deserialize, Serialize};
 use workspace::{StagedFile, Target, Workspace, WorkspaceError};
 
@@ -20,7 +17,10 @@ use crate::tool::change_plan::{ChangePlan, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
-use crate::tool::{Follow, Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{
+    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, Tool, ToolRun, ToolSchema,
+    WritePermission, text,
+};
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -69,7 +69,7 @@ pub(crate) static DELETE: Tool = Tool {
         Ok(Box::new(DeleteFile {
             path: file_path(&input.path)?,
             expected: input.expected_sha256.map(ExpectedVersion::from),
-            is_recursive: false,
+            may_be_folder: false,
             folder: None,
             output: |path, before| members_of(&StoredFile::deleted(path, before)),
         }))
@@ -122,14 +122,14 @@ impl StoredFile {
 
 /// An upload.
 pub(crate) struct PutFile {
-    /// The path of the file.
-    pub path: LogicalPath,
+    path: LogicalPath,
+    /// Whether an existing path that is canonically equal was looked for.
+    is_followed: bool,
     /// The version that it replaces; `None` if no file may exist.
-    pub expected: Option<Sha256>,
-    /// The new content.
-    pub content: NewContent,
-    /// The disk space that is reserved for it.
-    pub reservation: Option<Reservation>,
+    expected: Option<ExpectedVersion>,
+    content: NewContent,
+    /// The disk space that is reserved for the content.
+    reservation: Option<Reservation>,
 }
 
 /// Parses the path of an upload that replaces the version `expected`, or creates the file.
@@ -157,6 +157,17 @@ pub(crate) enum NewContent {
 pub const BY_HASH: &str = "sha256:";
 
 impl PutFile {
+    /// Creates an upload of `content`, for which disk space may be reserved already, that replaces the version `expected`, or creates
+    /// the file.
+    pub(crate) fn new(
+        path: LogicalPath,
+        expected: Option<Sha256>,
+        content: NewContent,
+        reservation: Option<Reservation>,
+    ) -> Self {
+        Self { path, is_followed: false, expected: expected.map(ExpectedVersion::from), content, reservation }
+    }
+
     /// Returns the input to store. Staged content is replaced by its hash.
     pub(crate) fn to_input(&self) -> PutInput {
         let content_base64 = match &self.content {
@@ -166,7 +177,11 @@ impl PutFile {
             }
             NewContent::Announced(_) => String::new(),
         };
-        PutInput { path: self.path.to_string(), content_base64, expected_sha256: self.expected }
+        PutInput {
+            path: self.path.to_string(),
+            content_base64,
+            expected_sha256: self.expected.and_then(ExpectedVersion::sha256),
+        }
     }
 }
 
@@ -181,89 +196,74 @@ impl TryFrom<PutInput> for PutFile {
                 Refusal::invalid("the stored content of the upload cannot be read", "Send the file again.")
             })?),
         };
-        Ok(Self {
-            path: put_path(&input.path, input.expected_sha256)?,
-            expected: input.expected_sha256,
-            content,
-            reservation: None,
-        })
+        let expected = input.expected_sha256;
+        Ok(Self::new(put_path(&input.path, expected)?, expected, content, None))
     }
 }
 
 impl Mutation for PutFile {
-    fn follow_paths(&mut self, follow: Follow<'_>) -> Result<(), WorkspaceError> {
-        let Some(followed) = follow(&self.path)? else { return Ok(()) };
-        if followed.exists && self.expected.is_none() {
-            return Err(canonically_equal(&self.path, &followed).into());
+    fn need(&self) -> Option<Need> {
+        match self.content {
+            NewContent::Waiting(sha256) => Some(Need::Waiting(sha256)),
+            _ if self.is_followed || self.path.as_str().is_ascii() => None,
+            _ => Some(Need::Followed(vec![self.path.clone()])),
         }
-        self.path = followed.path;
+    }
+
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        match found {
+            Obtained::Followed(followed) => {
+                self.is_followed = true;
+                let Some((_, followed)) = followed.into_iter().next() else { return Ok(()) };
+                if followed.exists && self.expected.is_none() {
+                    return Err(canonically_equal(&self.path, &followed));
+                }
+                self.path = followed.path;
+            }
+            Obtained::Waiting(staged, scanned, reservation) => {
+                self.content = NewContent::Staged(staged, scanned);
+                self.reservation = Some(reservation);
+            }
+            Obtained::Folder(_) | Obtained::EarlierCalls(_) | Obtained::Contents(_) => {}
+        }
         Ok(())
     }
 
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|expected| (&self.path, expected)).collect()
     }
 
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected
+    fn scope(&self) -> Scope {
+        let permission = if self.expected.is_some() { WritePermission::Replace } else { WritePermission::Create };
+        Scope { permission: Some(permission), ..Scope::of(vec![self.path.clone()]) }
     }
 
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        targets_of_any_kind(workspace, rules, &self.paths(), removed)
+        workspace.targets_of_any_kind(rules, &scope.paths, removed, rules.policy().max_file_bytes)
     }
 
-    fn new_texts(&self) -> Vec<NewText> {
-        match &self.content {
-            NewContent::Inline(bytes) => vec![NewText::to(&self.path, bytes.clone())],
-            NewContent::Staged(..) | NewContent::Announced(_) | NewContent::Waiting(_) => Vec::new(),
-        }
-    }
-
-    fn check_staged_content(&self, targets: &[Target]) -> Option<Refusal> {
-        let NewContent::Staged(_, scanned) = &self.content else { return None };
-        let target = targets.first();
-        let old = match target.and_then(|target| target.scanned.clone()) {
-            Some(scanned) => scanned,
-            None => target
-                .and_then(|target| target.before.as_ref())
-                .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
+    fn new_texts(&self) -> Vec<NewText<'_>> {
+        let bytes = match &self.content {
+            NewContent::Inline(bytes) => NewBytes::InMemory(bytes.into()),
+            NewContent::Staged(_, scanned) => NewBytes::Scanned(scanned),
+            NewContent::Announced(_) | NewContent::Waiting(_) => return Vec::new(),
         };
-        judge_scanned_content(&self.path, &old, scanned)
+        vec![NewText { path: &self.path, into: &self.path, bytes }]
     }
 
-    fn waiting_content(&self) -> Option<Sha256> {
-        match self.content {
-            NewContent::Waiting(sha256) => Some(sha256),
-            NewContent::Inline(_) | NewContent::Staged(..) | NewContent::Announced(_) => None,
-        }
-    }
-
-    fn take_waiting_content(&mut self, staged: StagedFile, scanned: ScannedContent, reservation: Reservation) {
-        self.content = NewContent::Staged(staged, scanned);
-        self.reservation = Some(reservation);
-    }
-
-    fn take_reservation(&mut self) -> Option<Reservation> {
-        self.reservation.take()
-    }
-
-    fn required_permission(&self, _targets: &[Target]) -> Option<Permission> {
-        Some(if self.expected.is_some() { Permission::FileWriteReplace } else { Permission::FileWriteCreate })
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let before = state_of(&targets);
         match (&before, self.expected) {
             (Some(_), None) => return Err(already_exists(&self.path)),
             (None, None) => {}
             (_, Some(_)) => {
-                let expected = self.expected.map(ExpectedVersion::from);
-                expect_version(&self.path, before.as_ref().map(|state| state.sha256), expected)?;
+                expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?;
             }
         }
         let mode = before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode);
@@ -306,6 +306,7 @@ impl Mutation for PutFile {
         let verb = if stored.created { "created" } else { "replaced" };
         plan.summary = format!("{verb} {} ({} bytes)", self.path, stored.size_bytes);
         plan.output = members_of(&stored);
+        plan.reservation = self.reservation.take();
         Ok(plan)
     }
 }
@@ -338,15 +339,6 @@ impl ReadTool for GetFile {
     fn paths(&self) -> Vec<LogicalPath> {
         vec![self.0.clone()]
     }
-}
-
-fn targets_of_any_kind(
-    workspace: &Workspace,
-    rules: &Rules,
-    paths: &[LogicalPath],
-    removed: &BTreeSet<LogicalPath>,
-) -> Result<Vec<Target>, WorkspaceError> {
-    workspace.targets_of_any_kind(rules, paths, removed, rules.policy().max_file_bytes)
 }
 
 fn state_of(targets: &[Target]) -> Option<FileState> {

@@ -4,7 +4,7 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{FolderEntry, ListQuery, NotShown, WorkspaceError};
 
-use crate::tool::at_record::AtRecord;
+use crate::tool::AtRecord;
 use crate::tool::cursor::ListedQuery;
 use crate::tool::input::{any_path, bounded, max_chars, parse, root};
 use crate::tool::output::ReadOutput;

@@ -12,7 +12,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::{Folder, targets_or_folder_hint};
 use crate::tool::input::{check_new, file_path, folder_path, new_file_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
@@ -87,7 +87,8 @@ struct MoveFile {
     from: LogicalPath,
     to: LogicalPath,
     expected: Option<ExpectedVersion>,
-    is_recursive: bool,
+    /// Whether `from` may be a folder, which is not known yet.
+    may_be_folder: bool,
     /// The folder, if `from` is one.
     folder: Option<Folder>,
     /// The old and the new path of each file.
@@ -107,18 +108,21 @@ impl TryFrom<MoveFileInput> for MoveFile {
         if from == to {
             return Err(Refusal::invalid("`from` and `to` are the same path", "Give another path in `to`.").at(&to));
         }
-        let (is_recursive, expected) = (input.recursive, input.expected_sha256);
+        let (may_be_folder, expected) = (input.recursive, input.expected_sha256);
         let moves = vec![(from.clone(), to.clone())];
-        Ok(Self { from, to, expected, is_recursive, folder: None, moves })
+        Ok(Self { from, to, expected, may_be_folder, folder: None, moves })
     }
 }
 
 impl Mutation for MoveFile {
-    fn folder(&self) -> Option<&LogicalPath> {
-        self.is_recursive.then_some(&self.from)
+    fn need(&self) -> Option<Need> {
+        self.may_be_folder.then(|| Need::Folder(self.from.clone()))
     }
 
-    fn take_folder(&mut self, files: Vec<LogicalPath>) -> Result<(), Refusal> {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::Folder(files) = found else { return Ok(()) };
+        self.may_be_folder = false;
+        let Some(files) = files else { return Ok(()) };
         if self.to.is_under(&self.from) {
             let message = format!("`{}` is in the folder `{}`, which is to be moved", self.to, self.from);
             return Err(Refusal::invalid(message, "Give a path outside of the folder in `to`.").at(&self.to));
@@ -132,41 +136,29 @@ impl Mutation for MoveFile {
         Ok(())
     }
 
-    fn paths(&self) -> Vec<LogicalPath> {
-        let (from, to): (Vec<_>, Vec<_>) = self.moves.iter().cloned().unzip();
-        [from, to].concat()
-    }
-
-    fn changed_paths(&self) -> Vec<LogicalPath> {
-        // A move counts once.
-        self.moves.iter().map(|(_, to)| to.clone()).collect()
-    }
-
-    fn removed_paths(&self) -> Vec<LogicalPath> {
-        self.moves.iter().map(|(from, _)| from.clone()).collect()
-    }
-
-    fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        match &self.folder {
-            Some(folder) => folder.expected_version(path),
-            None => self.expected.filter(|_| *path == self.from)?.sha256(),
-        }
-    }
-
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
         match &mut self.folder {
-            Some(folder) => folder.expected_versions_mut(),
-            None => self.expected.iter_mut().map(|expected| (self.from.clone(), expected)).collect(),
+            Some(folder) => folder.expected_versions(),
+            None => self.expected.iter_mut().map(|expected| (&self.from, expected)).collect(),
         }
+    }
+
+    fn scope(&self) -> Scope {
+        let (from, to): (Vec<_>, Vec<_>) = self.moves.iter().cloned().unzip();
+        let paths = from.iter().chain(&to).cloned().collect();
+        // A move counts once.
+        Scope { changed: Some(to), removed: from, ..Scope::of(paths) }
     }
 
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let targets = targets_or_folder_hint(workspace, rules, &self.paths(), removed, "move")?;
+        let targets = targets_or_folder_hint(workspace, rules, &scope.paths, removed, "move");
+        let targets = targets.map_err(|error| exists_instead(error, |path| self.if_exists(path)))?;
         if let Some(folder) = &self.folder {
             folder.check(workspace)?;
             if workspace.files_under(&self.to, 1)?.is_some_and(|files| !files.is_empty()) {
@@ -178,13 +170,7 @@ impl Mutation for MoveFile {
         Ok(targets)
     }
 
-    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
-        let hint = "Choose another path in `to`. Or delete the file there first, if it is no longer needed.";
-        let is_new = self.moves.iter().any(|(_, to)| to == path);
-        is_new.then(|| Refusal { hint: hint.to_owned(), ..already_exists(path) })
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         // A folder may have many files.
         let by_path: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target)).collect();
         let before = |path: &LogicalPath| by_path.get(path)?.before.as_ref();
@@ -214,6 +200,15 @@ impl Mutation for MoveFile {
         };
         plan.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256, files });
         Ok(plan)
+    }
+}
+
+impl MoveFile {
+    /// The refusal of a file at `path`, if that is a new path.
+    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
+        let hint = "Choose another path in `to`. Or delete the file there first, if it is no longer needed.";
+        let is_new = self.moves.iter().any(|(_, to)| to == path);
+        is_new.then(|| Refusal { hint: hint.to_owned(), ..already_exists(path) })
     }
 }
 

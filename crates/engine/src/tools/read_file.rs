@@ -6,7 +6,7 @@ use model::{
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
-use crate::tool::at_record::AtRecord;
+use crate::tool::AtRecord;
 use crate::tool::input::{self, bounded, decode_as, file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::{ReadOutput, skip_text_member};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};

@@ -1,6 +1,6 @@
 //! `replace_range`: replaces whole lines of a file by their numbers.
 
-use model::{Effect, Encoding, LogicalPath, Permission, RangeFault, Refusal, Sha256};
+use model::{Effect, Encoding, LogicalPath, Permission, RangeFault, Refusal};
 use serde::Deserialize;
 use workspace::Target;
 
@@ -8,7 +8,7 @@ use super::edit_file::{EditFileOutput, describe};
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "replace_range",
@@ -83,23 +83,19 @@ impl TryFrom<ReplaceRangeInput> for ReplaceRange {
 }
 
 impl Mutation for ReplaceRange {
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
+    fn scope(&self) -> Scope {
+        Scope::of(vec![self.path.clone()])
     }
 
-    fn new_texts(&self) -> Vec<NewText> {
-        vec![NewText::to(&self.path, self.content.clone().into_bytes())]
+    fn new_texts(&self) -> Vec<NewText<'_>> {
+        vec![NewText::to(&self.path, self.content.as_bytes())]
     }
 
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected.sha256()
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
+        vec![(&self.path, &mut self.expected)]
     }
 
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        vec![(self.path.clone(), &mut self.expected)]
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
             return Err(Refusal::not_found(&self.path));
         };

@@ -10,12 +10,11 @@ use workspace::{Target, Workspace, WorkspaceError};
 
 use self::reverted_files::RevertedFiles;
 use super::write_file::members;
-use crate::tool::PathConflict;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::parse;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -137,11 +136,12 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
 }
 
 impl Mutation for RevertCalls {
-    fn earlier_calls(&self) -> Option<EarlierCallsQuery> {
-        Some(self.query.clone())
+    fn need(&self) -> Option<Need> {
+        self.earlier.calls.is_empty().then(|| Need::EarlierCalls(self.query.clone()))
     }
 
-    fn take_earlier_calls(&mut self, mut earlier: EarlierCalls) -> Result<(), Refusal> {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::EarlierCalls(mut earlier) = found else { return Ok(()) };
         let calls = &mut earlier.calls;
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.query {
@@ -164,32 +164,27 @@ impl Mutation for RevertCalls {
         Ok(())
     }
 
-    fn paths(&self) -> Vec<LogicalPath> {
+    fn scope(&self) -> Scope {
         let files = self.earlier.calls.iter().flat_map(|call| &call.files);
         let paths: BTreeSet<_> = files.map(|file| file.path.clone()).collect();
-        paths.into_iter().collect()
-    }
-
-    fn removed_paths(&self) -> Vec<LogicalPath> {
+        let paths: Vec<_> = paths.into_iter().collect();
+        let changed = Some(changed_paths(self.earlier.calls.iter().rev()));
         // Which files are removed is known only once the change is planned.
-        self.paths()
+        Scope { changed, removed: paths.clone(), ..Scope::of(paths) }
     }
 
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes.max(MIN_READ_LIMIT);
-        workspace.targets_of_any_kind(rules, &self.paths(), removed, max_bytes)
+        workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes)
     }
 
-    fn changed_paths(&self) -> Vec<LogicalPath> {
-        changed_paths(self.earlier.calls.iter().rev())
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let mut files = RevertedFiles::new(&targets, &self.earlier.files);
         for call in &self.earlier.calls {
             files.undo(call)?;
@@ -209,13 +204,6 @@ impl Mutation for RevertCalls {
             deletions: counts.deletions,
         });
         Ok(plan)
-    }
-
-    fn path_conflict(&self, conflict: PathConflict) -> Refusal {
-        let PathConflict { above, under } = conflict;
-        let message = format!("`{under}` cannot be restored: `{above}` would be a file too");
-        let hint = "Also undo the calls that changed the other path, or leave out the calls that restore this one.";
-        Refusal::new(Code::RevertConflict, message, hint).at(&under)
     }
 }
 

@@ -1,6 +1,5 @@
 //! `POST …/drift`: settles files that differ from the run's audit.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
@@ -14,7 +13,7 @@ use crate::tool::earlier_calls::StoredContent;
 use crate::tool::input::{any_path, parse};
 use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 /// The most paths of one call.
 pub(crate) const MAX_PATHS: usize = 500;
@@ -83,9 +82,9 @@ pub(crate) struct SettleDrift {
     /// Whether the paths are all that differ, of which those that cannot be settled are skipped.
     is_all: bool,
     /// How many of the paths have been looked at.
-    examined: Cell<usize>,
-    /// The contents that the audit has, if they are to be restored.
-    contents: BTreeMap<LogicalPath, (Sha256, StoredContent)>,
+    examined: usize,
+    /// The contents that the audit has, once they are known, if they are to be restored.
+    contents: Option<BTreeMap<LogicalPath, (Sha256, StoredContent)>>,
 }
 
 impl TryFrom<SettleInput> for SettleDrift {
@@ -102,8 +101,8 @@ impl TryFrom<SettleInput> for SettleDrift {
             accept: input.accept,
             paths: paths.into_iter().collect(),
             is_all: false,
-            examined: Cell::default(),
-            contents: BTreeMap::new(),
+            examined: 0,
+            contents: None,
         })
     }
 }
@@ -111,52 +110,49 @@ impl TryFrom<SettleInput> for SettleDrift {
 impl SettleDrift {
     /// Creates a settlement of all of `paths` that can be settled, as many as fit into one call.
     pub(crate) fn of_all(accept: Accept, paths: Vec<LogicalPath>) -> Self {
-        Self { accept, paths, is_all: true, examined: Cell::default(), contents: BTreeMap::new() }
+        Self { accept, paths, is_all: true, examined: 0, contents: None }
     }
 }
 
 impl Mutation for SettleDrift {
-    fn paths(&self) -> Vec<LogicalPath> {
-        self.paths.iter().take(MAX_PATHS).cloned().collect()
+    fn need(&self) -> Option<Need> {
+        let is_needed = self.accept == Accept::Ledger && self.contents.is_none();
+        is_needed.then(|| Need::Recorded(self.first_paths()))
     }
 
-    fn changed_paths(&self) -> Vec<LogicalPath> {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        if let Obtained::Contents(contents) = found {
+            self.contents = Some(contents);
+        }
+        Ok(())
+    }
+
+    fn scope(&self) -> Scope {
+        let removed = if self.accept == Accept::Ledger { self.first_paths() } else { Vec::new() };
         // The budgets are the agent's.
-        Vec::new()
-    }
-
-    fn removed_paths(&self) -> Vec<LogicalPath> {
-        if self.accept == Accept::Ledger { self.paths() } else { Vec::new() }
-    }
-
-    fn restores(&self) -> Vec<LogicalPath> {
-        if self.accept == Accept::Ledger { self.paths() } else { Vec::new() }
-    }
-
-    fn take_restored(&mut self, path: LogicalPath, sha256: Sha256, content: StoredContent) {
-        self.contents.insert(path, (sha256, content));
+        Scope { changed: Some(Vec::new()), removed, ..Scope::of(self.first_paths()) }
     }
 
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes;
-        let paths = self.paths();
         if !self.is_all {
-            self.examined.set(paths.len());
-            return workspace.targets_of_any_kind(rules, &paths, removed, max_bytes);
+            self.examined = scope.paths.len();
+            return workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes);
         }
         let (mut targets, mut held_bytes) = (Vec::new(), 0);
-        for path in paths {
+        for path in &scope.paths {
             // Contents to be restored are in memory too.
             if held_bytes > rules.policy().max_call_bytes() / 4 {
                 break;
             }
-            self.examined.set(self.examined.get() + 1);
-            match workspace.targets_of_any_kind(rules, &[path], removed, max_bytes) {
+            self.examined += 1;
+            match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes) {
                 Ok(found) => {
                     let bytes = found.iter().filter_map(|target| target.before.as_ref()).map(|(_, bytes)| bytes.len());
                     held_bytes += bytes.sum::<usize>() as u64;
@@ -169,9 +165,9 @@ impl Mutation for SettleDrift {
         Ok(targets)
     }
 
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let targeted: BTreeSet<_> = targets.iter().map(|target| &target.path).collect();
-        let examined = &self.paths[..self.examined.get().min(self.paths.len())];
+        let examined = &self.paths[..self.examined.min(self.paths.len())];
         let mut skipped: BTreeSet<_> = examined.iter().filter(|path| !targeted.contains(path)).cloned().collect();
         let (mut outside, mut desired) = (Vec::new(), Vec::new());
         for change in context.outside {
@@ -203,6 +199,11 @@ impl Mutation for SettleDrift {
 }
 
 impl SettleDrift {
+    /// Returns the paths that one call takes.
+    fn first_paths(&self) -> Vec<LogicalPath> {
+        self.paths.iter().take(MAX_PATHS).cloned().collect()
+    }
+
     /// Returns the file as the audit has it.
     fn restored(&self, change: &OutsideChange) -> Result<DesiredFile, Refusal> {
         let OutsideChange { path, known, found } = change;
@@ -214,7 +215,7 @@ impl SettleDrift {
             Some(_) => known.mode(),
             None => found.as_ref().map_or(0o644, |found| found.mode),
         };
-        match self.contents.get(path) {
+        match self.contents.as_ref().and_then(|contents| contents.get(path)) {
             Some((sha256, StoredContent::Bytes(bytes))) if *sha256 == known.sha256 && !known.is_link => {
                 Ok(DesiredFile { path: path.clone(), effect, after: Some((bytes.clone(), mode)) })
             }

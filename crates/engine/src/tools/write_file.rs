@@ -1,18 +1,23 @@
 //! `write_file`: writes the whole content of a file.
 
 mod form;
-mod merge;
+pub(crate) mod merge;
 
-use model::{Code, Effect, Encoding, LogicalPath, Permission, Refusal, Sha256};
+use std::collections::BTreeSet;
+
+use model::{Code, Effect, Encoding, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use workspace::Target;
+use workspace::{Target, Workspace, WorkspaceError};
 
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, file_path, new_file_path, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{
+    Mutation, Need, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, WritePermission, exists_instead,
+    text,
+};
 use merge::{OnConflict, merge_change};
 
 /// The permission bits of a new file.
@@ -143,44 +148,52 @@ impl TryFrom<WriteFileInput> for WriteFile {
 }
 
 impl Mutation for WriteFile {
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
+    fn need(&self) -> Option<Need> {
+        if self.on_conflict == OnConflict::Refuse || self.base.is_some() {
+            return None;
+        }
+        let version = self.expected.and_then(ExpectedVersion::sha256)?;
+        Some(Need::Contents(vec![(self.path.clone(), version)]))
     }
 
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected.and_then(ExpectedVersion::sha256)
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        if let Obtained::Contents(mut contents) = found {
+            let base = contents.remove(&self.path).map(|(_, content)| content);
+            self.base = Some(base.unwrap_or(StoredContent::Unknown));
+        }
+        Ok(())
     }
 
-    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect()
+    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|expected| (&self.path, expected)).collect()
     }
 
-    fn merge_base(&self) -> Option<(LogicalPath, Sha256)> {
-        let version = self.expected.and_then(ExpectedVersion::sha256);
-        version.filter(|_| self.on_conflict == OnConflict::Merge).map(|version| (self.path.clone(), version))
+    fn scope(&self) -> Scope {
+        let permission = Some(match self.mode {
+            WriteMode::CreateNew => WritePermission::Create,
+            WriteMode::ReplaceExisting => WritePermission::Replace,
+            WriteMode::CreateOrReplace => WritePermission::CreateOrReplace,
+        });
+        Scope { permission, ..Scope::of(vec![self.path.clone()]) }
     }
 
-    fn take_merge_base(&mut self, content: StoredContent) {
-        self.base = Some(content);
+    fn targets(
+        &mut self,
+        rules: &Rules,
+        workspace: &Workspace,
+        scope: &Scope,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        let is_new = self.mode == WriteMode::CreateNew;
+        let exists = |path: &LogicalPath| is_new.then(|| already_exists(path));
+        workspace.targets(rules, &scope.paths, removed).map_err(|error| exists_instead(error, exists))
     }
 
-    fn required_permission(&self, targets: &[Target]) -> Option<Permission> {
-        let exists = targets.first().is_some_and(|target| target.before.is_some());
-        Some(match (self.mode, exists) {
-            (WriteMode::CreateNew, _) | (WriteMode::CreateOrReplace, false) => Permission::FileWriteCreate,
-            (WriteMode::ReplaceExisting, _) | (WriteMode::CreateOrReplace, true) => Permission::FileWriteReplace,
-        })
+    fn new_texts(&self) -> Vec<NewText<'_>> {
+        vec![NewText::to(&self.path, self.content.as_bytes())]
     }
 
-    fn new_texts(&self) -> Vec<NewText> {
-        vec![NewText::to(&self.path, self.content.clone().into_bytes())]
-    }
-
-    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
-        (self.mode == WriteMode::CreateNew).then(|| already_exists(path))
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let before = targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.clone());
         match (self.mode, &before) {
             (WriteMode::CreateNew, Some(_)) => return Err(already_exists(&self.path)),

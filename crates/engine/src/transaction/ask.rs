@@ -1,17 +1,24 @@
-//! Calls that need a person's approval: one approval for all changes of a transaction.
+//! Calls that need a person's approval: one approval for all changes of a transaction, with the diff of a large text, which its call does
+//! not have, because contents outside of memory are not compared.
 
 use std::collections::BTreeSet;
+use std::io::{self, Read};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use ledger::{Entry, EntryObject};
 use model::{
-    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Disk, Outcome, Refusal, Sha256, Verdict,
+    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, Disk, LogicalPath, Outcome, Refusal,
+    RunId, Sha256, Side, Verdict, diff_file,
 };
+use workspace::Workspaces;
 
 use crate::CallError;
+use crate::admission::pools::permit;
 use crate::approvals::waiting_calls::{BATCH, WaitingBatch, WaitingCall};
-use crate::call::CallContext;
-use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
+use crate::call::Call;
+use crate::call::record::{Failure, RecordedError, refused_entry, requested_files, stored_reply};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
 use crate::run::decisions::{DeniedChange, key_of, quoted};
@@ -19,8 +26,10 @@ use crate::run::open_run::OpenRun;
 use crate::run::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::expected_version::without_seen;
+use crate::tools::apply_changeset::LAYER;
 use crate::transaction::judge::{Judged, JudgedItem};
 use crate::transaction::large_contents;
+use crate::transaction::large_contents::StagedLargeContent;
 use crate::transaction::waiting_contents::NewWaiting;
 
 /// The time after which an approval expires, in seconds.
@@ -61,7 +70,7 @@ impl Judged {
         engine: &Engine,
         run: &Arc<OpenRun>,
         is_dry_run: bool,
-    ) -> Result<Vec<CallError>, Failure> {
+    ) -> Result<Vec<RecordedError>, Failure> {
         let count = self.items.len();
         let fail = |error: CallError| match count {
             1 => Failure::Call(0, error),
@@ -93,16 +102,16 @@ impl Judged {
         let (refusals, entries) = self.rows(&refusal, approval, object.flatten());
         let appended = engine.append_for(&self.calls, entries).await;
         if let Some(waiting) = waiting {
-            waiting.end(engine, run, appended.as_ref().err()).await;
+            waiting.end(engine, run, appended.as_ref().err().map(Failure::as_error)).await;
         }
-        let records = appended.map_err(Failure::of_recording)?;
+        let records = appended?;
         if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
             run.decisions.asked(change, &actor, asked);
         }
-        let recorded = refusals.into_iter().zip(records);
-        Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())
+        let recorded = refusals.into_iter().zip(&records);
+        Ok(recorded.map(|(refusal, record)| RecordedError::of(refusal, record)).collect())
     }
 
     /// Returns the refusal and the entry of each call. The first change has the approval, and the object that it needs.
@@ -165,15 +174,19 @@ impl Judged {
             input: stored_input(call, &change.plan),
         });
         let input = serde_json::to_string(&WaitingBatch { calls: calls.collect() });
-        let input = input.map_err(|error| Failure::Recorded(CallError::Internal(Box::new(error))))?;
+        let input = input.map_err(|error| Failure::left_out(CallError::Internal(Box::new(error))))?;
         Ok(Some((Approval { tool: BATCH.to_owned(), reason: joined(&reasons), ..approval }, input)))
     }
 }
 
 /// The input of a call to be executed once it is approved: for the caller who decides, with the versions that the first caller
 /// had seen.
-fn stored_input(call: &CallContext, plan: &ChangePlan) -> String {
-    if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) }
+fn stored_input(call: &Call, plan: &ChangePlan) -> String {
+    let input = if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) };
+    let Some(layer) = &plan.stored_layer else { return input };
+    // The last member, since the input is an object with at least one.
+    let members = input.strip_suffix('}').unwrap_or(&input);
+    format!("{members},\"{LAYER}\":\"{}\"}}", BASE64_STANDARD.encode(layer))
 }
 
 /// Reserves one of the run's pending approvals.
@@ -222,7 +235,7 @@ fn read_left_out() -> Refusal {
 }
 
 /// Returns the entry of a call that waits for approval, with the reply to its repetitions.
-fn pending_entry(call: &CallContext, plan: &ChangePlan, refusal: &Refusal) -> Entry {
+fn pending_entry(call: &Call, plan: &ChangePlan, refusal: &Refusal) -> Entry {
     let mut draft = call.draft(Verdict::RequireApproval, Outcome::Pending);
     draft.code = Some(Code::ApprovalRequired);
     draft.reasons.clone_from(&refusal.details.reasons);
@@ -238,7 +251,7 @@ fn joined(reasons: &[&str]) -> String {
 }
 
 fn new_approval(
-    call: &CallContext,
+    call: &Call,
     files: Vec<ApprovalFile>,
     diff: &[u8],
     reasons: Vec<String>,
@@ -267,4 +280,73 @@ fn new_approval(
         decided_seq: None,
         resolution: None,
     }
+}
+
+/// The largest text that is compared, in bytes.
+const MAX_TEXT_BYTES: u64 = 16 << 20;
+/// The largest diff that is shown, in bytes.
+const MAX_DIFF_BYTES: usize = 4 << 20;
+
+impl Engine {
+    /// Returns the diff of the change to the staged `content`; `None` for a binary file and where the texts or their diff are too large,
+    /// of which a person sees the hashes alone.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) async fn diff_for_review(
+        &self,
+        run: &Arc<OpenRun>,
+        content: &StagedLargeContent<'_>,
+    ) -> Result<Option<String>, CallError> {
+        let change = content.change;
+        let old_bytes = change.before.as_ref().map_or(0, |before| before.size_bytes);
+        if content.size_bytes.max(old_bytes) > MAX_TEXT_BYTES {
+            return Ok(None);
+        }
+        let (workspaces, id, change) = (Arc::clone(&self.workspaces), run.run_id.clone(), change.clone());
+        let staged = Workspaces::path_of_staged(content.name);
+        let permit = permit(&self.pools.receive).await;
+        self.blocking(move || {
+            let _permit = permit;
+            Ok(diff(&workspaces, &id, &change, &staged)?)
+        })
+        .await
+    }
+}
+
+fn diff(workspaces: &Workspaces, run: &RunId, change: &Change, staged: &[u8]) -> io::Result<Option<String>> {
+    let Some(after) = &change.after else { return Ok(None) };
+    let new = read(workspaces.open_file(run, staged)?)?;
+    let old = match &change.before {
+        None => None,
+        Some(before) => match read_version(workspaces, run, &change.path, before.sha256)? {
+            Some(bytes) => Some((bytes, before.mode)),
+            None => return Ok(None),
+        },
+    };
+    let path = &change.path;
+    let old = old.as_ref().map(|(bytes, mode)| Side { path, bytes, mode: *mode });
+    let compared = diff_file(old, Some(Side { path, bytes: &new, mode: after.mode }));
+    let is_shown = !compared.binary && compared.text.len() <= MAX_DIFF_BYTES;
+    Ok(is_shown.then(|| String::from_utf8_lossy(&compared.text).into_owned()))
+}
+
+/// Returns the file at `path` if it still is the version that the change was planned with.
+fn read_version(
+    workspaces: &Workspaces,
+    run: &RunId,
+    path: &LogicalPath,
+    sha256: Sha256,
+) -> io::Result<Option<Vec<u8>>> {
+    match workspaces.open_file(run, &Workspaces::path_in_tree(path.as_str())) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => Ok(Some(read(file?)?).filter(|bytes| Sha256::of(bytes) == sha256)),
+    }
+}
+
+fn read(file: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

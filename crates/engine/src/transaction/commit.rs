@@ -1,22 +1,23 @@
-//! The fifth state of a transaction: journal steps, records, artifacts, replies and the approval decision are durable.
+//! The fifth state of a transaction: journal steps, records, artifacts, replies and the approval decision are durable. And the entries of
+//! its calls, with their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledger::{Appended, DecidedApproval, LedgerError};
-use model::{LogicalPath, Record, Step, Usage};
+use ledger::{Appended, Artifact, DecidedApproval, Entry, LedgerError, Reply};
+use model::{By, LogicalPath, Outcome, Record, Sha256, Step, Usage, Verdict};
+use serde_json::{Map, Value};
 
-use crate::CallError;
-use crate::call::history_quota::history_exceeded;
-use crate::call::record::Failure;
-use crate::call::{Answer, CallContext};
-use crate::call_error::refusals::refusal_of;
-use crate::call_error::refusals::{already_recorded, approval_not_pending};
-use crate::clock::latest;
+use crate::call::answer::{DONE, mutation_answer};
+use crate::call::record::{Failure, read_entry};
+use crate::call::{Answer, Call, OpenedCall, splice};
+use crate::call_error::refusals::approval_not_pending;
+use crate::clock::{latest, new_artifact_id};
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
-use crate::transaction::entries::committed;
+use crate::tool::change_plan::ChangePlan;
+use crate::transaction::judge::{JudgedChange, JudgedItem};
 use crate::transaction::large_contents::ObjectChanges;
 use crate::transaction::outside;
 use crate::transaction::stage::Staged;
@@ -59,9 +60,6 @@ impl Staged {
         let (decision, expires_at) = approved.unzip();
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
-        for entry in entries.iter_mut().filter(|entry| entry.usage != Usage::default()) {
-            entry.run_budget.clone_from(&run.rules.policy().run_budget);
-        }
         let person = decision.as_ref().and_then(|decision| decision.on_behalf_of.as_ref());
         for entry in entries.iter_mut().filter(|entry| entry.draft.mutates) {
             entry.draft.reasons.extend(person.map(|name| format!("onBehalfOf:{name}")));
@@ -70,16 +68,24 @@ impl Staged {
             (first.approval_decision, first.disk) = (decision, disk_change);
             (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
         }
+        // The command comes before the change set that it has made.
+        let event = calls.iter().find_map(|call| call.event.as_deref().cloned());
         // The change from outside comes first: the calls build on it.
-        let preceding = usize::from(found.is_some());
-        entries.splice(0..0, found);
+        let preceding = usize::from(found.is_some()) + usize::from(event.is_some());
+        entries.splice(0..0, found.into_iter().chain(event));
+        for entry in &mut entries {
+            entry.epoch = run.epoch;
+            if entry.usage != Usage::default() {
+                entry.run_budget.clone_from(&run.rules.policy().run_budget);
+            }
+        }
         let modes: BTreeMap<LogicalPath, u32> =
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
         // Opening the run and waiting for its locks take time, and callers see an approval as expired from then on.
         if expires_at.is_some_and(|expires_at| expires_at <= latest()) {
             staged_files::discard(run, &large_files);
-            return Err(Failure::Recorded(approval_not_pending().into()));
+            return Err(Failure::left_out(approval_not_pending()));
         }
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => Vec::from(records),
@@ -91,14 +97,12 @@ impl Staged {
         };
         for record in &records {
             run.known.add(record, &modes);
+            run.seen_versions.add(record);
         }
         usage.settle();
         disk.settle(disk_change);
-        for record in &records {
-            run.seen_versions.add(record);
-        }
-        let complete = |((call, answer), record): ((&CallContext, _), &Record)| {
-            crate::transaction::entries::PendingAnswer::complete(answer, call, record.seq, record.hash)
+        let complete = |((call, answer), record): ((&OpenedCall, _), &Record)| {
+            PendingAnswer::complete(answer, call, record.seq, record.hash)
         };
         let answers = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]).map(complete).collect();
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
@@ -115,33 +119,116 @@ fn mode_of(step: &Step) -> Option<(LogicalPath, u32)> {
 async fn undo(
     engine: &Engine,
     run: &OpenRun,
-    calls: &[CallContext],
+    calls: &[OpenedCall],
     large_files: Vec<String>,
     appended: ledger::Result<Appended>,
 ) -> Failure {
     let error = match appended {
-        Err(error @ LedgerError::RunMoved(_)) => Failure::Recorded(error.into()),
+        Err(error @ LedgerError::RunMoved(_)) => Failure::left_out(error),
         Err(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
         Err(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
             run.seen_versions.clear();
-            return Failure::Recorded(error.into());
+            return Failure::left_out(error);
         }
-        Ok(Appended::Repeated(_)) => {
-            // An earlier attempt with an uncertain outcome is recorded. Its steps may not be applied yet.
-            run.accounting.set_dirty();
-            Failure::Recorded(already_recorded().into())
-        }
-        Ok(Appended::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
-        Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
-        Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
-        Ok(Appended::HistoryQuotaExceeded(excess)) => Failure::All(history_exceeded(excess).into()),
-        Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
-        Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
-            Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))
+        Ok(appended) => {
+            if let Appended::Repeated(_) = appended {
+                // An earlier attempt with an uncertain outcome is recorded. Its steps may not be applied yet.
+                run.accounting.set_dirty();
+            }
+            engine.failure_of_append(calls, appended).await
         }
     };
     staged_files::discard(run, &large_files);
     error
+}
+
+/// The answer of a call whose record is not appended yet.
+pub(crate) enum PendingAnswer {
+    /// The members of a mutation's answer as JSON text, without `seq` and `headHash`.
+    Mutation(String),
+    /// The complete answer of a read.
+    Read(Answer),
+}
+
+impl PendingAnswer {
+    /// Completes the answer with the call's record.
+    pub(crate) fn complete(self, call: &Call, seq: u64, hash: Option<Sha256>) -> Answer {
+        match self {
+            Self::Mutation(members) => mutation_answer(call, &members, seq, hash),
+            Self::Read(answer) => answer,
+        }
+    }
+}
+
+/// Returns the entry and the answer of a call that takes effect.
+pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
+    let JudgedChange { plan, reasons, usage } = match item {
+        JudgedItem::Change(change) => change,
+        JudgedItem::Read(mut output) => {
+            let entry = read_entry(call, &mut output);
+            let body = splice(&call.tool_call_id, &output.output);
+            return (entry, PendingAnswer::Read(Answer { body, head: None }));
+        }
+    };
+    let artifact_id = new_artifact_id();
+    let uri = format!("artifact://{}/{artifact_id}", call.run_id);
+    let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+    draft.artifact_uris = vec![uri.clone()];
+    draft.diff_sha256 = Some(Sha256::of(&plan.diff));
+    draft.reasons = reasons;
+    let steps = match plan.accepted {
+        None => {
+            (draft.paths_written, draft.files) = (plan.paths(), plan.record_files());
+            plan.steps()
+        }
+        // Nothing is written: the history goes on with what was found.
+        Some(ref accepted) => {
+            (draft.paths_written, draft.files) = (accepted.paths(), accepted.files.clone());
+            accepted.steps.clone()
+        }
+    };
+    let ChangePlan { output, summary, warnings, diff, .. } = plan;
+    let members = answer_members(output, vec![uri], summary, warnings);
+    let mut entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
+    entry.steps = steps;
+    entry.artifact = Some(Artifact { artifact_id, diff });
+    // People's changes take nothing from the agent's budget.
+    entry.usage = if call.made_by() == By::Agent { usage } else { Usage::default() };
+    (entry, PendingAnswer::Mutation(members))
+}
+
+/// Returns the entry and the answer of a dry run.
+pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
+    let JudgedChange { plan, reasons, .. } = match item {
+        JudgedItem::Change(change) => change,
+        read @ JudgedItem::Read(_) => return committed(call, read),
+    };
+    let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+    draft.paths_read = plan.paths();
+    draft.reasons = reasons;
+    draft.reasons.push("dryRun".to_owned());
+    let ChangePlan { mut output, summary, warnings, .. } = plan;
+    for (name, value) in [("applied", false), ("dryRun", true)] {
+        if output.get(name).is_some_and(Value::is_boolean) {
+            output.insert(name.to_owned(), Value::from(value));
+        }
+    }
+    let members = answer_members(output, Vec::new(), format!("dry run: would have {summary}"), warnings);
+    let entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
+    (entry, PendingAnswer::Mutation(members))
+}
+
+fn answer_members(
+    mut output: Map<String, Value>,
+    artifact_uris: Vec<String>,
+    summary: String,
+    warnings: Vec<String>,
+) -> String {
+    output.insert("artifactUris".to_owned(), Value::from(artifact_uris));
+    output.insert("summary".to_owned(), Value::from(summary));
+    output.insert("warnings".to_owned(), Value::from(warnings));
+    // JSON names and values always serialise.
+    serde_json::to_string(&output).unwrap_or_default()
 }

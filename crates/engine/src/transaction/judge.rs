@@ -8,7 +8,7 @@ use model::{
     judge_change,
 };
 
-use crate::call::CallContext;
+use crate::call::OpenedCall;
 use crate::call::record::Failure;
 use crate::call_error::refusals::denied;
 use crate::run::open_run::OpenRun;
@@ -22,7 +22,7 @@ use crate::transaction::plan::{Planned, PlannedItem};
 /// Planned calls, with the decision about all of them.
 pub(crate) struct Judged {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<JudgedItem>,
     /// The files as the calls would leave them; empty for a single call.
@@ -62,7 +62,7 @@ impl Planned {
     ///
     /// The call that could not be planned, unless a call before it is denied.
     pub(crate) fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
-        let Self { calls, items, overlay, stopped, .. } = self;
+        let Self { calls, items, overlay, stopped, rules, .. } = self;
         let evidence: Vec<_> = calls.iter().map(|call| call.evidence_fact).collect();
         let before = run.accounting.usage();
         let mut judged = Judged {
@@ -76,17 +76,16 @@ impl Planned {
         };
         let mut earlier: BTreeSet<LogicalPath> = BTreeSet::new();
         for (item, evidence) in items.into_iter().zip(evidence) {
-            let (plan, reservation) = match item {
-                PlannedItem::Change(plan, reservation) => (plan, reservation),
+            let mut plan = match item {
+                PlannedItem::Change(plan) => plan,
                 PlannedItem::Read(output) => {
                     judged.items.push(JudgedItem::Read(output));
                     continue;
                 }
             };
-            let mut plan = plan;
             let facts = plan.facts(evidence, |path| run.known.has_written(path) || earlier.contains(path));
             let (decision, usage) = match plan.settlement {
-                None => (judge_change(&run.rules, &facts, &before), Usage::of(&facts)),
+                None => (judge_change(&rules, &facts, &before), Usage::of(&facts)),
                 // An operator settles what is in the tree already. Its paths are judged as targets.
                 Some(_) => (allow(), Usage::default()),
             };
@@ -95,7 +94,7 @@ impl Planned {
                 None => decision,
             };
             earlier.extend(plan.paths());
-            if let Some(reserved) = reservation {
+            if let Some(reserved) = plan.reservation.take() {
                 judged.disk = reserved;
             }
             let reasons = judged.decision.reasons.clone();

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use workspace::Target;
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::{Call, OpenedCall};
 use crate::clock::{new_artifact_id, new_tool_call_id, now};
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
@@ -147,7 +147,7 @@ impl RecordedOutside {
     }
 
     /// Returns the entry of changes that nobody has made, which precedes that of `call`.
-    fn into_entry(self, call: &CallContext) -> Entry {
+    fn into_entry(self, call: &Call) -> Entry {
         let id = new_tool_call_id();
         let mut draft = Draft::new(call.run_id.clone(), NOBODY.to_owned(), OUTSIDE_CHANGE_TOOL, id, now());
         let artifact_id = new_artifact_id();
@@ -159,7 +159,7 @@ impl RecordedOutside {
         let Self { files, diff, steps } = self;
         draft.files = files;
         let mut entry = Entry::new(draft, Sha256::ZERO);
-        (entry.epoch, entry.steps, entry.artifact) = (call.epoch, steps, Some(Artifact { artifact_id, diff }));
+        (entry.steps, entry.artifact) = (steps, Some(Artifact { artifact_id, diff }));
         entry
     }
 }
@@ -178,7 +178,7 @@ pub(crate) fn is_found(items: &[JudgedItem]) -> bool {
 pub(crate) async fn describe(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    calls: &[CallContext],
+    calls: &[OpenedCall],
     items: &mut [JudgedItem],
 ) -> Result<Option<Entry>, CallError> {
     let (mut all, mut first) = (RecordedOutside::default(), None);

@@ -6,7 +6,6 @@ use model::{Code, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent}
 use workspace::{FileVersions, PlannedVersion, Preview, Target, Workspace};
 
 use crate::CallError;
-use crate::tool::PathConflict;
 use crate::tool::change_plan::{ChangePlan, PlannedChange};
 
 /// Every path that the planned calls change. Empty for a single call.
@@ -81,8 +80,8 @@ impl PlanOverlay {
         Ok(())
     }
 
-    /// Returns a file and another one under it that would both exist after `planned`. No tree can hold both.
-    pub(crate) fn path_conflict(&self, planned: &ChangePlan) -> Option<PathConflict> {
+    /// Returns the refusal of a plan that would leave a file and another one under it. No tree can hold both.
+    pub(crate) fn path_conflict(&self, planned: &ChangePlan) -> Option<Refusal> {
         if !planned.changes().any(|change| change.before.is_none() && change.after.is_some()) {
             return None;
         }
@@ -96,7 +95,13 @@ impl PlanOverlay {
             }
         }
         let (above, under) = LogicalPath::find_nested(files)?;
-        Some(PathConflict { above: above.clone(), under: under.clone() })
+        if planned.is_restoration {
+            let message = format!("`{under}` cannot be restored: `{above}` would be a file too");
+            let hint = "Also undo the calls that changed the other path, or leave out the calls that restore this one.";
+            return Some(Refusal::new(Code::RevertConflict, message, hint).at(under));
+        }
+        let message = format!("`{above}` would be a file, and `{under}` a file under it");
+        Some(Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(under))
     }
 
     /// Adds a planned call.

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Permission, Refusal, Sha256, judge_file_count};
+use model::{Code, LogicalPath, Permission, Refusal, Sha256, ToolCallId, judge_file_count};
 use serde_json::{Map, Value};
 
 use crate::CallError;
-use crate::call::CallContext;
 use crate::call::record::Failure;
+use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 use crate::read::names::may_list;
-use crate::run::in_flight_calls::InFlightGuard;
+use crate::run::keyed::KeyedLockGuard;
 use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
-use crate::tool::{Mutation, ReadTool, ToolRun};
+use crate::tool::{Mutation, Need, Obtained, ReadTool, Scope, ToolRun};
 
 /// The operation of a call.
 pub(crate) enum Operation {
@@ -28,15 +28,17 @@ pub(crate) enum Operation {
 /// The calls of a transaction, each with its parsed input or the refusal of it.
 pub(crate) struct Parsed {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// The operation of each.
     pub operations: Vec<Result<Operation, Refusal>>,
 }
 
-/// Calls that can be planned: all inputs are valid, and the earlier calls that they need are loaded.
+/// Calls that can be planned: all inputs are valid, and what the calls need of the run and its history is known.
 pub(crate) struct Loaded {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
+    /// The paths of each.
+    pub scopes: Arc<[Scope]>,
     /// The operation of each.
     pub operations: Vec<Operation>,
 }
@@ -47,7 +49,7 @@ impl Operation {
     /// # Errors
     ///
     /// `INVALID_REQUEST` and the refusals of the tool.
-    pub(crate) fn parse(call: &CallContext, members: Map<String, Value>) -> Result<Self, Refusal> {
+    pub(crate) fn parse(call: &Call, members: Map<String, Value>) -> Result<Self, Refusal> {
         match call.tool.run {
             ToolRun::Mutation(parse) => Ok(Self::Mutation(parse(members)?)),
             ToolRun::Read(parse) => {
@@ -61,95 +63,131 @@ impl Operation {
         }
     }
 
-    /// Returns the paths that the input names.
-    pub(crate) fn paths(&self) -> Vec<LogicalPath> {
+    /// Returns the paths that the input names, and what is known of the change.
+    pub(crate) fn scope(&self) -> Scope {
         match self {
-            Self::Mutation(tool) => tool.paths(),
-            Self::Read(tool) => tool.paths(),
-        }
-    }
-
-    /// Returns the versions that the call expects, by path.
-    fn expected_versions(&self) -> Vec<(LogicalPath, Sha256)> {
-        match self {
-            Self::Mutation(tool) => {
-                let expected = |path: LogicalPath| tool.expected_version(&path).map(|version| (path, version));
-                tool.paths().into_iter().filter_map(expected).collect()
-            }
-            Self::Read(_) => Vec::new(),
+            Self::Mutation(tool) => tool.scope(),
+            Self::Read(tool) => Scope::of(tool.paths()),
         }
     }
 }
 
 impl Parsed {
-    /// Creates a transaction of `calls` in their order, which have opened `run`.
-    pub(crate) fn new(run: &OpenRun, calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
-        let opened = |(call, operation)| (CallContext { epoch: run.epoch, ..call }, operation);
-        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().map(opened).unzip();
+    /// Creates a transaction of `calls` in their order.
+    pub(crate) fn new(calls: Vec<(OpenedCall, Result<Operation, Refusal>)>) -> Self {
+        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         Self { calls: calls.into(), operations }
     }
 
-    /// Loads the earlier calls that the calls need.
+    /// Loads what the calls need.
     ///
     /// # Errors
     ///
-    /// The first call whose input is refused, or whose earlier calls cannot be loaded, with the paths of those before it.
-    pub(crate) async fn load(
-        self,
-        engine: &Engine,
-        run: &Arc<OpenRun>,
-    ) -> Result<Loaded, (Vec<Vec<LogicalPath>>, Failure)> {
-        let mut operations = Vec::with_capacity(self.operations.len());
+    /// The first call whose input is refused, or for which something cannot be loaded, with the scopes of those before it.
+    pub(crate) async fn load(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Loaded, (Vec<Scope>, Failure)> {
+        let count = self.calls.len();
+        let (mut operations, mut scopes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
-                Ok(Operation::Mutation(tool)) => {
-                    let call = &self.calls[index];
-                    match engine.follow_own_names(run, tool).await {
-                        Ok(tool) => load_mutation(engine, run, call, tool, self.calls.len() > 1).await,
-                        Err(error) => Err(error),
+                Ok(Operation::Mutation(mut tool)) => {
+                    if tool.scope().is_of_command {
+                        // Boxed, so that the future of any other call is smaller.
+                        match Box::pin(meet_tree(engine, run, tool)).await {
+                            Ok(met) => tool = met,
+                            Err(error) => return Err((scopes, Failure::Call(index, error))),
+                        }
                     }
+                    let loaded = prepare(engine, run, &self.calls[index], tool.as_mut(), count > 1).await;
+                    loaded.map(|()| Operation::Mutation(tool))
                 }
                 Ok(read) => Ok(read),
                 Err(refusal) => Err(refusal.into()),
             };
             match loaded {
-                Ok(operation) => operations.push(operation),
-                Err(error) => {
-                    return Err((operations.iter().map(Operation::paths).collect(), Failure::Call(index, error)));
+                Ok(operation) => {
+                    scopes.push(operation.scope());
+                    operations.push(operation);
                 }
+                Err(error) => return Err((scopes, Failure::Call(index, error))),
             }
         }
-        Ok(Loaded { calls: self.calls, operations })
+        Ok(Loaded { calls: self.calls, scopes: scopes.into(), operations })
     }
 }
 
-/// Returns the mutation with all that it needs of the ledger and of the tree before its paths are known.
-async fn load_mutation(
+/// Returns the change set with the files that it is about.
+async fn meet_tree(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    call: &CallContext,
     mut tool: Box<dyn Mutation>,
-    is_batch: bool,
-) -> Result<Operation, CallError> {
-    let actor = &call.caller.actor;
-    load_folder(engine, run, call, tool.as_mut(), is_batch).await?;
-    engine.load_seen_content(run, actor, tool.as_mut()).await?;
-    engine.load_restored(run, tool.as_mut()).await?;
-    engine.load_earlier_calls(run, actor, tool).await.map(Operation::Mutation)
+) -> Result<Box<dyn Mutation>, CallError> {
+    let open_run = Arc::clone(run);
+    let meet = move || {
+        tool.meet_tree(&open_run.rules, &open_run.workspace)?;
+        Ok(tool)
+    };
+    engine.blocking(meet).await
 }
 
-/// Lists the files of the folder that `tool` changes, if it does.
-async fn load_folder(
+/// Gives the mutation all that it needs before it is planned.
+async fn prepare(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    call: &CallContext,
+    call: &Call,
     tool: &mut dyn Mutation,
     is_batch: bool,
 ) -> Result<(), CallError> {
-    let Some(folder) = tool.folder().cloned() else { return Ok(()) };
+    answer_needs(engine, run, call, tool, is_batch).await?;
+    if engine.load_seen_versions(run, &call.caller.actor, tool).await? {
+        answer_needs(engine, run, call, tool, is_batch).await?;
+    }
+    Ok(())
+}
+
+async fn answer_needs(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    call: &Call,
+    tool: &mut dyn Mutation,
+    is_batch: bool,
+) -> Result<(), CallError> {
+    while let Some(need) = tool.need() {
+        // Boxed, so that the future of a call that needs nothing is smaller.
+        let found = match need {
+            Need::Followed(paths) => Obtained::Followed(Box::pin(engine.canonically_equal(run, paths)).await?),
+            Need::Folder(path) => {
+                let files = Box::pin(files_of_folder(engine, run, call, &path, is_batch)).await?;
+                let is_folder = files.is_some();
+                tool.prepare(Obtained::Folder(files))?;
+                // Before anything is looked up for each file.
+                let refusal = if is_folder { judge_file_count(&run.rules, tool.scope().changed()) } else { None };
+                refusal.map_or(Ok(()), |refusal| Err(CallError::from(refusal)))?;
+                continue;
+            }
+            Need::EarlierCalls(query) => {
+                Obtained::EarlierCalls(Box::pin(engine.earlier_calls(run, &call.caller.actor, query)).await?)
+            }
+            Need::Contents(versions) => Obtained::Contents(Box::pin(engine.contents_of(run, versions)).await?),
+            Need::Recorded(paths) => Obtained::Contents(Box::pin(engine.recorded_contents(run, paths)).await?),
+            // It was staged before, or is not stored any more: then the plan is refused.
+            Need::Waiting(_) => return Ok(()),
+        };
+        tool.prepare(found)?;
+    }
+    Ok(())
+}
+
+/// Lists the files of the folder that a call changes; `None` if there is no folder.
+async fn files_of_folder(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    call: &Call,
+    folder: &LogicalPath,
+    is_batch: bool,
+) -> Result<Option<Vec<LogicalPath>>, CallError> {
     let (open_run, path) = (Arc::clone(run), folder.clone());
     let files = engine.blocking(move || Ok(open_run.workspace.files_under(&path, MAX_FILES)?)).await?;
-    let Some(files) = files else { return Ok(()) };
+    let Some(files) = files else { return Ok(None) };
     // The answer, also of a dry run, and refusals name the files of the folder.
     if !may_list(call) {
         return Err(forbidden(&[Permission::FileList]).into());
@@ -157,20 +195,18 @@ async fn load_folder(
     if is_batch {
         // Earlier calls of the batch may change which files it has.
         let message = format!("`{folder}` is a folder, which no call of a batch can move or delete");
-        return Err(Refusal::invalid(message, "Make a separate call for the folder.").at(&folder).into());
+        return Err(Refusal::invalid(message, "Make a separate call for the folder.").at(folder).into());
     }
     if files.len() == MAX_FILES {
         let message = format!("`{folder}` has at least {MAX_FILES} files, too many for one call");
         let hint = "Move or delete the folders in it one by one.";
-        return Err(Refusal::new(Code::PatchBudgetExceeded, message, hint).at(&folder).into());
+        return Err(Refusal::new(Code::PatchBudgetExceeded, message, hint).at(folder).into());
     }
-    tool.take_folder(files)?;
-    // Before anything is looked up for each file.
-    judge_file_count(&run.rules, &tool.changed_paths()).map_or(Ok(()), |refusal| Err(refusal.into()))
+    Ok(Some(files))
 }
 
 /// Waits until no other call under an ID of `calls` is in progress, and locks these IDs until the guards are dropped.
-pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
+pub(crate) async fn lock_ids<'a>(calls: &[OpenedCall], run: &'a OpenRun) -> Vec<KeyedLockGuard<'a, ToolCallId>> {
     let ids: BTreeSet<_> = calls.iter().filter(|call| call.client_supplied_id).map(|call| &call.tool_call_id).collect();
     let mut guards = Vec::with_capacity(ids.len());
     // All transactions lock in the same order, so that no two wait for each other.
@@ -181,29 +217,43 @@ pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec
 }
 
 impl Loaded {
-    /// Returns the paths of each call.
-    pub(crate) fn paths(&self) -> Vec<Vec<LogicalPath>> {
-        self.operations.iter().map(Operation::paths).collect()
+    /// Whether a call applies what was changed outside of the service.
+    pub(crate) fn is_of_command(&self) -> bool {
+        self.scopes.iter().any(|scope| scope.is_of_command)
+    }
+
+    /// Loads what the run has changed since the states that its calls are based on. The paths are locked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::load_changed_since`].
+    pub(crate) async fn load_changed_since(&mut self, engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+        for (operation, scope) in self.operations.iter_mut().zip(&*self.scopes) {
+            if let Operation::Mutation(tool) = operation
+                && let Some(since) = tool.changed_since()
+            {
+                engine.load_changed_since(run, &scope.paths, since).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the versions that each call expects.
-    pub(crate) fn expected_versions(&self) -> Vec<Vec<(LogicalPath, Sha256)>> {
-        self.operations.iter().map(Operation::expected_versions).collect()
-    }
-
-    /// What the refusal of each call says in addition.
-    pub(crate) fn refusal_notes(&self) -> Vec<Option<&'static str>> {
-        let note = |operation: &Operation| match operation {
-            Operation::Mutation(tool) => tool.refusal_note(),
-            Operation::Read(_) => None,
+    pub(crate) fn expected_versions(&mut self) -> Vec<Vec<(LogicalPath, Sha256)>> {
+        let expected = |operation: &mut Operation| match operation {
+            Operation::Mutation(tool) => {
+                let versions = tool.expected_versions().into_iter();
+                versions.filter_map(|(path, version)| Some((path.clone(), version.sha256()?))).collect()
+            }
+            Operation::Read(_) => Vec::new(),
         };
-        self.operations.iter().map(note).collect()
+        self.operations.iter_mut().map(expected).collect()
     }
 
     /// Returns the paths that the transaction locks: those of a single mutation, otherwise the whole run.
     pub(crate) fn paths_to_lock(&self) -> Vec<LogicalPath> {
-        match self.operations.as_slice() {
-            [Operation::Mutation(tool)] if !tool.is_exclusive() => tool.paths(),
+        match (self.operations.as_slice(), &*self.scopes) {
+            ([Operation::Mutation(_)], [scope]) if !scope.is_exclusive => scope.paths.clone(),
             _ => vec![LogicalPath::root()],
         }
     }

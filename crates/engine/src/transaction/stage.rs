@@ -6,20 +6,21 @@ use std::sync::Arc;
 use model::{DiskChange, Step};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::OpenedCall;
 use crate::call::record::Failure;
 use crate::call_error::refusals::changed_meanwhile;
 use crate::run::accounting::UsageReservation;
+use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
 use crate::run::staged_files;
+use crate::tool::change_plan::ChangePlan;
 use crate::transaction::judge::{Judged, JudgedItem};
-use crate::transaction::moved_files;
 
 /// Judged calls whose new contents are staged.
 pub(crate) struct Staged {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<JudgedItem>,
     /// The staged contents; `None` if the calls only read.
@@ -57,7 +58,7 @@ impl Judged {
             run.workspace.add_ignored_to_base(&run.rules, steps.iter().map(|step| &step.path))?;
             let mut stamps = BTreeMap::new();
             for (_, change) in self.changes() {
-                moved_files::copy(run, &change.plan)?;
+                copy_moved(run, &change.plan)?;
                 for (path, stamp) in change.plan.stamps() {
                     stamps.entry(path.clone()).or_insert(stamp);
                 }
@@ -88,4 +89,22 @@ impl Judged {
             _ => Failure::All(error),
         }
     }
+}
+
+/// Copies the large files that the plan moves to `tmp/`: all, or none.
+///
+/// # Errors
+///
+/// `WRITE_CONFLICT` if one has changed since it was planned; the errors of the disk.
+fn copy_moved(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
+    let mut copied = Vec::new();
+    for (from, name, sha256) in planned.large_moves() {
+        copied.push(name.to_owned());
+        let done = run.workspace.stage_copy(from, name, sha256).inspect_err(abort_on_failed_fsync);
+        let done = done
+            .map_err(CallError::from)
+            .and_then(|same| if same { Ok(()) } else { Err(changed_meanwhile(std::slice::from_ref(from)).into()) });
+        done.inspect_err(|_| staged_files::discard(run, &copied))?;
+    }
+    Ok(())
 }

@@ -9,12 +9,12 @@ use model::{Approval, ApprovalId, Code, ContentScan, Disk, RunId, Sha256};
 
 use crate::CallError;
 use crate::admission::pools::permit;
-use crate::call::CallContext;
+use crate::call::OpenedCall;
 use crate::engine::Engine;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
-use crate::tool::Mutation;
+use crate::tool::{Mutation, Need, Obtained};
 use crate::transaction::large_contents::{self, StagedLargeContent};
 
 /// A content that is kept for an approval that the ledger does not have yet.
@@ -50,7 +50,7 @@ impl Engine {
     pub(crate) async fn keep_waiting(
         &self,
         run: &Arc<OpenRun>,
-        calls: &[CallContext],
+        calls: &[OpenedCall],
         approval: &ApprovalId,
         content: StagedLargeContent<'_>,
     ) -> Result<Option<EntryObject>, CallError> {
@@ -85,7 +85,7 @@ impl Engine {
         approval: &Approval,
         tool: &mut dyn Mutation,
     ) -> Result<Option<String>, CallError> {
-        let Some(sha256) = tool.waiting_content() else { return Ok(None) };
+        let Some(Need::Waiting(sha256)) = tool.need() else { return Ok(None) };
         let Some((size_bytes, mut content)) = self.open_waiting(&run.run_id, &approval.approval_id, sha256).await?
         else {
             tracing::error!(run.id = %run.run_id, approval.id = %approval.approval_id, %sha256, "the content of an approval is missing");
@@ -110,7 +110,7 @@ impl Engine {
             run.workspace.discard(&name)?;
             return Err(CallError::Internal("a content that waits for approval does not have its hash".into()));
         }
-        tool.take_waiting_content(staged, scanned, reservation);
+        tool.prepare(Obtained::Waiting(staged, scanned, reservation))?;
         Ok(Some(name))
     }
 

@@ -228,6 +228,7 @@ pub(crate) fn policy() -> Policy {
         not_secret: vec![],
         kinds: BTreeMap::new(),
         budget: Budget::default(),
+        command_budget: Budget::of_command(),
         run_budget: None,
         quota: model::Quota::default(),
         max_file_bytes: 1 << 20,

@@ -21,12 +21,13 @@ impl LimitCheck {
 
 pub(super) fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Option<Refusal> {
     let call = usage_of(changes, |_| true);
-    let mut checks = limit_checks("budget", &limits(&rules.policy().budget), &call, &Usage::default());
+    let (name, budget) = rules.budget();
+    let mut checks = limit_checks(name, &limits(budget), &call, &Usage::default());
     if let Some(run_budget) = &rules.policy().run_budget {
         checks.extend(limit_checks("runBudget", run_budget, &Usage::of(changes), usage));
     }
     checks.retain(LimitCheck::is_exceeded);
-    let is_file_budget = matches!(checks.as_slice(), [only] if only.reason == "budget:maxInsertions");
+    let is_file_budget = matches!(checks.as_slice(), [only] if only.reason == format!("{name}:maxInsertions"));
     if is_file_budget && is_new_file(changes) && rules.policy().file_budget != Verdict::Deny {
         return None;
     }
@@ -35,7 +36,7 @@ pub(super) fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &
 
 /// Returns whether a change is one new file with more lines than a call may insert.
 pub(super) fn exceeds_file_budget(rules: &Rules, changes: &[ChangeFacts<'_>]) -> bool {
-    is_new_file(changes) && usage_of(changes, |_| true).insertions > rules.policy().budget.max_insertions
+    is_new_file(changes) && usage_of(changes, |_| true).insertions > rules.budget().1.max_insertions
 }
 
 fn is_new_file(changes: &[ChangeFacts<'_>]) -> bool {
@@ -47,13 +48,14 @@ pub fn judge_file_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a L
     let counts = |path: &&LogicalPath| FileKind::of_path(path) != FileKind::Lockfile;
     let files: BTreeSet<_> = named.into_iter().filter(counts).collect();
     let call = Usage { files_touched: files.len() as u64, ..Usage::default() };
-    exceeded(limit_checks("budget", &limits(&rules.policy().budget), &call, &Usage::default()))
+    let (name, budget) = rules.budget();
+    exceeded(limit_checks(name, &limits(budget), &call, &Usage::default()))
 }
 
 /// Refuses a call that needs more memory for file contents than one call may use. `bytes` is the size of the contents before
 /// and after its change together.
 pub fn judge_call_bytes(rules: &Rules, bytes: u64) -> Option<Refusal> {
-    let limit = rules.policy().max_call_bytes();
+    let limit = rules.max_call_bytes();
     (bytes > limit).then(|| {
         let message =
             format!("the call needs {bytes} bytes of file contents, before and after the change; the limit is {limit}");

@@ -49,6 +49,19 @@ pub struct BudgetOverrides {
     pub max_bytes: Option<u64>,
 }
 
+impl Budget {
+    /// The limits of a change set: formatters and generators change many files at once.
+    pub fn of_command() -> Self {
+        Self {
+            max_files_touched: 5_000,
+            max_insertions: 200_000,
+            max_deletions: 200_000,
+            max_files_deleted: 1_000,
+            max_bytes: 32_000_000,
+        }
+    }
+}
+
 impl BudgetOverrides {
     /// Returns `base` with these members replaced.
     pub(crate) fn over(&self, base: &Budget) -> Budget {

@@ -42,8 +42,11 @@ pub struct Policy {
     pub kinds: BTreeMap<FileKind, KindDecision>,
     /// The limits of one call.
     pub budget: Budget,
+    /// The limits of one change set, which is what a command outside of the service has changed.
+    #[serde(default = "Budget::of_command")]
+    pub command_budget: Budget,
     /// What applies to a call that makes one new file, and nothing else, with more lines than `budget.maxInsertions`: it cannot be
-    /// split.
+    /// split. Of a change set, `commandBudget.maxInsertions` counts.
     #[serde(default = "default_file_budget")]
     pub file_budget: Verdict,
     /// The limits of the whole run. A missing member is not limited.
@@ -148,6 +151,7 @@ pub struct PolicyOverrides {
     pub kinds: Option<BTreeMap<FileKind, KindDecision>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetOverrides>,
+    pub command_budget: Option<BudgetOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_budget: Option<Verdict>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -95,6 +95,7 @@ fn base_policy(name: &str) -> Policy {
         not_secret: Vec::new(),
         kinds: FileKind::ALL.into_iter().map(|kind| (kind, decision(kind))).collect(),
         budget: Budget::default(),
+        command_budget: Budget::of_command(),
         file_budget: default_file_budget(),
         run_budget: None,
         quota: Quota::default(),
@@ -124,6 +125,9 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     }
     if let Some(budget) = &overrides.budget {
         policy.budget = budget.over(&profile.budget);
+    }
+    if let Some(budget) = &overrides.command_budget {
+        policy.command_budget = budget.over(&profile.command_budget);
     }
     if let Some(run_budget) = &overrides.run_budget {
         let none = BudgetOverrides::default();
@@ -203,7 +207,10 @@ fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
         ("quota.maxHistoryBytes".to_owned(), quota.max_history_bytes, MAX_NUMBER),
         ("quota.maxRecords".to_owned(), quota.max_records, MAX_NUMBER),
     ];
-    let budgets = of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget));
+    let budgets = of("budget", &overrides.budget)
+        .into_iter()
+        .chain(of("commandBudget", &overrides.command_budget))
+        .chain(of("runBudget", &overrides.run_budget));
     let approvers = overrides.approval.and_then(|approval| approval.approvers);
     if approvers == Some(0) {
         return Err(invalid("`approval.approvers` is 0; it must be 1 at least".to_owned(), "Give 1 or more.")

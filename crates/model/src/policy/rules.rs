@@ -3,12 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::definition::Policy;
 use super::globs::{Globs, Purpose};
 use super::kind_decision::KindDecision;
 use crate::credential::is_key_file;
 use crate::kind::KindOverrides;
 use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};
+
+/// How much more memory a change set may take than a call.
+const COMMAND_BYTES_FACTOR: u64 = 4;
 
 /// Distinguishes source folders from build output of the same name.
 pub trait SourceFolders: fmt::Debug + Send + Sync {
@@ -23,6 +27,8 @@ pub struct Rules {
     /// Shared by all rules with the same globs, because some take megabytes.
     globs: Arc<AllGlobs>,
     source_folders: Option<Arc<dyn SourceFolders>>,
+    /// Whether they judge a change set, which has limits of its own.
+    is_of_command: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +56,7 @@ impl Rules {
             not_secret: globs(Purpose::Allow, &policy.not_secret)?,
             not_secret_folders: globs(Purpose::Allow, &folders_of(&policy.not_secret))?,
         };
-        Ok(Self { policy, globs: Arc::new(globs), source_folders: None })
+        Ok(Self { policy, globs: Arc::new(globs), source_folders: None, is_of_command: false })
     }
 
     /// Like [`compile`](Self::compile), but shares the compiled globs with one of `others` that has the same globs.
@@ -60,7 +66,10 @@ impl Rules {
     /// As [`compile`](Self::compile).
     pub fn compile_among(policy: Policy, others: &[Arc<Self>]) -> Result<Self> {
         match others.iter().find(|other| globs_of(&other.policy) == globs_of(&policy)) {
-            Some(other) => Ok(Self { policy, globs: Arc::clone(&other.globs), source_folders: None }),
+            Some(other) => {
+                let globs = Arc::clone(&other.globs);
+                Ok(Self { policy, globs, source_folders: None, is_of_command: false })
+            }
             None => Self::compile(policy),
         }
     }
@@ -76,6 +85,32 @@ impl Rules {
     pub fn with_source_folders(mut self, source_folders: Arc<dyn SourceFolders>) -> Self {
         self.source_folders = Some(source_folders);
         self
+    }
+
+    /// Returns the same rules for what a command has changed: with the limits of a change set in place of those of a call.
+    #[must_use]
+    pub fn of_command(&self) -> Self {
+        Self {
+            policy: self.policy.clone(),
+            globs: Arc::clone(&self.globs),
+            source_folders: self.source_folders.clone(),
+            is_of_command: true,
+        }
+    }
+
+    /// The limits of one change, and the member of the policy that has them.
+    pub(crate) fn budget(&self) -> (&'static str, &Budget) {
+        if self.is_of_command {
+            ("commandBudget", &self.policy.command_budget)
+        } else {
+            ("budget", &self.policy.budget)
+        }
+    }
+
+    /// The maximum bytes of file contents that one change may have in memory: contents before and after it together.
+    pub(crate) fn max_call_bytes(&self) -> u64 {
+        let of_call = self.policy.max_call_bytes();
+        if self.is_of_command { of_call * COMMAND_BYTES_FACTOR } else { of_call }
     }
 
     /// The policy that these rules apply.

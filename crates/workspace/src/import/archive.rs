@@ -1,12 +1,12 @@
-//! A tar or tar.gz archive as a source. Every entry is checked here and written by [`ImportWriter`]; nothing is unpacked.
+//! A tar, tar.gz or tar.zst archive as a source. Every entry is checked here and written by [`ImportWriter`]; nothing is unpacked.
 //!
 //! Files, folders and links that stay inside are taken. A hard link becomes a separate file, unless it reveals what another
 //! name hides. An absolute path, `..`, a NUL, a device, a FIFO, or two entries of different types with one name refuse the
 //! whole archive. Of two files with one name the later counts, as in tar.
 
-mod reader;
+pub(crate) mod reader;
 mod sparse;
-mod stream;
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -164,7 +164,7 @@ fn git_internal(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the path without `.` and doubled slashes; `None` for the root.
-fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
+pub(crate) fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
     if raw.starts_with(b"/") {
         return Err(bad_path(raw, PathRejected::Absolute));
     }

@@ -1,43 +1,72 @@
-//! `workspaced key`: replaces the key that signs checkpoints.
+//! `workspaced key`: makes and replaces the key that signs checkpoints, and writes their file again.
+
+use std::sync::Arc;
 
 use ledger::Ledger;
 use rustix::fs::Mode;
 
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::print;
-use crate::config::{ConfigError, KeyAction, KeyConfig};
+use crate::config::{ConfigError, KeyAction, KeyConfig, KeyStep};
 use crate::data_dir::{Continuity, DataDirLock};
 use crate::signer::{self, KeysWritten};
 use crate::start_error::StartError;
 
-/// Begins or ends the replacement of the key that signs checkpoints. Prints the new public key on standard output.
+/// Makes the key that signs checkpoints, begins or ends its replacement, or completes the checkpoint file. Prints the new public key on
+/// standard output.
 ///
 /// # Errors
 ///
-/// If a service uses the data, there is no key, the step is not the next one, or the database or a key file cannot be used.
+/// If a service uses the data, the key or the step is not the next one, or the database or a file cannot be used.
 pub async fn key(config: KeyConfig) -> Result<(), StartError> {
-    check_database(&config.database_url)?;
     // New files are for this user alone, as those of the service are.
     rustix::process::umask(Mode::from_raw_mode(0o077));
+    let (checkpoints, new_key_file) = (&config.checkpoints, config.new_key_file.as_deref());
+    let step = match &config.action {
+        KeyAction::Create { origin } => {
+            let made = signer::create(checkpoints, origin.as_deref(), new_key_file)?;
+            print_keys(&made, "checkpoints will be signed by this key; its secret is in");
+            return Ok(());
+        }
+        KeyAction::Replace(step) => Some(*step),
+        KeyAction::RenewFile => None,
+    };
+    check_database(&config.database_url)?;
     let lock = DataDirLock::take(&config.data_dir)?;
     let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
-    let done = rotate(&config, &lock, ledger.as_ref()).await;
+    let done = run(&config, step, &lock, &ledger).await;
     ledger.close().await;
-    let KeysWritten { verifier_key, file } = done?;
-    let file = file.display();
-    print(&match config.action {
-        KeyAction::Rotate => format!("checkpoints will be signed by both keys; their secrets are in {file}"),
-        KeyAction::Retire => format!("checkpoints will be signed by the new key alone; its secret is in {file}"),
-    });
-    print(&verifier_key);
-    Ok(())
+    done
 }
 
-async fn rotate(config: &KeyConfig, lock: &DataDirLock, ledger: &dyn Ledger) -> Result<KeysWritten, StartError> {
-    if lock.check(ledger).await? == Continuity::OlderDatabase {
+/// Takes the `step`, or completes the checkpoint file if there is none.
+async fn run(
+    config: &KeyConfig,
+    step: Option<KeyStep>,
+    lock: &DataDirLock,
+    ledger: &Arc<dyn Ledger>,
+) -> Result<(), StartError> {
+    if lock.check(ledger.as_ref()).await? == Continuity::OlderDatabase {
         let message =
             "--database-url: it is older than the data folder and lacks newer data: put its newest state back";
         return Err(ConfigError(message.to_owned()).into());
     }
-    signer::rotate(&config.checkpoints, ledger, config.action, config.new_key_file.as_deref()).await
+    let checkpoints = &config.checkpoints;
+    let Some(step) = step else {
+        signer::renew_file(checkpoints, Arc::clone(ledger), lock.note()).await?;
+        print(&format!("{} has all checkpoints of the database", checkpoints.file.display()));
+        return Ok(());
+    };
+    let written = signer::rotate(checkpoints, ledger.as_ref(), step, config.new_key_file.as_deref()).await?;
+    let what = match step {
+        KeyStep::Rotate => "checkpoints will be signed by both keys; their secrets are in",
+        KeyStep::Retire => "checkpoints will be signed by the new key alone; its secret is in",
+    };
+    print_keys(&written, what);
+    Ok(())
+}
+
+fn print_keys(KeysWritten { verifier_key, file }: &KeysWritten, what: &str) {
+    print(&format!("{what} {}", file.display()));
+    print(verifier_key);
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use engine::audit::find_break;
-use ledger::{Ledger, LedgerError, StoredCheckpoint};
+use ledger::{Ledger, LedgerError};
 use model::{ChainReport, FirstVersions, RunId};
 use rustix::fs::Access;
 use transparency::{KeyHistory, VerifierKey};
@@ -158,7 +158,7 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
     let stored = ledger.latest_checkpoint().await.map_err(database)?;
     let key = match &config.checkpoint_verifier {
         Some(given) => Some(given.clone()),
-        None => own_key(config, stored.as_ref())?,
+        None => own_key(config)?,
     };
     let origin = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
     let statements = key_changes::load(ledger, stored.as_ref()).await.map_err(database)?;
@@ -179,10 +179,7 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
     }
 }
 
-/// Returns the first public key of the key file, with the origin of the stored checkpoints.
-fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<Option<VerifierKey>, ConfigError> {
-    let Some(keys) = key::read(&config.checkpoint_key_file)? else { return Ok(None) };
-    let origin = stored.and_then(|stored| stored.note.lines().next());
-    let renamed = origin.and_then(|origin| keys.with_name(origin).ok()).unwrap_or(keys);
-    Ok(Some(renamed.key().verifier_key()))
+/// Returns the first public key of the key file.
+fn own_key(config: &VerifyConfig) -> Result<Option<VerifierKey>, ConfigError> {
+    Ok(key::read(&config.checkpoint_key_file)?.map(|keys| keys.key().verifier_key()))
 }

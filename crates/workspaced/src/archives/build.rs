@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::{ArchiveWriter, DataFile, FinishedArchive, Part};
 use engine::CallError;
@@ -15,21 +13,13 @@ use model::{RunId, Sha256};
 use serde_json::value::RawValue;
 use tokio::task::block_in_place;
 use transparency::InclusionProof;
+use workspace::CancelOnDrop;
 
 use crate::archives::ArchiveFailure;
 use crate::service::Service;
 
 /// What is read from the ledger at a time.
 const PAGE: PageSize = PageSize { rows: 100, bytes: 1 << 20 };
-
-/// Ends the writing of a run's files when it is dropped.
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Builds and verifies the archive of a run. `None` if no checkpoint covers the run's last record yet.
 pub(super) async fn build(
@@ -56,8 +46,8 @@ pub(super) async fn build(
     add_run(&mut writer, closed, &key_changes, &proof)?;
     add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
     if closed.has_files() {
-        let cancel = CancelOnDrop(Arc::default());
-        let files = service.runs.write_run_files(closed, writer.files()?, Arc::clone(&cancel.0)).await?;
+        let cancel = CancelOnDrop::default();
+        let files = service.runs.write_run_files(closed, writer.files()?, cancel.flag()).await?;
         writer.add(files)?;
     }
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);

@@ -76,7 +76,7 @@ struct CreateArgs {
     /// Folder to copy, under an import root of the service.
     #[arg(long, value_name = "PATH", group = "source")]
     directory: Option<String>,
-    /// Local archive to upload, tar or tar.gz.
+    /// Local archive to upload, tar, tar.gz or tar.zst.
     #[arg(long, value_name = "FILE", group = "source")]
     archive: Option<String>,
     /// Policy profile, such as `READ_ONLY`, `SUPERVISED_PR` or `AUTONOMOUS`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use transparency::SigningKeys;
 
 use crate::config::error::ConfigError;
-use crate::config::range::{seconds, within};
+use crate::config::range::seconds;
 use crate::config::settings::Settings;
 
 /// When checkpoints are signed, and where they are stored.
@@ -16,18 +16,12 @@ use crate::config::settings::Settings;
 pub(crate) struct CheckpointConfig {
     /// Maximum time until a checkpoint covers a record.
     pub(crate) every: Duration,
-    /// Maximum number of records that no checkpoint covers yet.
-    pub(crate) records: i64,
     /// The file that signed notes are appended to.
     pub(crate) file: PathBuf,
     /// The file of the generated key.
     pub(crate) key_file: PathBuf,
     /// The keys from the environment.
     pub(crate) keys: Option<SigningKeys>,
-    /// The name of the log, if it is not that of the key.
-    pub(crate) origin: Option<String>,
-    /// Whether to restore checkpoints that are missing from the file.
-    pub(crate) renew_file: bool,
 }
 
 impl CheckpointConfig {
@@ -47,16 +41,12 @@ impl CheckpointConfig {
             return Err(ConfigError(message.to_owned()));
         }
         let keys = given.map(|keys| SigningKeys::parse(&keys)).transpose();
-        let records = within("checkpoint-records", settings.checkpoint_records, 1000, 1_000_000)?;
         Ok(Self {
             every: seconds("checkpoint-seconds", settings.checkpoint_seconds, 5)?,
-            records: i64::try_from(records).unwrap_or(i64::MAX),
             file: file(settings.checkpoint_file.clone(), data_dir),
             key_file: key_file(settings.checkpoint_key_file.clone(), data_dir),
             // Without the value, which is a secret.
             keys: keys.map_err(|error| ConfigError(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
-            origin: settings.checkpoint_origin.clone().filter(|origin| !origin.is_empty()),
-            renew_file: settings.renew_checkpoint_file.unwrap_or(false),
         })
     }
 }

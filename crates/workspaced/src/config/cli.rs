@@ -62,7 +62,7 @@ pub enum Command {
     /// Calls a running service if one is known with its token, by `--url`, the environment or `~/.config/workspaced/client.toml`. With
     /// `--data-dir`, `--database-url` or `--config`, or without a token, works on the data of a service, which must not run.
     Operator(OperatorArgs),
-    /// Replace the key that signs checkpoints. The service must not run on the same data.
+    /// Make or replace the key that signs checkpoints, or write the checkpoint file again. The service must not run on the same data.
     Key(KeyArgs),
     #[expect(missing_docs, reason = "each of its variants has a description")]
     #[command(flatten)]
@@ -77,7 +77,7 @@ const MAIN_SETTINGS: [(&str, &[&str]); 5] = [
         &["config", "data_dir", "database_url", "database_url_file", "object_store_url", "archive_after", "archive_to"],
     ),
     ("Sources and policy", &["import_roots", "git_allow_hosts", "profiles", "sandbox"]),
-    ("Limits", &["max_runs", "max_disk_bytes", "disk_reserve_bytes", "rate_limit"]),
+    ("Limits", &["max_runs", "max_disk_bytes", "rate_limit"]),
     ("Log and shutdown", &["log", "log_format", "drain_seconds"]),
 ];
 

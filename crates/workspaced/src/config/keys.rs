@@ -28,6 +28,35 @@ enum KeyActionArgs {
     ///
     /// Refused while no checkpoint is signed by both keys.
     Retire(KeyFileArgs),
+    /// Make the first key, for a log whose name you choose.
+    ///
+    /// Otherwise the service makes one at its first start, for a log with a generated name.
+    Create(CreateKeyArgs),
+    /// Write the checkpoints that the checkpoint file has lost to it again, from the database.
+    ///
+    /// Without it, the service does not start: whoever changed the database may have removed them from the file too.
+    RenewFile(RenewFileArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct CreateKeyArgs {
+    /// Name of the log in its checkpoints [default: generated]
+    #[arg(long, value_name = "NAME")]
+    origin: Option<String>,
+    #[command(flatten)]
+    file: KeyFileArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct RenewFileArgs {
+    /// File of signed checkpoints [default: checkpoints.log in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
+    checkpoint_file: Option<PathBuf>,
+    /// File of the key that signs checkpoints [default: checkpoint.key in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
+    checkpoint_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -38,16 +67,24 @@ struct KeyFileArgs {
     /// File of the key that signs checkpoints [default: checkpoint.key in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
     checkpoint_key_file: Option<PathBuf>,
-    /// Name of the log in its checkpoints [default: that of the key]
-    #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
-    checkpoint_origin: Option<String>,
     #[command(flatten)]
     data: DataArgs,
 }
 
+/// What `key` does.
+#[derive(Debug)]
+pub(crate) enum KeyAction {
+    /// Makes the first key, of a log with this name.
+    Create { origin: Option<String> },
+    /// Takes a step of the replacement of the key.
+    Replace(KeyStep),
+    /// Completes the checkpoint file.
+    RenewFile,
+}
+
 /// A step of the replacement of the key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum KeyAction {
+pub(crate) enum KeyStep {
     /// Both keys sign.
     Rotate,
     /// The new one signs alone.
@@ -58,6 +95,7 @@ pub(crate) enum KeyAction {
 #[derive(Debug)]
 pub struct KeyConfig {
     pub(crate) action: KeyAction,
+    /// Where the keys are written, if not to the key file.
     pub(crate) new_key_file: Option<PathBuf>,
     pub(crate) checkpoints: CheckpointConfig,
     pub(crate) data_dir: PathBuf,
@@ -71,16 +109,21 @@ impl KeyArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<KeyConfig, ConfigError> {
-        let (action, args) = match self.action {
-            KeyActionArgs::Rotate(args) => (KeyAction::Rotate, args),
-            KeyActionArgs::Retire(args) => (KeyAction::Retire, args),
+        let (action, args, checkpoint_file) = match self.action {
+            KeyActionArgs::Rotate(args) => (KeyAction::Replace(KeyStep::Rotate), args, None),
+            KeyActionArgs::Retire(args) => (KeyAction::Replace(KeyStep::Retire), args, None),
+            KeyActionArgs::Create(CreateKeyArgs { origin, file }) => (KeyAction::Create { origin }, file, None),
+            KeyActionArgs::RenewFile(RenewFileArgs { checkpoint_file, checkpoint_key_file, data }) => {
+                let args = KeyFileArgs { new_key_file: None, checkpoint_key_file, data };
+                (KeyAction::RenewFile, args, checkpoint_file)
+            }
         };
-        let KeyFileArgs { new_key_file, checkpoint_key_file, checkpoint_origin, data } = args;
-        let given = Settings { checkpoint_key_file, checkpoint_origin, ..Settings::default() };
-        let settings = data.merge(given)?;
+        let KeyFileArgs { new_key_file, checkpoint_key_file, data } = args;
+        let settings = data.merge(Settings { checkpoint_file, checkpoint_key_file, ..Settings::default() })?;
         let data_dir = settings.data_dir();
         let checkpoints = CheckpointConfig::check(&settings, &data_dir, env)?;
-        if checkpoints.keys.is_some() && new_key_file.is_none() {
+        let writes_keys = !matches!(action, KeyAction::RenewFile);
+        if writes_keys && checkpoints.keys.is_some() && new_key_file.is_none() {
             let message = "--new-key-file is missing: the key comes from WORKSPACED_CHECKPOINT_KEY, and no file of it can be \
                            replaced";
             return Err(ConfigError(message.to_owned()));

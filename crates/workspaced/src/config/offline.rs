@@ -206,7 +206,6 @@ impl DataArgs {
             database_url_file: database_url_file.or(file.database_url_file),
             checkpoint_file: given.checkpoint_file.or(file.checkpoint_file),
             checkpoint_key_file: given.checkpoint_key_file.or(file.checkpoint_key_file),
-            checkpoint_origin: given.checkpoint_origin.or(file.checkpoint_origin),
             object_store_url: given.object_store_url.or(file.object_store_url),
             ..file
         })

@@ -202,17 +202,14 @@ pub(crate) struct Settings {
     /// Format of the log on standard error [default: text]
     #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
-    /// Address of an OpenTelemetry collector that spans are sent to, over OTLP/HTTP; `/v1/traces` is added
-    /// [default: that of `OTEL_EXPORTER_OTLP_ENDPOINT`, else none]
-    #[arg(long, env = "WORKSPACED_OTLP_ENDPOINT", value_name = "URL")]
-    pub(crate) otlp_endpoint: Option<String>,
     /// Log filter, such as `warn` or `info,workspaced=debug` [default: info]
     #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
     /// Whether the kernel restricts the process to the paths that it needs [default: auto, if the kernel supports it]
     #[arg(long, env = "WORKSPACED_SANDBOX", value_name = "WHEN")]
     pub(crate) sandbox: Option<SandboxMode>,
-    /// Maximum concurrent connections [default: 4096]
+    /// Maximum concurrent connections; a quarter of them is the maximum of concurrent requests of one token, of which at most half may
+    /// be streams [default: 4096]
     #[arg(long, env = "WORKSPACED_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<u64>,
     /// Maximum time that a client may stall an upload or a download, or take to send a JSON body. A third of it, at least a second,
@@ -242,9 +239,6 @@ pub(crate) struct Settings {
     /// with a valid token are not affected. Behind a proxy all clients share one address. 0 means no limit [default: 6000]
     #[arg(long, env = "WORKSPACED_AUTH_FAILURES_PER_MINUTE", value_name = "N")]
     pub(crate) auth_failures_per_minute: Option<u32>,
-    /// Maximum concurrent requests of one token; at most half of them may be streams [default: 256]
-    #[arg(long, env = "WORKSPACED_TOKEN_CONCURRENCY", value_name = "N")]
-    pub(crate) token_concurrency: Option<u64>,
     /// Maximum concurrent reads; as many searches and diffs, and exports; twice as many mutations; as many imports, at most 8.
     /// Others queue until the request timeout [default: 4 per core]
     #[arg(long, env = "WORKSPACED_CONCURRENCY", value_name = "N")]
@@ -255,9 +249,6 @@ pub(crate) struct Settings {
     /// Maximum size of the files of all runs, including imports and uploads in progress; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_MAX_DISK_BYTES", value_name = "BYTES")]
     pub(crate) max_disk_bytes: Option<u64>,
-    /// Free bytes of the data folder's disk below which `/readyz` and the metrics warn; 0 disables [default: 1073741824]
-    #[arg(long, env = "WORKSPACED_DISK_RESERVE_BYTES", value_name = "BYTES")]
-    pub(crate) disk_reserve_bytes: Option<u64>,
     /// Time after which closed runs are archived, such as `90d`, `12h` or `30m` [default: none, they stay]
     #[arg(long, env = "WORKSPACED_ARCHIVE_AFTER", value_name = "DURATION")]
     pub(crate) archive_after: Option<String>,
@@ -271,30 +262,18 @@ pub(crate) struct Settings {
     /// Minimum age of an object that no run refers to before it is deleted, such as `1d` or `12h` [default: 1d]
     #[arg(long, env = "WORKSPACED_OBJECT_STORE_GRACE", value_name = "DURATION")]
     pub(crate) object_store_grace: Option<String>,
-    /// Maximum size of the bases that were fetched from the object store and are kept in the data folder; 0 keeps none [default: 4294967296]
-    #[arg(long, env = "WORKSPACED_BASE_CACHE_BYTES", value_name = "BYTES")]
-    pub(crate) base_cache_bytes: Option<u64>,
     /// Maximum time to drain requests at shutdown [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     pub(crate) drain_seconds: Option<u64>,
     /// Maximum seconds until a checkpoint covers a record [default: 5]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_SECONDS", value_name = "SECONDS")]
     pub(crate) checkpoint_seconds: Option<u64>,
-    /// Maximum number of records that no checkpoint covers yet [default: 1000]
-    #[arg(long, env = "WORKSPACED_CHECKPOINT_RECORDS", value_name = "N")]
-    pub(crate) checkpoint_records: Option<u64>,
     /// File that signed checkpoints are appended to [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
     pub(crate) checkpoint_file: Option<PathBuf>,
     /// File of the key that signs checkpoints, created at the first start [default: checkpoint.key in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
     pub(crate) checkpoint_key_file: Option<PathBuf>,
-    /// Name of the log in its checkpoints [default: generated with the key at the first start]
-    #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
-    pub(crate) checkpoint_origin: Option<String>,
-    /// Restore checkpoints that are missing from the checkpoint file; otherwise nothing is signed then [default: false]
-    #[arg(long, env = "WORKSPACED_RENEW_CHECKPOINT_FILE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) renew_checkpoint_file: Option<bool>,
 }
 
 impl Settings {

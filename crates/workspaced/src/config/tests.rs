@@ -146,7 +146,6 @@ fn numbers_outside_their_bounds_are_refused_by_name() {
         ("--max-connections", "0"),
         ("--request-timeout-seconds", "100000"),
         ("--max-body-bytes", "0"),
-        ("--token-concurrency", "0"),
         ("--drain-seconds", "0"),
     ] {
         assert!(error_of(check(&[flag, value])).starts_with(&format!("{flag} {value}: expected 1 to ")));
@@ -223,28 +222,20 @@ fn verify_finds_the_database_as_serve_does() {
 #[test]
 fn checkpoints_have_their_settings_and_their_key_comes_from_the_environment_alone() {
     let defaults = check(&["--data-dir", "/srv/w"]).unwrap().checkpoints;
-    assert_eq!((defaults.every, defaults.records), (Duration::from_secs(5), 1000));
+    assert_eq!(defaults.every, Duration::from_secs(5));
     assert_eq!(defaults.file.to_str(), Some("/srv/w/checkpoints.log"));
-    assert!(defaults.keys.is_none() && defaults.origin.is_none());
+    assert!(defaults.keys.is_none());
 
     let key = transparency::SignerKey::from_seed("example.org/log", &[3; 32]).unwrap();
     let env = |name: &str| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| key.to_text());
-    let (_folder, path) = file("checkpoint-seconds = 9\ncheckpoint-records = 10\ncheckpoint-origin = \"o\"\n");
-    let given = check_with(&["--config", &path, "--checkpoint-file", "/log/c", "--checkpoint-records", "11"], &env);
-    let given = given.unwrap();
+    let (_folder, path) = file("checkpoint-seconds = 9\n");
+    let given = check_with(&["--config", &path, "--checkpoint-file", "/log/c"], &env).unwrap();
     assert!(!format!("{given:?}").contains("PRIVATE"), "{given:?}");
     let given = given.checkpoints;
-    assert_eq!((given.every, given.records, given.file.to_str()), (Duration::from_secs(9), 11, Some("/log/c")));
-    assert_eq!(
-        (given.origin.as_deref(), given.keys.map(|keys| keys.to_text())),
-        (Some("o"), Some(key.to_text() + "\n"))
-    );
+    assert_eq!((given.every, given.file.to_str()), (Duration::from_secs(9), Some("/log/c")));
+    assert_eq!(given.keys.map(|keys| keys.to_text()), Some(key.to_text() + "\n"));
 
-    for (flag, value) in
-        [("--checkpoint-seconds", "0"), ("--checkpoint-records", "0"), ("--checkpoint-records", "1000001")]
-    {
-        assert!(error_of(check(&[flag, value])).contains(flag), "{flag} {value}");
-    }
+    assert!(error_of(check(&["--checkpoint-seconds", "0"])).contains("--checkpoint-seconds"));
     let bad = error_of(check_with(&[], &|name| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| "hunter2".to_owned())));
     assert!(bad.starts_with("WORKSPACED_CHECKPOINT_KEY") && !bad.contains("hunter2"), "{bad}");
 }

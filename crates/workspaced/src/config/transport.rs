@@ -67,15 +67,12 @@ pub(crate) struct OtlpConfig {
 }
 
 impl OtlpConfig {
-    /// Checks the settings of traces. `None` if no collector is named, by the settings or by OpenTelemetry's own variables.
+    /// Reads OpenTelemetry's own variables. `None` if they name no collector.
     ///
     /// # Errors
     ///
     /// Fails if an address or the ratio cannot be used.
-    pub(crate) fn check(
-        settings: &Settings,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, ConfigError> {
+    pub(crate) fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let sample_ratio = match set(SAMPLER_ARG) {
             None => 1.0,
@@ -85,10 +82,7 @@ impl OtlpConfig {
                 .filter(|ratio| (0.0..=1.0).contains(ratio))
                 .ok_or_else(|| ConfigError(format!("{SAMPLER_ARG} `{raw}`: expected 0 to 1")))?,
         };
-        let given = settings.otlp_endpoint.clone().filter(|url| !url.is_empty());
-        let url = if let Some(base) = given {
-            traces_url("--otlp-endpoint", &base, "/v1/traces")?
-        } else if let Some(url) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+        let url = if let Some(url) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
             traces_url("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &url, "")?
         } else if let Some(base) = set("OTEL_EXPORTER_OTLP_ENDPOINT") {
             traces_url("OTEL_EXPORTER_OTLP_ENDPOINT", &base, "/v1/traces")?

@@ -11,6 +11,8 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 /// What a change of a small file needs, with its journal and its record.
 const PROBE_BYTES: u64 = 64 * 1024;
+/// The service warns when less than this is free, or less than a twentieth of a smaller disk.
+const RESERVE_BYTES: u64 = 1 << 30;
 
 /// Measures the disk of the data folder.
 #[derive(Debug)]
@@ -18,8 +20,6 @@ pub(crate) struct DiskProbe {
     folder: File,
     /// The folder of the runs' files, which may be a disk of its own.
     runs: File,
-    /// Free bytes below which the service warns.
-    reserve: u64,
 }
 
 /// The space of a disk, in bytes.
@@ -36,14 +36,9 @@ impl DiskProbe {
     /// # Errors
     ///
     /// Fails if it cannot be opened.
-    pub(crate) fn open(data_dir: &Path, reserve: u64) -> io::Result<Self> {
+    pub(crate) fn open(data_dir: &Path) -> io::Result<Self> {
         let runs = File::open(data_dir.join("workspaces"))?;
-        Ok(Self { folder: File::open(data_dir)?, runs, reserve })
-    }
-
-    /// Returns the free bytes below which the service warns.
-    pub(crate) fn reserve(&self) -> u64 {
-        self.reserve
+        Ok(Self { folder: File::open(data_dir)?, runs })
     }
 
     /// Returns why a change would be refused: nothing can be written to the disk of the data folder, or to that of the runs' files.
@@ -66,9 +61,27 @@ impl DiskProbe {
     }
 }
 
+impl DiskSpace {
+    /// Returns the free bytes below which the service warns.
+    pub(crate) fn reserve(self) -> u64 {
+        RESERVE_BYTES.min(self.total / 20)
+    }
+}
+
 /// Reserves some space in a file without a name.
 fn try_write(folder: &File) -> io::Result<()> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, ".", flags, Mode::RUSR | Mode::WUSR)?;
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, PROBE_BYTES)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_a_gibibyte_or_a_twentieth_of_a_small_disk() {
+        let reserve = |total| DiskSpace { total, free: 0 }.reserve();
+        assert_eq!((reserve(100 << 30), reserve(10 << 30)), (1 << 30, 512 << 20));
+    }
 }

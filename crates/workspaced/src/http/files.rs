@@ -219,7 +219,7 @@ fn problem(failed: Failed) -> Problem {
 /// As [`problem`], with status 412 if the file is not in the expected state.
 fn failed_precondition(failed: Failed) -> Problem {
     let is_precondition = matches!(
-        &failed.error,
+        failed.error.as_error(),
         CallError::Refused(refusal) if matches!(refusal.code, Code::WriteConflict | Code::AlreadyExists)
     );
     let problem = problem(failed);

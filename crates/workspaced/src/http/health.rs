@@ -84,7 +84,8 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readin
         Some(refusal) => Err(CallError::Refused(refusal)),
         None => disk.measure().map_err(|error| CallError::Internal(error.into())),
     };
-    let is_disk_low = service.on_disk(measure).await?.free < service.state.disk.reserve();
+    let space = service.on_disk(measure).await?;
+    let is_disk_low = space.free < space.reserve();
     let signing = service.checkpoints().is_halted().then_some(Degradation {
         what: "signing",
         detail: "no more checkpoints are signed: the database contradicts what was signed",

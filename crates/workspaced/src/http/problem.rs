@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use engine::calls::RecordedError;
 use engine::{CallError, RequestIds};
 use model::{Code, ProblemDetails, Refusal, RefusalReader, ToolCallId, hint_for};
 use serde::Serialize;
@@ -200,6 +201,12 @@ impl From<Refusal> for Problem {
             headers: Vec::new(),
             has_moved: false,
         }
+    }
+}
+
+impl From<RecordedError> for Problem {
+    fn from(error: RecordedError) -> Self {
+        CallError::from(error).into()
     }
 }
 

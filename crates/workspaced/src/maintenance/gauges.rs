@@ -14,7 +14,7 @@ use crate::telemetry;
 /// If the disk or the ledger fails.
 pub(crate) async fn record(service: &Service) -> Result<(), CallError> {
     let space = service.on_disk(|disk| disk.measure().map_err(|error| CallError::Internal(error.into()))).await?;
-    telemetry::set_disk(space.total, space.free, service.state.disk.reserve());
+    telemetry::set_disk(space.total, space.free, space.reserve());
     if service.state.node.is_some() {
         service.runs.refresh_totals().await?;
     } else {

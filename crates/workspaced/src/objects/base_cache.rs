@@ -25,6 +25,14 @@ const FOLDER: &str = "bases";
 /// What is hashed at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Size of the cache on small disks.
+const MIN_CACHE_BYTES: u64 = 4 << 30;
+
+/// Returns the maximum size of the cache on a disk of `disk_bytes`.
+pub(crate) fn base_cache_bytes(disk_bytes: u64) -> u64 {
+    MIN_CACHE_BYTES.max(disk_bytes / 20)
+}
+
 /// The cached bases. Their files are `bases/{base}/{part}`.
 pub(super) struct BaseCache {
     folder: PathBuf,
@@ -140,5 +148,46 @@ fn hash(file: &mut File) -> io::Result<Sha256> {
             0 => return Ok(Sha256::from_bytes(digest.finalize().into())),
             read => digest.update(chunk.get(..read).unwrap_or_default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn object(kib: usize) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; kib << 10]).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_least_recently_used_bases_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = || {
+            let bases = std::fs::read_dir(folder.path().join(FOLDER)).unwrap();
+            let mut names: Vec<_> = bases.map(|base| base.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names.concat()
+        };
+        let cache = BaseCache::open(folder.path(), 250 << 10).unwrap();
+        let mut seen = Vec::new();
+        for base in ["a", "b", "c"] {
+            cache.add(base, "part", &mut object(100)).unwrap();
+            seen.push(kept());
+        }
+        assert_eq!(seen, ["a", "ab", "bc"]);
+        let expected = Sha256::of(&vec![7; 100 << 10]);
+        assert!(cache.find("b", "part", expected).unwrap().is_some());
+        cache.add("d", "part", &mut object(100)).unwrap();
+        assert_eq!(kept(), "bd", "the base that was read is not the least recently used one");
+        cache.add("large", "part", &mut object(300)).unwrap();
+        assert_eq!(kept(), "bd", "what is larger than the cache is not kept, and evicts nothing");
+        drop(cache);
+        // A smaller bound holds from the next start.
+        BaseCache::open(folder.path(), 150 << 10).unwrap();
+        assert_eq!(kept().len(), 1);
     }
 }

@@ -20,10 +20,10 @@ use crate::config::{CheckpointConfig, ConfigError};
 ///
 /// # Errors
 ///
-/// If a key is invalid, missing, cannot be created, or cannot have the configured origin.
+/// If a key is invalid or missing, or cannot be created.
 pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -> Result<SigningKeys, ConfigError> {
     if config.keys.is_none() && !has_checkpoints && read(&config.key_file)?.is_none() {
-        return create(&config.key_file, config.origin.as_deref());
+        return create(&config.key_file, None);
     }
     load(config)
 }
@@ -32,23 +32,19 @@ pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -
 ///
 /// # Errors
 ///
-/// If a key is invalid or missing, or cannot have the configured origin.
+/// If a key is invalid or missing.
 pub(crate) fn load(config: &CheckpointConfig) -> Result<SigningKeys, ConfigError> {
     let keys = match &config.keys {
         Some(keys) => Some(keys.clone()),
         None => read(&config.key_file)?,
     };
-    let keys = keys.ok_or_else(|| {
+    keys.ok_or_else(|| {
         ConfigError(format!(
             "--checkpoint-key-file: {} is missing, and checkpoints were signed with it: put it back, or start with a new database \
              and a new file",
             config.key_file.display()
         ))
-    })?;
-    match &config.origin {
-        Some(origin) => keys.with_name(origin).map_err(|error| bad_origin(origin, error)),
-        None => Ok(keys),
-    }
+    })
 }
 
 /// Reads the keys in `file`. Returns `None` if there is no file.
@@ -83,7 +79,12 @@ pub(crate) fn new_successor(key: &SignerKey) -> Result<SignerKey, ConfigError> {
     SignerKey::from_seed(public.name(), &rand::random()).map_err(|error| bad_origin(public.name(), error))
 }
 
-fn create(file: &Path, origin: Option<&str>) -> Result<SigningKeys, ConfigError> {
+/// Makes a key for a log named `origin`, and writes it to `file`.
+///
+/// # Errors
+///
+/// If the name cannot be used, or the disk fails.
+pub(super) fn create(file: &Path, origin: Option<&str>) -> Result<SigningKeys, ConfigError> {
     let seed: [u8; 32] = rand::random();
     // The default origin is derived from the key, so that no two services share one.
     let unnamed = SignerKey::from_seed("workspaced", &seed).map_err(|error| failed(file, &error))?;
@@ -113,5 +114,5 @@ fn failed(file: &Path, why: &dyn std::error::Error) -> ConfigError {
 }
 
 fn bad_origin(origin: &str, why: NoteError) -> ConfigError {
-    ConfigError(format!("--checkpoint-origin `{origin}`: {why}"))
+    ConfigError(format!("--origin `{origin}`: {why}"))
 }

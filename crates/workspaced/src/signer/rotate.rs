@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ledger::Ledger;
 use transparency::SigningKeys;
 
-use crate::config::{CheckpointConfig, ConfigError, KeyAction};
+use crate::config::{CheckpointConfig, ConfigError, KeyStep};
 use crate::signer::{SignError, key, key_changes, load_history};
 use crate::start_error::StartError;
 
@@ -30,7 +30,7 @@ pub(crate) struct KeysWritten {
 pub(crate) async fn rotate(
     config: &CheckpointConfig,
     ledger: &dyn Ledger,
-    action: KeyAction,
+    step: KeyStep,
     new_key_file: Option<&Path>,
 ) -> Result<KeysWritten, StartError> {
     let keys = key::load(config)?;
@@ -41,41 +41,65 @@ pub(crate) async fn rotate(
         history.verify(&latest.note).map_err(|error| SignError::by_other_key(error).of_start(config))?;
     }
     let newest = history.newest();
-    let new = match (action, keys.successor()) {
-        (KeyAction::Rotate, Some(_)) => {
+    let new = match (step, keys.successor()) {
+        (KeyStep::Rotate, Some(_)) => {
             return Err(refused("the key is being replaced already: end that with `workspaced key retire` first"));
         }
-        (KeyAction::Rotate, None) if *newest != keys.key().verifier_key() => return Err(replaced(&history)),
-        (KeyAction::Rotate, None) if statements.len() >= key_changes::MAX_CHANGES => {
+        (KeyStep::Rotate, None) if *newest != keys.key().verifier_key() => return Err(replaced(&history)),
+        (KeyStep::Rotate, None) if statements.len() >= key_changes::MAX_CHANGES => {
             let message = format!("the key of this log was changed {} times: start a new log", statements.len());
             return Err(refused(&message));
         }
-        (KeyAction::Rotate, None) => {
+        (KeyStep::Rotate, None) => {
             let successor = key::new_successor(keys.key())?;
             let both = SigningKeys::with_successor(keys.key().clone(), successor);
             both.map_err(|error| ConfigError(format!("the new key: {error}")))?
         }
-        (KeyAction::Retire, None) => {
+        (KeyStep::Retire, None) => {
             return Err(refused("no key is being replaced: begin with `workspaced key rotate`"));
         }
-        (KeyAction::Retire, Some(successor)) if *newest != successor.verifier_key() => {
+        (KeyStep::Retire, Some(successor)) if *newest != successor.verifier_key() => {
             return Err(refused(
                 "no checkpoint is signed by both keys yet, so that nothing would lead verifiers from the old key to the new one: \
                  start the service, and retire the old key once `GET /v1/checkpoint/key` has the new one",
             ));
         }
-        (KeyAction::Retire, Some(successor)) => SigningKeys::new(successor.clone()),
+        (KeyStep::Retire, Some(successor)) => SigningKeys::new(successor.clone()),
     };
     let file = new_key_file.unwrap_or(&config.key_file);
-    if new_key_file.is_some() && key::read(file)?.is_some() {
-        return Err(refused(&format!(
-            "--new-key-file: {} has keys already: remove it, or name another",
-            file.display()
-        )));
+    if new_key_file.is_some() {
+        check_unused("--new-key-file", file)?;
     }
     key::write(file, &new)?;
     let verifier_key = new.successor().unwrap_or(new.key()).verifier_key().to_text();
     Ok(KeysWritten { verifier_key, file: file.to_owned() })
+}
+
+/// Makes the first key of a log named `origin`, in `new_key_file` if there is one, otherwise in the key file.
+///
+/// # Errors
+///
+/// If the file has keys, the name cannot be used, or the disk fails.
+pub(crate) fn create(
+    config: &CheckpointConfig,
+    origin: Option<&str>,
+    new_key_file: Option<&Path>,
+) -> Result<KeysWritten, StartError> {
+    let (setting, file) = match new_key_file {
+        Some(file) => ("--new-key-file", file),
+        None => ("--checkpoint-key-file", &*config.key_file),
+    };
+    check_unused(setting, file)?;
+    let keys = key::create(file, origin)?;
+    Ok(KeysWritten { verifier_key: keys.key().verifier_key().to_text(), file: file.to_owned() })
+}
+
+/// Fails if `file`, which `setting` names, has keys.
+fn check_unused(setting: &str, file: &Path) -> Result<(), StartError> {
+    if key::read(file)?.is_none() {
+        return Ok(());
+    }
+    Err(refused(&format!("{setting}: {} has keys already: remove it, or name another", file.display())))
 }
 
 /// The refusal of a key that is no longer in force.

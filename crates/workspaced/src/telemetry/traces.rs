@@ -67,7 +67,7 @@ impl Traces {
     /// Fails if the address of the collector cannot be used.
     pub(crate) fn start(config: &OtlpConfig) -> Result<Self, ConfigError> {
         // Without the address, which may have a secret.
-        let bad = |why: &str| ConfigError(format!("--otlp-endpoint: the address cannot be used: {why}"));
+        let bad = |why: &str| ConfigError(format!("OTEL_EXPORTER_OTLP_ENDPOINT: the address cannot be used: {why}"));
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(CollectorAddress::new(config).map_err(|why| bad(&why))?)

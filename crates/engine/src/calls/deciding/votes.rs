@@ -5,6 +5,7 @@ use model::{Approval, ApprovalState, ApprovalVote, Code, Outcome, Refusal, Verdi
 use crate::CallError;
 use crate::admission::operators::OF_ISSUER;
 use crate::approvals::decide::{DecidingPerson, decision_of};
+use crate::call::record::Failure;
 use crate::call_error::refusals::run_not_found;
 use crate::calls::Calls;
 use crate::calls::deciding::persons::Origins;
@@ -136,7 +137,7 @@ impl Calls {
         draft.reasons.extend(decider.note.as_ref().map(|note| format!("note:{note}")));
         let mut entry = first.entry(draft, None);
         entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Pending));
-        let records = self.engine.append_for(&calls, vec![entry]).await?;
+        let records = self.engine.append_for(&calls, vec![entry]).await.map_err(Failure::into_error)?;
         tracing::info!(run.id = %approval.run_id, approval.id = %id, operator.name = %decider.operator.name, "approval given");
         Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }

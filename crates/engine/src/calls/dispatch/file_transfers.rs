@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{ContentScan, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
+use model::{ContentScan, EvidenceFact, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -13,8 +13,9 @@ use workspace::{StagedFile, Transfer};
 
 use crate::CallError;
 use crate::admission::pools::permit_within;
-use crate::call::disclosure::Disclosure;
-use crate::call::{Answer, CallContext, Failed};
+use crate::call::answer::Disclosure;
+use crate::call::record::{Failure, RecordedError};
+use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::run::fsync_worker::abort_on_failed_fsync;
@@ -99,13 +100,15 @@ impl Calls {
         options: &FileCallOptions,
     ) -> Result<FileDownload, Failed> {
         let members = options.members(&serde_json::json!({"path": path}));
-        let (call, members) = CallContext::of(run, caller, &files::GET, members);
+        let (call, members) = Call::of(run, caller, &files::GET, members);
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let read = async {
             let (open_run, members) = self.admit(&call, options.check(members)).await?;
+            let call = call.opened(&open_run, EvidenceFact::Missing);
             let (output, _) = self.engine.read_call(call, &open_run, members).await?;
             let is_outside = output.is_outside;
-            let transfer = output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))?;
+            let missing = || RecordedError::left_out(CallError::Internal("a download has no transfer".into()));
+            let transfer = output.transfer.ok_or_else(missing)?;
             Ok(FileDownload { transfer, is_outside })
         };
         read.instrument(span).await.map_err(|error| Failed { tool_call_id, error })
@@ -125,7 +128,7 @@ impl Calls {
         options: &FileCallOptions,
     ) -> Result<Answer, Failed> {
         let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
-        let (call, members) = CallContext::of(run, caller, &files::DELETE, members);
+        let (call, members) = Call::of(run, caller, &files::DELETE, members);
         self.finish(call, options.check(members)).await
     }
 
@@ -146,36 +149,39 @@ impl Calls {
         // Before the bytes arrive, the declared size is what distinguishes two uploads.
         let early = serde_json::json!({"path": path, "expectedSha256": expected, "sizeBytes": upload.announced});
         let members = options.members(&early);
-        let (call, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
+        let (call, early) = Call::of(run, caller.clone(), &files::PUT, members);
         let path = match options.check(early).and_then(|_| files::put_path(path, expected)) {
             Ok(path) => path,
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
         let (put, received) = match self.receive_upload(&call, path, upload).await {
             Ok(received) => received,
-            // The refusal is recorded already.
-            Err(CallError::Refused(refusal)) if refusal.details.seq.is_some() => {
-                let answer = Disclosure::of(&call).apply(Err(refusal.into()));
+            Err(Failure::Recorded(error)) => {
+                let answer = Disclosure::of(&call).apply(Err(error));
                 return answer.map_err(|error| Failed { tool_call_id: call.tool_call_id, error });
             }
-            Err(CallError::Refused(refusal)) => {
+            Err(Failure::Call(_, CallError::Refused(refusal)) | Failure::All(CallError::Refused(refusal))) => {
                 use model::Code::{InvalidRequest, RateLimited, Unavailable};
                 let is_received = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
                 // Without the whole content the call is unknown, so its ID remains unused for a retry.
                 return self.finish(if is_received { call } else { call.under_new_id() }, Err(refusal)).await;
             }
-            Err(error) => return Err(Failed { tool_call_id: call.tool_call_id, error }),
+            Err(failure) => {
+                // The call is unknown.
+                let error = RecordedError::left_out(failure.into_error());
+                return Err(Failed { tool_call_id: call.tool_call_id, error });
+            }
         };
-        let (call, members) = CallContext::of(run, caller, &files::PUT, options.members(&put.to_input()));
+        let (call, members) = Call::of(run, caller, &files::PUT, options.members(&put.to_input()));
         let tool_call_id = call.tool_call_id.clone();
         let answer = match members {
             Ok(_) => {
                 let calls = Arc::clone(self);
                 let work = async move {
                     let staged = received.map(ReceivedFile::into_name);
-                    calls.store(call, put, staged).await
+                    Ok(calls.store(call, put, staged).await)
                 };
-                self.engine.detached(work).await
+                self.engine.detached(work).await.unwrap_or_else(|error| Err(RecordedError::left_out(error)))
             }
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
@@ -183,16 +189,20 @@ impl Calls {
     }
 
     /// Stores a received upload. Must run as a task of its own, so that the staged file is removed if it is not used.
-    async fn store(&self, call: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
+    async fn store(&self, call: Call, put: PutFile, staged: Option<String>) -> Result<Answer, RecordedError> {
         let (disclosure, span) = (Disclosure::of(&call), call.span());
-        let open_run = self.engine.open(&call.run_id).await?;
+        // The run was open when the upload was checked.
+        let open_run = self.engine.open(&call.run_id).await.map_err(RecordedError::left_out)?;
+        let call = call.opened(&open_run, EvidenceFact::Missing);
         let operation = Operation::Mutation(Box::new(put));
         let stored = self.execute_one(call, Arc::clone(&open_run), Ok(operation)).instrument(span);
         let answer = disclosure.apply(stored.await);
         // If it succeeded, the file was moved into the tree, or the call was a repetition that did not use it.
-        let may_be_journalled = answer.as_ref().err().is_some_and(|error| may_be_journalled(error, &open_run));
+        let may_be_journalled =
+            answer.as_ref().err().is_some_and(|error| may_be_journalled(error.as_error(), &open_run));
         if let Some(name) = staged.filter(|_| !may_be_journalled) {
-            self.engine.blocking(move || Ok(open_run.workspace.discard(&name)?)).await?;
+            let discarded = self.engine.blocking(move || Ok(open_run.workspace.discard(&name)?)).await;
+            discarded.map_err(RecordedError::left_out)?;
         }
         answer
     }
@@ -201,22 +211,23 @@ impl Calls {
     /// declared size.
     async fn receive_upload(
         &self,
-        call: &CallContext,
+        call: &Call,
         path: LogicalPath,
         upload: FileUpload<impl FnOnce() -> Chunks>,
-    ) -> Result<(PutFile, Option<ReceivedFile>), CallError> {
+    ) -> Result<(PutFile, Option<ReceivedFile>), Failure> {
         if !call.is_permitted() {
             // The call itself is refused and recorded. The bytes are not read.
             let content = NewContent::Inline(Vec::new());
-            return Ok((PutFile { path, expected: upload.expected, content, reservation: None }, None));
+            return Ok((PutFile::new(path, upload.expected, content, None), None));
         }
         let open_run = self.engine.open(&call.run_id).await?;
         let FileUpload { expected, announced, receive } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
-            let put = PutFile { path: path.clone(), expected, content, reservation: None };
-            self.engine.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await
+            let put = PutFile::new(path.clone(), expected, content, None);
+            let checked = self.engine.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await;
+            checked.map_err(Failure::Recorded)
         };
         if announced.is_some_and(is_large) {
             announce(announced).await?;
@@ -242,13 +253,13 @@ impl Calls {
                     Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation, received))
                 };
                 let (content, reservation, received) = self.engine.blocking(work).await?;
-                return Ok((PutFile { path, expected, content, reservation: Some(reservation) }, Some(received)));
+                return Ok((PutFile::new(path, expected, content, Some(reservation)), Some(received)));
             }
         }
-        Ok((PutFile { path, expected, content: NewContent::Inline(first), reservation: None }, None))
+        Ok((PutFile::new(path, expected, NewContent::Inline(first), None), None))
     }
 
-    async fn finish(&self, call: CallContext, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
+    async fn finish(&self, call: Call, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
         let tool_call_id: ToolCallId = call.tool_call_id.clone();
         self.call(call, members).await.map_err(|error| Failed { tool_call_id, error })
     }

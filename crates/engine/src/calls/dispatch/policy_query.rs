@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledger::{Appended, Entry};
-use model::{Access, Code, Decision, Draft, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Sha256, Verdict};
+use model::{
+    Access, Code, Decision, Draft, EvidenceFact, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Sha256,
+    Verdict,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::{forbidden, refusal_of};
 use crate::caller::{Caller, RequestIds};
@@ -197,10 +200,10 @@ impl Calls {
         let tool = tools::find("apply_patch")
             .ok_or_else(|| CallError::Internal("the tool apply_patch does not exist".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
-        let (call, members) =
-            CallContext::of(run, caller.clone(), tool, members.as_object().cloned().unwrap_or_default());
+        let (call, members) = Call::of(run, caller.clone(), tool, members.as_object().cloned().unwrap_or_default());
         let operation = Operation::parse(&call, members?)?;
-        let decision = match self.engine.evaluate(open_run, Parsed::new(open_run, vec![(call, Ok(operation))])).await {
+        let call = call.opened(open_run, EvidenceFact::Missing);
+        let decision = match self.engine.evaluate(open_run, Parsed::new(vec![(call, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),

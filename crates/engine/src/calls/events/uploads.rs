@@ -5,9 +5,11 @@ use model::{Code, Draft, MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{lacks_permission, over_quota};
+use super::lacks_permission;
 use crate::CallError;
+use crate::call::history_quota::events_exceeded;
 use crate::call::history_quota::history_exceeded;
+use crate::call::record::RecordedError;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
 use crate::calls::Calls;
@@ -46,12 +48,12 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded; `RUN_NOT_FOUND`.
-    pub async fn admit_upload(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+    pub async fn admit_upload(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if !caller.permissions.contains(&Permission::EventAppend) {
             return Err(self.record_refusal(run, caller, TOOL, lacks_permission()).await);
         }
         // Also closes a run whose time is over.
-        self.engine.run(run).await.map(drop)
+        self.engine.run(run).await.map(drop).map_err(RecordedError::left_out)
     }
 
     /// Stores an artifact under its digest.
@@ -66,15 +68,16 @@ impl Calls {
         caller: &Caller,
         digest: Sha256,
         bytes: Vec<u8>,
-    ) -> Result<UploadedArtifact, CallError> {
+    ) -> Result<UploadedArtifact, RecordedError> {
         match self.try_store(run, caller, digest, bytes).await {
+            Ok(stored) => Ok(stored),
             Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, TOOL, refusal).await),
-            done => done,
+            Err(error) => Err(RecordedError::left_out(error)),
         }
     }
 
     /// Records that an upload was refused, for instance because of its size.
-    pub async fn refuse_upload(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> CallError {
+    pub async fn refuse_upload(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, TOOL, refusal).await
     }
 
@@ -111,7 +114,7 @@ impl Calls {
             }
             Appended::Unchanged => Ok(stored),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            Appended::EventQuotaExceeded(quota) => Err(over_quota(quota).into()),
+            Appended::EventQuotaExceeded(quota) => Err(events_exceeded(quota).into()),
             Appended::HistoryQuotaExceeded(excess) => Err(history_exceeded(excess).into()),
             other => Err(CallError::Internal(format!("the ledger rejected an upload as {other:?}").into())),
         }

@@ -1,12 +1,12 @@
 //! Merging a write into a file that has changed meanwhile.
 
 use model::{LogicalPath, MAX_MERGE_BYTES, MergeFault, Refusal, merge};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::tool::earlier_calls::StoredContent;
 
 /// What a write does if the file has changed since the version that the caller expects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnConflict {
     /// It is refused.

@@ -23,23 +23,23 @@ const BLOCK_BYTES: usize = 512;
 const MAX_KEY_BYTES: usize = 1024;
 
 /// One entry, with its extension headers applied.
-pub(super) struct TarMember {
-    pub(super) kind: EntryType,
+pub(crate) struct TarMember {
+    pub(crate) kind: EntryType,
     /// As in the archive.
-    pub(super) path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     /// The target of a link.
-    pub(super) link: Vec<u8>,
-    pub(super) is_executable: bool,
+    pub(crate) link: Vec<u8>,
+    pub(crate) is_executable: bool,
     /// The number of its bytes in the archive, which [`TarReader`] reads next.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// The positions of the bytes, for a sparse file.
-    pub(super) sparse: Option<SparseMap>,
+    pub(crate) sparse: Option<SparseMap>,
     /// Whether its bytes begin with the map of a sparse file in pax form.
-    pub(super) is_pax_sparse: bool,
+    pub(crate) is_pax_sparse: bool,
 }
 
 /// Reads entries, and the bytes of the current one.
-pub(super) struct TarReader<'a> {
+pub(crate) struct TarReader<'a> {
     from: DecodedStream<'a>,
     meter: Rc<Meter>,
     /// The bytes of the entry that remain to be read.
@@ -60,12 +60,12 @@ struct Extensions {
 }
 
 impl<'a> TarReader<'a> {
-    pub(super) fn new(from: DecodedStream<'a>, meter: Rc<Meter>) -> Self {
+    pub(crate) fn new(from: DecodedStream<'a>, meter: Rc<Meter>) -> Self {
         Self { from, meter, left: 0, padding: 0 }
     }
 
     /// Returns the next entry; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<TarMember>, ImportError> {
+    pub(crate) fn next(&mut self) -> Result<Option<TarMember>, ImportError> {
         let mut extensions = Extensions::default();
         loop {
             self.skip()?;
@@ -94,7 +94,7 @@ impl<'a> TarReader<'a> {
     }
 
     /// Reads the rest of the stream, to check that it is complete.
-    pub(super) fn finish(&mut self) -> Result<(), ImportError> {
+    pub(crate) fn finish(&mut self) -> Result<(), ImportError> {
         io::copy(&mut self.from, &mut io::sink()).map_err(|error| self.meter.error(&error))?;
         Ok(())
     }

@@ -7,7 +7,7 @@ use tar::{GnuSparseHeader, Header};
 use super::reader::TarReader;
 
 /// The parts of a sparse file; between them are zeros.
-pub(super) struct SparseMap {
+pub(crate) struct SparseMap {
     /// Offset and length of each, in order.
     parts: Vec<(u64, u64)>,
     /// The file's size, including its holes.

@@ -11,27 +11,36 @@ use crate::import::{ImportError, ImportLimits};
 
 /// The compression ratio is only checked beyond this size.
 const RATIO_FREE_BYTES: u64 = 64 << 20;
+/// The largest window of zstd, as a power of two: 8 MiB, which every decoder must have.
+const MAX_WINDOW_LOG: u32 = 23;
 
 type PeekedArchive<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 
-/// Returns the bytes of the tar archive, decompressed if it is a tar.gz.
-pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<DecodedStream<'a>, ImportError> {
+/// Returns the bytes of the tar archive, decompressed if it is a tar.gz or a tar.zst.
+pub(crate) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<DecodedStream<'a>, ImportError> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
-    (&mut raw).take(2).read_to_end(&mut magic).map_err(|error| meter.error(&error))?;
+    (&mut raw).take(4).read_to_end(&mut magic).map_err(|error| meter.error(&error))?;
     if magic.is_empty() {
-        return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
+        return Err(Refusal::invalid("the archive is empty", "Send a tar, tar.gz or tar.zst.").into());
     }
-    let is_gzip = magic == [0x1f, 0x8b];
+    let (is_gzip, is_zstd) = (magic.starts_with(&[0x1f, 0x8b]), magic == [0x28, 0xb5, 0x2f, 0xfd]);
     let head: PeekedArchive<'a> = Cursor::new(magic).chain(raw);
-    let stream: Box<dyn Read + 'a> =
-        if is_gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head))) } else { Box::new(head) };
+    let stream: Box<dyn Read + 'a> = if is_gzip {
+        Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head)))
+    } else if is_zstd {
+        let mut decoder = zstd::stream::read::Decoder::new(head).map_err(|error| meter.error(&error))?;
+        decoder.window_log_max(MAX_WINDOW_LOG).map_err(|error| meter.error(&error))?;
+        Box::new(decoder)
+    } else {
+        Box::new(head)
+    };
     Ok(DecodedStream { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })
 }
 
 /// Counts the bytes before and after decompression.
 #[derive(Default)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     limits: ImportLimits,
     raw_bytes: Cell<u64>,
     /// Including the holes of sparse files.
@@ -42,7 +51,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(limits: ImportLimits) -> Self {
+    pub(crate) fn new(limits: ImportLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 
@@ -61,7 +70,7 @@ impl Meter {
     }
 
     /// Converts a read error: the stream failed, a limit was exceeded, or the archive is damaged.
-    pub(super) fn error(&self, error: &io::Error) -> ImportError {
+    pub(crate) fn error(&self, error: &io::Error) -> ImportError {
         if let Some(broken) = self.broken.take() {
             return ImportError::Io(broken);
         }
@@ -77,7 +86,8 @@ impl Meter {
             .into();
         }
         tracing::debug!(%error, "an archive was refused");
-        Refusal::invalid("the archive is damaged, or is not a tar or tar.gz", "Send a complete tar or tar.gz.").into()
+        let message = "the archive is damaged, or is not a tar, tar.gz or tar.zst";
+        Refusal::invalid(message, "Send a complete tar, tar.gz or tar.zst.").into()
     }
 }
 
@@ -105,7 +115,7 @@ impl Read for Raw<'_> {
 }
 
 /// The stream after decompression, including headers and padding.
-pub(super) struct DecodedStream<'a> {
+pub(crate) struct DecodedStream<'a> {
     from: BufReader<Box<dyn Read + 'a>>,
     meter: Rc<Meter>,
 }

@@ -1,24 +1,18 @@
 //! The routes of uploaded artifacts, by their digest.
 
-use std::time::Duration;
-
-use axum::body::{Body, HttpBody as _};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use engine::calls::{UploadedArtifact, too_large};
-use engine::{Caller, forbidden};
+use engine::forbidden;
 use model::{MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 
 use crate::http::auth::{RunAuditor, RunCaller};
-use crate::http::extract::body::{BodyError, BodyReader, too_slow};
+use crate::http::extract::body::{closed, receive_whole};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
-use crate::http::transfer::MinRate;
 use crate::service::Service;
-
-/// Minimum rate of an upload, which is in memory until it is complete.
-const MIN_BYTES_PER_SECOND: u64 = 64 * 1024;
 
 /// Upload an artifact
 ///
@@ -49,7 +43,10 @@ pub(crate) async fn put_upload(
         Ok(digest) => digest,
         Err(refusal) => return Err(service.calls.refuse_upload(&run, &caller, refusal).await.into()),
     };
-    let bytes = receive(&service, &run, &caller, body).await?;
+    let Some(bytes) = receive_whole(&service, body, MAX_UPLOAD_BYTES).await? else {
+        let refusal = too_large(MAX_UPLOAD_BYTES + 1);
+        return Err(closed(service.calls.refuse_upload(&run, &caller, refusal).await.into()));
+    };
     let stored = service.calls.store_upload(&run, &caller, digest, bytes).await?;
     let status = if stored.seq.is_some() { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(stored)).into_response())
@@ -85,48 +82,4 @@ pub(crate) async fn get_upload(
 fn parse_digest(raw: &str) -> Result<Sha256, Refusal> {
     let invalid = || Refusal::invalid("the digest is not a SHA-256", "Give 64 hexadecimal digits.");
     Sha256::parse(raw).map_err(|_| invalid())
-}
-
-/// Reads the body into memory that is reserved for it.
-async fn receive(service: &Service, run: &RunId, caller: &Caller, body: Body) -> Result<Vec<u8>, Problem> {
-    let http = &service.state.http_limits;
-    // A body of unknown length may be as long as the limit.
-    let announced = body.size_hint().exact().unwrap_or(MAX_UPLOAD_BYTES);
-    if announced > 0 {
-        service.calls.acquire_body(announced, http.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
-    }
-    let min_rate =
-        MinRate { bytes_per_second: http.min_bytes_per_second.max(MIN_BYTES_PER_SECOND), ..MinRate::of(http) };
-    // The rate of each part of the body would permit to send most of it at once and the rest slowly.
-    let most = http.body_timeout + Duration::from_secs(announced / min_rate.bytes_per_second);
-    let received = tokio::time::timeout(most, receive_all(service, run, caller, body, min_rate)).await;
-    received.unwrap_or_else(|_| Err(too_slow(min_rate)))
-}
-
-async fn receive_all(
-    service: &Service,
-    run: &RunId,
-    caller: &Caller,
-    body: Body,
-    min_rate: MinRate,
-) -> Result<Vec<u8>, Problem> {
-    let (mut body, mut bytes) = (BodyReader::new(body, min_rate), Vec::new());
-    loop {
-        match body.next_chunk().await {
-            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
-            Ok(None) => return Ok(bytes),
-            Err(BodyError::TooSlow) => return Err(too_slow(min_rate)),
-            Err(BodyError::Disconnected) => {
-                return Err(Refusal::invalid("the body ended early", "Send the whole artifact again.").into());
-            }
-        }
-        if bytes.len() as u64 > MAX_UPLOAD_BYTES {
-            return Err(close(service.calls.refuse_upload(run, caller, too_large(bytes.len() as u64)).await.into()));
-        }
-    }
-}
-
-/// Makes a refusal close the connection: the rest of the body is not read.
-fn close(problem: Problem) -> Problem {
-    problem.with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }

@@ -112,6 +112,38 @@ impl BodyReader {
     }
 }
 
+/// Minimum rate of a body that is in memory until it is complete.
+const MIN_BYTES_PER_SECOND: u64 = 64 * 1024;
+
+/// Reads a body of at most `limit` bytes, more than a JSON body may have, into memory that is reserved for it. `None` if it is longer.
+pub(crate) async fn receive_whole(service: &Service, body: Body, limit: u64) -> Result<Option<Vec<u8>>, Problem> {
+    let http = &service.state.http_limits;
+    // A body of unknown length may be as long as the limit.
+    let announced = body.size_hint().exact().unwrap_or(limit).min(limit);
+    if announced > 0 {
+        service.calls.acquire_body(announced, http.body_timeout).await.map_err(closing)?;
+    }
+    let min_rate =
+        MinRate { bytes_per_second: http.min_bytes_per_second.max(MIN_BYTES_PER_SECOND), ..MinRate::of(http) };
+    // The rate of each part of the body would permit to send most of it at once and the rest slowly.
+    let most = http.body_timeout + Duration::from_secs(announced / min_rate.bytes_per_second);
+    let receive = async {
+        let (mut body, mut bytes) = (BodyReader::new(body, min_rate), Vec::new());
+        loop {
+            match body.next_chunk().await {
+                Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+                Ok(None) => return Ok(Some(bytes)),
+                Err(BodyError::TooSlow) => return Err(too_slow(min_rate)),
+                Err(BodyError::Disconnected) => return Err(disconnected()),
+            }
+            if bytes.len() as u64 > limit {
+                return Ok(None);
+            }
+        }
+    };
+    tokio::time::timeout(most, receive).await.unwrap_or_else(|_| Err(too_slow(min_rate)))
+}
+
 /// Refuses a body that has ended early.
 pub(crate) fn disconnected() -> Problem {
     closing(Refusal::invalid("the body ended early", "Send the whole request again."))
@@ -133,7 +165,12 @@ fn timed_out(timeout: Duration) -> Problem {
 
 /// Makes a refusal close the connection, which cannot be used for another request.
 fn closing(refusal: Refusal) -> Problem {
-    Problem::from(refusal).with_header(header::CONNECTION, HeaderValue::from_static("close"))
+    closed(refusal.into())
+}
+
+/// Makes a problem close the connection: the rest of the body is not read.
+pub(crate) fn closed(problem: Problem) -> Problem {
+    problem.with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 /// Refuses a body that is declared as another media type than JSON. A missing type is accepted, and so is the form type,

@@ -129,7 +129,7 @@ async fn call(
     let McpCaller(caller, moved) = caller;
     let answer = server.call(caller, tool, input).await;
     let answer =
-        answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error).of_call(failed.tool_call_id)))?;
+        answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error.into()).of_call(failed.tool_call_id)))?;
     serde_json::from_str(&answer.json).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 

@@ -114,7 +114,7 @@ pub(super) fn protocol_error(problem: &Problem) -> ErrorData {
 /// A refusal as the result of its call, so that the model reads it. Most clients show a model the JSON instead of the text, or both,
 /// where there is any: only a program that asks for it receives it.
 fn refused(failed: Failed, moved: &HasMoved, wants_json: bool) -> CallToolResult {
-    let problem = moved.problem_of(failed.error).of_call(failed.tool_call_id);
+    let problem = moved.problem_of(failed.error.into()).of_call(failed.tool_call_id);
     let mut result = CallToolResult::error(vec![ContentBlock::text(refusal_text(problem.refusal()))]);
     result.structured_content = wants_json.then(|| problem.document());
     result

@@ -69,6 +69,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "getLimits"
         | "appendEvent"
         | "appendEvents"
+        | "applyChangeset"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
         "approveCall" | "denyCall" => (Deciders::SCOPES, false),
         "listAudit"

@@ -12,6 +12,7 @@ const TIMES: [&str; 3] = ["timestamp", "since", "until"];
 pub(super) fn normalize(document: &mut Value) {
     refer_to_items(&mut document["components"]["schemas"]);
     name_variants(&mut document["components"]["schemas"]);
+    send_json_as_text(&mut document["components"]["schemas"]);
     each_schema(&mut document["components"]["schemas"]);
     for item in document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut()) {
         each_schema(item);
@@ -26,6 +27,17 @@ fn refer_to_items(schemas: &mut Value) {
             schema["properties"]["items"]["items"] = json!({"$ref": format!("#/components/schemas/{item}")});
         }
     }
+}
+
+/// A part of a form is bytes: the object that a client sends as one is JSON text. Several generators cannot write an object into a form.
+fn send_json_as_text(schemas: &mut Value) {
+    let part = &mut schemas["ChangesetParts"]["properties"]["changeset"];
+    let description = part["description"].as_str().unwrap_or_default();
+    *part = json!({
+        "type": "string", "contentMediaType": "application/json",
+        "contentSchema": {"$ref": "#/components/schemas/ApplyChangesetRequest"},
+        "description": format!("{description} JSON, an `ApplyChangesetRequest`."),
+    });
 }
 
 /// Names the variants of types that have a `type` member, for generated clients: `empty` of `Source` is `EmptySource`.

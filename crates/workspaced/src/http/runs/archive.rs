@@ -21,11 +21,11 @@ const MAX_WAITING_CHUNKS: usize = 4;
 
 /// Upload the archive that a run is made from
 ///
-/// A tar or tar.gz. If it is refused the run stays `preparing` and another archive may be sent.
+/// A tar, tar.gz or tar.zst. If it is refused the run stays `preparing` and another archive may be sent.
 #[utoipa::path(
     put, path = "/v1/runs/{run}/archive", tag = "runs", operation_id = "putArchive", params(("run" = RunId, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream",
-        description = "A tar or tar.gz. Its media type is not considered."),
+        description = "A tar, tar.gz or tar.zst. Its media type is not considered."),
     responses(
         (status = 200, description = "The run, which is now open.", body = Run),
         (status = 409, description = "`ALREADY_EXISTS`: the run has its files already; `RUN_CLOSED`.",

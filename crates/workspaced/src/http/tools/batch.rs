@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use engine::calls::{Answer, CallContext, CallWithInput, Outcomes};
+use engine::calls::{Answer, Call, CallWithInput, Outcomes, RecordedError};
 use engine::{CallError, Caller, tools};
 use model::{Refusal, RunId, ToolCallId};
 use serde::{Deserialize, Serialize};
@@ -159,12 +159,12 @@ async fn execute_atomically(
             let Refusal { code, hint, .. } = tool_not_found();
             Refusal::new(code, format!("call {index} of the batch: no such tool `{}`", call.tool), hint)
         })?;
-        heads.push(CallContext::of(run, caller.clone(), tool, call.input));
+        heads.push(Call::of(run, caller.clone(), tool, call.input));
     }
     check_atomic(&heads)?;
     let names: Vec<_> = heads.iter().map(|(head, _)| (head.tool.name, head.tool_call_id.clone())).collect();
     let Outcomes { answers, failed } = service.calls.call_batch(heads).await?;
-    let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, CallError>)| {
+    let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, RecordedError>)| {
         let (status, answer) = match answer {
             Ok(answer) => (StatusCode::OK, raw(answer.body)),
             Err(error) => refused(&Problem::from(error).of_call(id)),

@@ -20,7 +20,7 @@ async fn signing_every_second(backend: Backend) -> Server {
 
 /// Starts a server that signs a checkpoint only when it stops.
 pub(crate) async fn signing_at_shutdown(backend: Backend) -> Server {
-    let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 1_000_000);
+    let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400);
     Server::start_with(setup).await
 }
 
@@ -173,13 +173,13 @@ async fn a_run_token_with_audit_read_gets_proofs_of_its_own_run_only(
 async fn enough_records_are_signed_before_the_interval_ends(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
-    let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 3);
-    let server = Server::start_with(setup).await;
+    let server = signing_at_shutdown(backend).await;
     let run = server.run(json!({})).await;
-    for number in 0..3 {
-        run.create(&format!("{number}.txt"), "x\n").await;
+    let reads = vec![json!({"tool": "list_dir", "input": {"path": "."}}); 100];
+    for _ in 0..10 {
+        run.batch(json!(reads)).await.ok();
     }
-    until_covered(&run, 3).await;
+    until_covered(&run, 1000).await;
 }
 
 #[rstest]
@@ -295,11 +295,28 @@ async fn the_key_is_created_once_with_owner_permissions_and_may_be_configured(
     let done = server.verify(&["--checkpoint-verifier-key", public_key.trim()]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
 
-    let setup = Setup::new(backend).env("WORKSPACED_CHECKPOINT_KEY", &other.to_text());
-    let given = Server::start_with(setup.arg("--checkpoint-origin", "here.example/log")).await;
+    let given = Server::start_with(Setup::new(backend).env("WORKSPACED_CHECKPOINT_KEY", &other.to_text())).await;
     let public_key = given.auditor().get("/v1/checkpoint/key").await.text();
-    assert_eq!(public_key.trim(), other.with_name("here.example/log").unwrap().verifier_key().to_text());
+    assert_eq!(public_key.trim(), other.verifier_key().to_text());
     assert!(!given.data_dir().join("checkpoint.key").exists());
+}
+
+#[tokio::test]
+async fn the_first_key_can_be_made_for_a_log_with_a_chosen_name() {
+    let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
+    let create = |origin: &str| server.command("key").args(["create", "--origin", origin]).output().unwrap();
+    let refused = create("two words");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--origin `two words`"), "{refused:?}");
+    let made = create("here.example/log");
+    assert!(made.status.success(), "{made:?}");
+    let refused = create("other.example/log");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("has keys already"), "{refused:?}");
+    server.restart();
+    let public_key = server.auditor().get("/v1/checkpoint/key").await.text();
+    assert!(public_key.starts_with("here.example/log+"), "{public_key}");
+    assert_eq!(String::from_utf8_lossy(&made.stdout).lines().last(), Some(public_key.trim()));
 }
 
 /// The service does not replace a lost key while checkpoints are signed with it.
@@ -320,22 +337,19 @@ async fn a_lost_key_prevents_the_start(#[values(Backend::Sqlite, exhaustive::POS
 
 #[rstest]
 #[tokio::test]
-async fn an_unusable_checkpoint_file_or_origin_prevents_the_start_with_one_line(
+async fn an_unusable_checkpoint_file_prevents_the_start_with_one_line(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::prepare(Setup::new(backend)).await;
     let notes = server.home.join("notes.txt");
     std::fs::write(&notes, "my notes\n").unwrap();
     let nowhere = server.home.join("none/such.log");
-    for (flag, value, code) in [
-        ("--checkpoint-file", nowhere.to_str().unwrap(), 1),
-        ("--checkpoint-file", notes.to_str().unwrap(), 1),
-        ("--checkpoint-origin", "two words", 2),
-    ] {
-        let done = server.command("serve").args(["--listen", "127.0.0.1:0", flag, value]).output().unwrap();
+    for file in [&nowhere, &notes] {
+        let mut command = server.command("serve");
+        let done = command.args(["--listen", "127.0.0.1:0", "--checkpoint-file"]).arg(file).output().unwrap();
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(code), "{stderr}");
-        assert!(stderr.lines().last().unwrap().contains(flag), "{stderr}");
+        assert_eq!(done.status.code(), Some(1), "{stderr}");
+        assert!(stderr.lines().last().unwrap().contains("--checkpoint-file"), "{stderr}");
     }
     assert_eq!(
         std::fs::read_to_string(&notes).unwrap(),

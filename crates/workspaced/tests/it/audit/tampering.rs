@@ -249,7 +249,7 @@ async fn a_hidden_run_is_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES
     assert!(text.contains(&format!("{}: BROKEN at seq 1: ", run.id)), "{text}");
 }
 
-/// The service rewrites a file that has lost checkpoints only on request.
+/// A file that has lost checkpoints is written again only by a command of its own.
 #[rstest]
 #[tokio::test]
 async fn a_file_that_lost_checkpoints_is_renewed_only_on_request(
@@ -260,10 +260,12 @@ async fn a_file_that_lost_checkpoints_is_renewed_only_on_request(
     let whole = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     let line = refused(&server);
-    assert!(line.contains("--checkpoint-file") && line.contains("--renew-checkpoint-file"), "{line}");
+    assert!(line.contains("--checkpoint-file") && line.contains("workspaced key renew-file"), "{line}");
     assert!(!server.log().contains("older than"), "{}", server.log());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
-    server.setup.env.push(("WORKSPACED_RENEW_CHECKPOINT_FILE".to_owned(), "true".to_owned()));
+    let renewed = server.command("key").arg("renew-file").output().unwrap();
+    assert!(renewed.status.success(), "{renewed:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
     server.restart();
     server.auditor().get("/v1/checkpoint").await.text();
     assert_eq!(server.reconnect(&run).verify().await["intact"], true);

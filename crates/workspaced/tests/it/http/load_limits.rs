@@ -164,18 +164,18 @@ async fn a_search_stops_when_its_caller_disconnects(#[values(Backend::Sqlite)] b
 #[rstest]
 #[tokio::test]
 async fn the_concurrency_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--token-concurrency", 4).arg("--concurrency", 1);
+    let setup = Setup::new(backend).arg("--max-connections", 64).arg("--concurrency", 1);
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run_with_files(&[("a.txt", "a\n")], json!({})).await, server.run(json!({})).await);
     let query = slow_to_search(&run, 40);
     let mut calls = JoinSet::new();
-    for _ in 0..32 {
+    for _ in 0..40 {
         let (run, query) = (run.clone(), query.clone());
         calls.spawn(async move { run.call("search_text", query).await });
     }
     let mut refused = 0;
-    while refused < 28 {
-        let answer = calls.join_next().await.expect("at most four calls run, so the others are refused").unwrap();
+    while refused < 24 {
+        let answer = calls.join_next().await.expect("at most sixteen calls run, so the others are refused").unwrap();
         if answer.status == 429 {
             answer.refused("RATE_LIMITED");
             refused += 1;

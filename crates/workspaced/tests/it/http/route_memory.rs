@@ -158,6 +158,20 @@ fn tool_calls(run: &Run) -> Vec<MeasuredRequest> {
         .collect()
 }
 
+/// The largest change set, which unpacks to 64 MiB.
+fn changeset(run: &Run) -> reqwest::RequestBuilder {
+    let binary = [&[0][..], &vec![b'x'; 8 * MIB - 1]].concat();
+    let files: Vec<_> = (0..8).map(|number| format!("d{number}/x.bin")).collect();
+    let files: Vec<_> = files.iter().map(|path| (path.as_str(), &binary[..])).collect();
+    let layer = zstd::encode_all(&tar_of(&files)[..], 1).unwrap();
+    let set = json!({"basedOnSeq": 1, "reason": "r", "dryRun": true});
+    let part = |name: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    let head = format!("{}{set}\r\n{}", part("changeset"), part("layer"));
+    let body = [head.as_bytes(), &layer, b"\r\n--b--\r\n"].concat();
+    let request = run.operator.request(Method::POST, &format!("/v1/runs/{}/changesets", run.id));
+    request.header("content-type", "multipart/form-data; boundary=b").body(body)
+}
+
 async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let pending = run.operator.get("/v1/approvals?state=pending").await.ok();
     let approval = |number: usize| pending["items"][number]["approvalId"].as_str().unwrap().to_owned();
@@ -250,6 +264,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             ..of_run(run, "get /v1/runs/{run}/audit/inclusion", &none, 64)
         },
         archive,
+        MeasuredRequest { request: changeset(run), ..of_run(run, "post /v1/runs/{run}/changesets", &none, 320) },
         MeasuredRequest { status: 201, ..of_run(run, "post /v1/runs/{run}/events", &event, 32) },
         MeasuredRequest {
             status: 201,

@@ -73,7 +73,7 @@ async fn a_call_is_a_part_of_the_callers_trace(
     #[values("info", "warn")] log: &str,
 ) {
     let (address, messages) = collector().await;
-    let setup = Setup::new(backend).arg("--otlp-endpoint", &address).arg("--log", log);
+    let setup = Setup::new(backend).env("OTEL_EXPORTER_OTLP_ENDPOINT", &address).arg("--log", log);
     let mut server = Server::start_with(setup.env("OTEL_TRACES_SAMPLER_ARG", "0")).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let input = json!({"path": "folder/secret-name.txt", "content": "the-content\n", "reason": "the-reason"});
@@ -125,8 +125,10 @@ async fn a_call_is_a_part_of_the_callers_trace(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_and_a_refusal_have_their_decisions(#[values(Backend::Sqlite)] backend: Backend) {
     let (address, messages) = collector().await;
-    // The variable of OpenTelemetry's own programs.
-    let mut server = Server::start_with(Setup::new(backend).env("OTEL_EXPORTER_OTLP_ENDPOINT", &address)).await;
+    // The whole address, which counts more than that of all signals.
+    let setup = Setup::new(backend).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+    let setup = setup.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &format!("{address}/v1/traces"));
+    let mut server = Server::start_with(setup).await;
     let run = server.run_with_files(&[(".env", "A=b\n")], json!({})).await;
     let write = |path: &str| json!({"tool": "write_file", "input": {"path": path, "content": "x\n", "reason": "r"}});
     run.batch(json!([write("a.txt"), write("b.txt")])).await.ok();
@@ -146,7 +148,7 @@ async fn a_batch_and_a_refusal_have_their_decisions(#[values(Backend::Sqlite)] b
 #[tokio::test(flavor = "multi_thread")]
 async fn no_span_for_this_machine_takes_a_proxy() {
     let ((address, messages), (proxy, proxied)) = (collector().await, collector().await);
-    let setup = Setup::new(Backend::Sqlite).arg("--otlp-endpoint", &address).env("http_proxy", &proxy);
+    let setup = Setup::new(Backend::Sqlite).env("OTEL_EXPORTER_OTLP_ENDPOINT", &address).env("http_proxy", &proxy);
     let mut server = Server::start_with(setup).await;
     server.run(json!({})).await;
     assert!(server.stop().success(), "{}", server.log());
@@ -156,7 +158,8 @@ async fn no_span_for_this_machine_takes_a_proxy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_caller_without_a_token_invents_is_not_held_until_spans_are_sent() {
     let (address, messages) = collector().await;
-    let setup = Setup::new(Backend::Sqlite).arg("--otlp-endpoint", &address).arg("--log", "info,workspaced=debug");
+    let setup =
+        Setup::new(Backend::Sqlite).env("OTEL_EXPORTER_OTLP_ENDPOINT", &address).arg("--log", "info,workspaced=debug");
     let mut server = Server::start_with(setup).await;
     let method = Method::from_bytes("INVENTED".repeat(4096).as_bytes()).unwrap();
     let client = server.nobody();
@@ -174,7 +177,7 @@ async fn a_collector_that_does_not_answer_delays_neither_calls_nor_the_end() {
     // Connections are accepted by the kernel, and nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
-    let mut server = Server::start_with(Setup::new(Backend::Sqlite).arg("--otlp-endpoint", &address)).await;
+    let mut server = Server::start_with(Setup::new(Backend::Sqlite).env("OTEL_EXPORTER_OTLP_ENDPOINT", &address)).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "a\n").await;
     // A message is under way.
@@ -189,7 +192,7 @@ async fn a_collector_that_does_not_answer_delays_neither_calls_nor_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_is_a_warning() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let setup = Setup::new(Backend::Sqlite).arg("--otlp-endpoint", format!("http://{address}"));
+    let setup = Setup::new(Backend::Sqlite).env("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"));
     let mut server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
     while !server.log().contains("spans cannot be sent") {
@@ -202,13 +205,14 @@ async fn a_collector_that_is_away_is_a_warning() {
 #[tokio::test]
 async fn an_invalid_collector_ends_the_start() {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
-    for (args, problem) in [
-        (["--otlp-endpoint", "127.0.0.1:4318"], "--otlp-endpoint: expected http:// or https://"),
-        (["--otlp-endpoint", "http://user:secret@127.0.0.1"], "--otlp-endpoint: expected"),
+    for (name, value, problem) in [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", "expected http:// or https://"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@127.0.0.1", "expected"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "127.0.0.1:4318/v1/traces", "expected http:// or https://"),
     ] {
-        let done = server.command("serve").args(args).output().unwrap();
+        let done = server.command("serve").env(name, value).output().unwrap();
         let stderr = String::from_utf8(done.stderr).unwrap();
-        assert!(done.status.code() == Some(2) && stderr.contains(problem), "{args:?}: {stderr}");
+        assert!(done.status.code() == Some(2) && stderr.contains(&format!("{name}: {problem}")), "{value}: {stderr}");
         assert!(!stderr.contains("secret"), "{stderr}");
     }
     let done = server.command("serve").env("OTEL_TRACES_SAMPLER_ARG", "1.5").output().unwrap();

@@ -162,9 +162,13 @@ async fn routes(run: &Run) -> Vec<String> {
 }
 
 #[rstest]
+#[case::of_some_files(&[".env", "secrets.yml", "id_rsa"])]
+#[case::exhaustive(
+    &["sub/.env.local", "credentials.json", ".env.toml", "application-prod.properties", "alias.txt", ".env.missing"]
+)]
 #[tokio::test]
-async fn no_answer_contains_a_value(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = start(backend).await;
+async fn no_answer_contains_a_value(#[case] paths: &[&str]) {
+    let (server, run) = start(Backend::Sqlite).await;
     let markers = markers();
     let (_, auditor) = server.named_operator("auditor", &["audit"]).await;
     let (_, approver) = server.named_operator("approver", &["approve"]).await;
@@ -176,10 +180,9 @@ async fn no_answer_contains_a_value(#[values(Backend::Sqlite)] backend: Backend)
         .refused("APPROVAL_REQUIRED");
     for round in 0..2 {
         let seq = run.last_record().await["seq"].as_u64().unwrap();
-        let paths = settings(VALUE).into_iter().map(|(path, _)| path).chain(["alias.txt", "id_rsa", ".env.missing"]);
         for path in paths {
             for made in calls(path, seq) {
-                call(&run.agent, &run, made, path == ".env", &markers).await;
+                call(&run.agent, &run, made, *path == ".env", &markers).await;
             }
             let file = format!("/v1/runs/{}/files/{path}", run.id);
             for client in [&run.agent, &run.operator, &auditor] {

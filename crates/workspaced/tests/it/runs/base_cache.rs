@@ -62,30 +62,3 @@ async fn a_base_is_fetched_once(#[values(Backend::Sqlite)] backend: Backend) {
     assert_eq!(parts_from(&server, "store").await, 2);
     assert_eq!(packs(&cache).len(), 1);
 }
-
-#[rstest]
-#[tokio::test]
-async fn the_least_recently_used_bases_are_removed(#[values(Backend::Sqlite)] backend: Backend) {
-    let (mut server, _) = storing(Setup::new(backend).arg("--base-cache-bytes", 250 << 10)).await;
-    let cache = server.data_dir().join("bases");
-    let runs = [run_of(&server, 100).await, run_of(&server, 100).await, run_of(&server, 100).await];
-    let mut seen = Vec::new();
-    for run in &runs {
-        let run = lose_files(&mut server, run);
-        assert_eq!(read(&run).await, "a\n");
-        seen.push(packs(&cache));
-    }
-    assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 2]);
-    assert!(!seen[2].contains(&seen[0][0]), "{seen:?}");
-    // One that is larger than the cache is not kept, and evicts nothing of use.
-    let large = run_of(&server, 300).await;
-    let large = lose_files(&mut server, &large);
-    assert_eq!(read(&large).await, "a\n");
-    assert_eq!(packs(&cache), seen[2]);
-    // A smaller bound holds from the next start.
-    assert!(server.stop().success());
-    let at = server.setup.args.iter().position(|arg| arg == "--base-cache-bytes").unwrap() + 1;
-    server.setup.args[at] = (150 << 10).to_string();
-    server.restart();
-    assert_eq!(packs(&cache).len(), 1);
-}

@@ -37,6 +37,13 @@ pub(super) fn lose_files(server: &mut Server, run: &Run) -> Run {
     server.reconnect(run)
 }
 
+/// Removes the bases that the server has fetched.
+fn empty_base_cache(server: &Server) {
+    for base in std::fs::read_dir(server.data_dir().join("bases")).unwrap() {
+        std::fs::remove_dir_all(base.unwrap().path()).unwrap();
+    }
+}
+
 /// Creates a run from a folder with files of every kind.
 async fn imported_run(server: &Server) -> Run {
     let files = [
@@ -298,8 +305,7 @@ async fn a_run_that_is_elsewhere_is_closed_and_deleted(
 #[rstest]
 #[tokio::test]
 async fn an_altered_object_is_refused(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
-    // A base that is cached would be used.
-    let (mut server, folder) = storing(Setup::new(backend).arg("--base-cache-bytes", 0)).await;
+    let (mut server, folder) = storing(Setup::new(backend)).await;
     let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
     let run = server.run(json!({"source": {"type": "directory", "path": template}})).await;
     put(&run, "large.bin", None, &incompressible(2 * MIB)).await;
@@ -316,10 +322,13 @@ async fn an_altered_object_is_refused(#[values(Backend::Sqlite, exhaustive::POST
         let middle = altered.len() / 2;
         altered[middle] ^= 1;
         std::fs::write(object, altered).unwrap();
+        // A base that is cached would be used.
+        empty_base_cache(&server);
         let refused = run.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");
         assert!(refused["message"].as_str().unwrap().contains("object store"), "{}: {refused}", object.display());
         assert!(!server.workspace(&run.id).exists(), "{}", object.display());
         std::fs::remove_file(object).unwrap();
+        empty_base_cache(&server);
         run.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");
         std::fs::write(object, bytes).unwrap();
     }

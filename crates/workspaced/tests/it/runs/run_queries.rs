@@ -66,7 +66,6 @@ async fn a_configured_limit_is_reported_and_enforced(#[values(Backend::Sqlite)] 
         ("--max-archive-bytes", 80_000, "/requests/maxArchiveBytes"),
         ("--request-timeout-seconds", 61, "/requests/requestTimeoutSeconds"),
         ("--client-timeout-seconds", 36, "/requests/bodyTimeoutSeconds"),
-        ("--token-concurrency", 17, "/requests/tokenConcurrency"),
         ("--max-connections", 321, "/service/maxConnections"),
         ("--concurrency", 5, "/service/readThreads"),
         ("--max-runs", 44, "/service/maxRuns"),
@@ -79,6 +78,7 @@ async fn a_configured_limit_is_reported_and_enforced(#[values(Backend::Sqlite)] 
         assert_eq!(limits.pointer(pointer), Some(&json!(value)), "{flag}: {limits:#}");
     }
     for (follows, pointer) in [
+        (80, "/requests/tokenConcurrency"),
         (1001, "/requests/ratePerSecond"),
         (2003, "/requests/rateBurst"),
         (12, "/service/headerTimeoutSeconds"),

@@ -34,6 +34,27 @@ class AppendedEvents(TypedDict):
     ok: bool
 
 
+class AppliedChangeset(TypedDict):
+    applied: list[LogicalPath]
+    deletions: int
+    eventSeq: NotRequired[int | None]
+    insertions: int
+    left: list[LeftFile]
+    merged: list[LogicalPath]
+    notTaken: dict[str, int]
+
+
+class ApplyChangesetRequest(TypedDict):
+    basedOnSeq: int
+    changesetId: NotRequired[str | None]
+    command: NotRequired[CommandReport | None]
+    dryRun: NotRequired[bool]
+    onConflict: NotRequired[OnConflict]
+    onDenied: NotRequired[OnDenied]
+    reason: str
+    stepId: NotRequired[str | None]
+
+
 class ApplyPatchInput(TypedDict):
     dryRun: NotRequired[bool]
     encoding: NotRequired[str | None]
@@ -287,6 +308,28 @@ class ChangedFile(TypedDict):
     path: LogicalPath
 
 
+class ChangesetAnswer(TypedDict):
+    applied: list[LogicalPath]
+    deletions: int
+    eventSeq: NotRequired[int | None]
+    insertions: int
+    left: list[LeftFile]
+    merged: list[LogicalPath]
+    notTaken: dict[str, int]
+    artifactUris: list[str]
+    headHash: str
+    ok: bool
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
+class ChangesetParts(TypedDict):
+    changeset: str
+    layer: str
+
+
 class CheckpointLeaf(TypedDict):
     headHash: Sha256
     headSeq: int
@@ -294,6 +337,16 @@ class CheckpointLeaf(TypedDict):
 
 
 Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'CHANGED_OUTSIDE', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
+
+
+class CommandReport(TypedDict):
+    argv: list[str]
+    cwd: NotRequired[str | None]
+    durationMicros: NotRequired[int | None]
+    environment: NotRequired[dict[str, Any]]
+    exitCode: NotRequired[int | None]
+    outputSha256: NotRequired[Sha256 | None]
+    startedAt: NotRequired[str | None]
 
 
 class Conflict(TypedDict):
@@ -626,6 +679,11 @@ class IssuedToken(TypedDict):
 KindDecision: TypeAlias = "Literal['ALLOW', 'REQUIRE_EVIDENCE', 'REQUIRE_APPROVAL', 'DENY', 'REDACT']"
 
 
+class LeftFile(TypedDict):
+    path: str
+    rule: str
+
+
 class Limits(TypedDict):
     bundle: BundleLimits
     defaultBudget: Budget
@@ -764,6 +822,12 @@ class NotShown(TypedDict):
     vendoredFolders: NotRequired[int]
 
 
+OnConflict: TypeAlias = "Literal['refuse', 'merge']"
+
+
+OnDenied: TypeAlias = "Literal['refuse', 'leave']"
+
+
 class OneFile(TypedDict):
     actual: NotRequired[int | None]
     content: NotRequired[str | None]
@@ -894,13 +958,14 @@ class PeopleCounts(TypedDict):
     mutations: int
 
 
-Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest']"
+Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest', 'changeset:apply']"
 
 
 class Policy(TypedDict):
     allowModeChange: bool
     approval: NotRequired[ApprovalRule]
     budget: Budget
+    commandBudget: NotRequired[Budget]
     deny: list[str]
     fileBudget: NotRequired[Verdict]
     ignoredFiles: Verdict
@@ -933,6 +998,7 @@ class PolicyOverrides(TypedDict):
     allowModeChange: NotRequired[bool | None]
     approval: NotRequired[ApprovalRuleOverrides | None]
     budget: NotRequired[BudgetOverrides | None]
+    commandBudget: NotRequired[BudgetOverrides | None]
     deny: NotRequired[list[str] | None]
     fileBudget: NotRequired[Verdict | None]
     ignoredFiles: NotRequired[Verdict | None]

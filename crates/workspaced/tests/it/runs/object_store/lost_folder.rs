@@ -15,7 +15,7 @@ async fn a_store_whose_folder_disappears_is_unavailable_and_nothing_is_written_e
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(true, false)] leaves_a_folder: bool,
 ) {
-    let (mut server, folder) = storing(Setup::new(backend).arg("--base-cache-bytes", 0)).await;
+    let (mut server, folder) = storing(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let lost = server.run_with_files(&[("b.txt", "b\n")], json!({})).await;
     let lost = lose_files(&mut server, &lost);

@@ -1,0 +1,311 @@
+//! Change sets: what a command has changed outside of the service. A set is one call, and the command the event before it, in one
+//! commit.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ledger::{Appended, Entry};
+use model::{Code, Evidence, EvidenceFact, Permission, Refusal, RunId, Sha256, ToolCallId, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tracing::Instrument as _;
+use workspace::measure_layer;
+
+use crate::CallError;
+use crate::call::answer::Disclosure;
+use crate::call::evidence::fact_of;
+use crate::call::record::RecordedError;
+use crate::call::{Answer, Call, Failed};
+use crate::caller::Caller;
+use crate::calls::Calls;
+use crate::calls::dispatch::tell;
+use crate::calls::events::entry_of_members;
+use crate::tool::input::parse;
+use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, LAYER_LIMITS, OnDenied};
+use crate::tools::write_file::merge::OnConflict;
+use crate::transaction::Operation;
+
+/// What follows the ID of a change set in that of its command's event.
+const EVENT_SUFFIX: &str = ".command";
+/// The longest ID of a change set.
+const MAX_ID: usize = 120;
+/// The maximum length of the summary of a command, in characters.
+const MAX_SUMMARY: usize = 500;
+
+/// A change set, without its layer.
+#[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "basedOnSeq": 41, "reason": "cargo fmt",
+    "command": {"argv": ["cargo", "fmt"], "cwd": ".", "exitCode": 0, "durationMicros": 412_345}
+}))]
+pub struct ApplyChangesetRequest {
+    /// The ID of the change set, 1 to 120 characters, shared with the `toolCallId`s of the run. The same set under the same ID is
+    /// applied once. Default: made by the service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 120, example = "cs_fmt-1")]
+    changeset_id: Option<String>,
+    /// The record at whose state the command found the tree: the `Workspaced-Seq` of the archive or layer that it had.
+    based_on_seq: u64,
+    /// Why the change is made.
+    #[schema(min_length = 1, max_length = 2000)]
+    reason: String,
+    /// The step of the agent's plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128)]
+    step_id: Option<String>,
+    /// The command that has made the change. It is recorded as an event of kind `command` before the change set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<CommandReport>,
+    /// What happens to a file that has changed in the run since `basedOnSeq`: the set is refused, or the change is merged.
+    #[serde(default)]
+    on_conflict: OnConflict,
+    /// What happens if a file of the set is denied: the set is refused, or the file is left as it is and listed in the answer.
+    #[serde(default)]
+    on_denied: OnDenied,
+    /// Whether the answer only says what would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// A command that was run outside of the service.
+#[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct CommandReport {
+    /// The program and its arguments.
+    argv: Vec<String>,
+    /// The folder in which it ran, relative to the tree's root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cwd: Option<String>,
+    /// Its exit code; omitted if it had none, because a signal or a time limit ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i64>,
+    /// When it began, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    /// How long it took, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    duration_micros: Option<u64>,
+    /// SHA-256 of its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_sha256: Option<Sha256>,
+    /// What it ran in, such as `{"kind": "docker", "image": "sha256:…"}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    environment: Option<Map<String, Value>>,
+}
+
+impl CommandReport {
+    /// Returns the members of the event that records the command.
+    fn event(&self, id: &str) -> Result<Map<String, Value>, Refusal> {
+        if self.argv.is_empty() {
+            let hint = "Give the program and its arguments in `command.argv`.";
+            return Err(Refusal::invalid("`command.argv` is empty", hint));
+        }
+        let line = self.argv.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ");
+        let line = model::redact(&line).replace(['\n', '\0'], " ");
+        let ended = match self.exit_code {
+            Some(code) => format!(": exit {code}"),
+            None => ": no exit code".to_owned(),
+        };
+        let most = MAX_SUMMARY.saturating_sub(ended.len());
+        let mut data = match serde_json::to_value(self) {
+            Ok(Value::Object(data)) => data,
+            // A struct serialises to an object.
+            Ok(_) | Err(_) => Map::new(),
+        };
+        let mut event = Map::new();
+        for name in ["startedAt", "durationMicros"] {
+            event.extend(data.remove(name).map(|value| (name.to_owned(), value)));
+        }
+        event.insert("eventId".to_owned(), Value::from(id));
+        event.insert("kind".to_owned(), Value::from("command"));
+        event.insert("summary".to_owned(), Value::from(format!("{}{ended}", model::excerpt(&line, most))));
+        event.insert("data".to_owned(), Value::Object(data));
+        Ok(event)
+    }
+}
+
+/// Returns an argument as a shell would take it.
+fn quoted(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+/// A change set before its layer is read.
+struct ParsedChangeset {
+    call: Call,
+    members: Result<Map<String, Value>, Refusal>,
+    event: Option<Entry>,
+    /// What the command says as evidence.
+    evidence_fact: EvidenceFact,
+}
+
+impl Calls {
+    /// Applies a change set: `changeset` is JSON, an [`ApplyChangesetRequest`], `layer` a tar in the form of a layer of an OCI image. Runs
+    /// to completion even if the client disconnects.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded. Nothing has changed then, and the command is recorded by itself.
+    pub async fn apply_changeset(
+        self: &Arc<Self>,
+        run: &RunId,
+        caller: Caller,
+        changeset: &[u8],
+        layer: Bytes,
+    ) -> Result<Answer, Failed> {
+        let parsed = parse_changeset(run, caller, changeset, &layer);
+        let tool_call_id = parsed.call.tool_call_id.clone();
+        let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
+        let calls = Arc::clone(self);
+        let work = async move { Box::pin(calls.apply_and_record(parsed, layer).instrument(span)).await };
+        let applied = self.engine.detached(async move { Ok(work.await) }).await;
+        let applied = applied.unwrap_or_else(|error| Err(RecordedError::left_out(error)));
+        disclosure.apply(applied).map_err(|error| Failed { tool_call_id, error })
+    }
+
+    /// Records that a change set was refused whose request cannot be read.
+    pub async fn refuse_changeset(&self, run: &RunId, caller: Caller, refusal: Refusal) -> Failed {
+        let call = Call::new(run, caller, &APPLY_CHANGESET);
+        let error = self.engine.record_error(&call, &[], refusal.into()).await;
+        Failed { tool_call_id: call.tool_call_id, error }
+    }
+
+    async fn apply_and_record(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, RecordedError> {
+        let ParsedChangeset { mut call, members, event, evidence_fact } = parsed;
+        let event = event.filter(|_| !call.dry_run);
+        let run_id = call.run_id.clone();
+        call.event = event.clone().map(Arc::new);
+        let applied = self.apply(call, members, evidence_fact, layer).await;
+        let Some(event) = event else { return applied };
+        match applied {
+            Ok(answer) => {
+                self.with_event(&run_id, answer, &event.draft.tool_call_id).await.map_err(RecordedError::left_out)
+            }
+            Err(error) => {
+                if is_about_change(error.as_error()) {
+                    self.record_command(event).await.map_err(RecordedError::left_out)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn apply(
+        &self,
+        call: Call,
+        members: Result<Map<String, Value>, Refusal>,
+        evidence_fact: EvidenceFact,
+        layer: Bytes,
+    ) -> Result<Answer, RecordedError> {
+        let (run, members) = self.admit(&call, members).await?;
+        let tool = match self.read(members, layer).await {
+            Ok(tool) => tool,
+            Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
+        };
+        let listener = run.decisions.listener(&call.caller.actor);
+        let (call, operation) = (call.opened(&run, evidence_fact), Operation::Mutation(Box::new(tool)));
+        let mut answer = self.execute_one(call, Arc::clone(&run), Ok(operation)).await;
+        tell(&run, listener.as_deref(), &mut answer);
+        answer
+    }
+
+    /// Reads a layer into memory that is reserved for it.
+    async fn read(&self, members: Map<String, Value>, layer: Bytes) -> Result<ApplyChangeset, CallError> {
+        let input = parse(members)?;
+        let measured = layer.clone();
+        let held = self.engine.blocking(move || Ok(measure_layer(&measured, LAYER_LIMITS)?)).await?;
+        let limit = self.engine.limits.request_timeout;
+        self.engine.pools.acquire_body(held.saturating_add(layer.len() as u64), limit).await?;
+        self.engine.blocking(move || Ok(ApplyChangeset::new(input, layer)?)).await
+    }
+
+    /// Adds the number of the command's record to the answer.
+    async fn with_event(&self, run: &RunId, answer: Answer, id: &ToolCallId) -> Result<Answer, CallError> {
+        let Some(event) = self.engine.ledger.call(run, id).await? else { return Ok(answer) };
+        let Some(members) = answer.body.strip_suffix('}') else { return Ok(answer) };
+        Ok(Answer { body: format!("{members},\"eventSeq\":{}}}", event.seq), ..answer })
+    }
+
+    /// Records a command whose change set was refused or waits.
+    async fn record_command(&self, event: Entry) -> Result<(), CallError> {
+        match self.engine.append(vec![event]).await? {
+            // By an earlier attempt, or there is no room for it: the refusal is what the caller has to know.
+            Appended::Recorded(_) | Appended::Repeated(_) | Appended::Reused(_) => Ok(()),
+            other => {
+                tracing::info!(outcome = ?other, "the command of a refused change set was not recorded");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether a change set was refused for what it changes: the command was run all the same.
+fn is_about_change(error: &CallError) -> bool {
+    let CallError::Refused(refusal) = error else { return false };
+    refusal.details.seq.is_some()
+        && !refusal.code.is_retryable()
+        && !matches!(
+            refusal.code,
+            Code::Forbidden | Code::InvalidRequest | Code::ToolCallIdReused | Code::RunClosed | Code::Unauthenticated
+        )
+}
+
+fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) -> ParsedChangeset {
+    let refused = |caller, refusal| ParsedChangeset {
+        call: Call::new(run, caller, &APPLY_CHANGESET),
+        members: Err(refusal),
+        event: None,
+        evidence_fact: EvidenceFact::Missing,
+    };
+    let request: ApplyChangesetRequest = match json::parse_object(changeset).and_then(|members| {
+        json::members_into(members).map_err(|error| {
+            let message = format!("the change set does not fit the call: {error}");
+            Refusal::invalid(message, "Compare it with the call in /openapi.json.")
+        })
+    }) {
+        Ok(request) => request,
+        Err(refusal) => return refused(caller, refusal),
+    };
+    if request.changeset_id.as_ref().is_some_and(|id| id.len() > MAX_ID) {
+        let message = format!("`changesetId` is longer than {MAX_ID} characters");
+        return refused(caller, Refusal::invalid(message, "Give a shorter changesetId, or omit it."));
+    }
+    let ApplyChangesetRequest { changeset_id, based_on_seq, reason, step_id, command, on_conflict, on_denied, dry_run } =
+        request;
+    let mut members = Map::new();
+    let optional = [("toolCallId", &changeset_id), ("stepId", &step_id)];
+    members.extend(optional.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::from(text.clone()?)))));
+    members.insert("reason".to_owned(), Value::from(reason));
+    members.insert("dryRun".to_owned(), Value::from(dry_run));
+    members.insert("basedOnSeq".to_owned(), Value::from(based_on_seq));
+    members.insert("onConflict".to_owned(), json!(on_conflict));
+    members.insert("onDenied".to_owned(), json!(on_denied));
+    members.insert("layerSha256".to_owned(), Value::from(Sha256::of(layer).to_string()));
+    if let Some(command) = &command {
+        members.insert("command".to_owned(), json!(command));
+    }
+    let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
+    if !call.client_supplied_id {
+        let id = call.tool_call_id.as_str();
+        if let Ok(id) = ToolCallId::parse(&format!("cs_{}", id.strip_prefix("tc_").unwrap_or(id))) {
+            call.tool_call_id = id;
+        }
+    }
+    let without = |call, members| ParsedChangeset { call, members, event: None, evidence_fact: EvidenceFact::Missing };
+    let Some(command) = command else { return without(call, members) };
+    let id = format!("{}{EVENT_SUFFIX}", call.tool_call_id);
+    match command.event(&id).and_then(|event| entry_of_members(run, &call.caller, event)) {
+        Ok(event) => {
+            let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
+            let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
+            call.evidence = Some(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });
+            ParsedChangeset { call, members, event: Some(event), evidence_fact }
+        }
+        Err(refusal) => without(call, members.and(Err(refusal))),
+    }
+}

@@ -1,0 +1,496 @@
+//! `apply_changeset`: applies what a command has changed outside of the service, all of it or nothing. Not in the catalogue: a runner
+//! sends change sets, and no model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use model::{Access, Code, Effect, FileKind, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256, judge_path};
+use serde::{Deserialize, Serialize};
+use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
+
+use super::write_file::members;
+use super::write_file::merge::{OnConflict, merge_change};
+use crate::call_error::refusals::canonically_equal;
+use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
+use crate::tool::changed_since::{ChangedSince, FileSince};
+use crate::tool::folder::MAX_FILES;
+use crate::tool::input::parse;
+use crate::tool::text::notes::counted;
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+
+/// The maximum size of a layer as it is sent, in bytes.
+pub const MAX_LAYER_BYTES: u64 = 16 << 20;
+/// What a layer may have.
+pub(crate) const LAYER_LIMITS: LayerLimits =
+    LayerLimits { max_entries: 50_000, max_bytes: 64 << 20, max_file_bytes: 8 << 20 };
+/// The member of a stored input that has the layer.
+pub(crate) const LAYER: &str = "layerBase64";
+/// The permission bits of a new file.
+const NEW_FILE_MODE: u32 = 0o644;
+const EXECUTABLE: u32 = 0o111;
+/// The folders by which the answer counts what is not taken. More are counted together.
+const MAX_NOT_TAKEN: usize = 100;
+/// The key of all other folders.
+const OTHER: &str = "…";
+
+/// Applies a change set.
+pub static APPLY_CHANGESET: Tool = Tool {
+    name: "apply_changeset",
+    description: "Applies what a command has changed outside of the service.",
+    is_expensive: true,
+    permissions: &[Permission::ChangesetApply],
+    content: &[],
+    input: ToolSchema::of::<StoredChangeset>,
+    output: ToolSchema::of::<AppliedChangeset>,
+    text: text::no_text,
+    run: ToolRun::Mutation(|members| {
+        let StoredChangeset { change, layer_base64 } = parse::<StoredChangeset>(members)?;
+        let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, layer_base64.unwrap_or_default());
+        let layer =
+            layer.map_err(|_| Refusal::invalid("the stored layer cannot be read", "Send the change set again."))?;
+        Ok(Box::new(ApplyChangeset::new(change, Bytes::from(layer))?))
+    }),
+};
+
+/// What a change set is based on, and what happens to the parts of it that do not fit.
+#[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ChangesetInput {
+    /// The record at whose state the command found the tree: the `Workspaced-Seq` of the archive or layer that it had.
+    based_on_seq: u64,
+    /// What happens to a file that has changed in the run since then.
+    #[serde(default)]
+    on_conflict: OnConflict,
+    /// What happens to the other files if one is denied.
+    #[serde(default)]
+    on_denied: OnDenied,
+    /// SHA-256 of the layer, which makes the same request the same change set.
+    #[serde(default)]
+    #[schema(ignore)]
+    layer_sha256: Option<Sha256>,
+}
+
+/// A change set, as it is stored for an approval.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoredChangeset {
+    #[serde(flatten)]
+    change: ChangesetInput,
+    #[serde(default)]
+    layer_base64: Option<String>,
+}
+
+/// What happens to a change set of which a file is denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnDenied {
+    /// All of it is refused.
+    #[default]
+    Refuse,
+    /// The file stays as it is, and the answer lists it.
+    Leave,
+}
+
+/// The output of a change set.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedChangeset {
+    /// The record of the command; omitted if the change set names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_seq: Option<u64>,
+    /// The paths that are as the change set has them.
+    applied: Vec<LogicalPath>,
+    /// The paths of files into which the change was merged, because they have changed since.
+    merged: Vec<LogicalPath>,
+    /// What was denied and is as before.
+    left: Vec<LeftFile>,
+    /// How many files were not taken, by the folder at the top: generated and vendored ones, and those that git ignores.
+    not_taken: BTreeMap<String, u64>,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+}
+
+/// A file that a change set leaves as it is.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LeftFile {
+    /// The path.
+    #[schema(value_type = String)]
+    path: String,
+    /// The rule that denied it.
+    #[schema(example = "kind:SECRET_LIKE")]
+    rule: String,
+}
+
+/// A parsed change set.
+pub(crate) struct ApplyChangeset {
+    input: ChangesetInput,
+    layer: Bytes,
+    /// The entries of the layer, until the tree is known.
+    entries: Vec<LayerEntry>,
+    /// What becomes of each path. Taken out once they are planned.
+    files: BTreeMap<LogicalPath, NewState>,
+    /// The paths that may be canonically equal to existing ones.
+    unfollowed: Vec<LogicalPath>,
+    /// The files that the layer deletes with their folder.
+    unnamed: BTreeSet<LogicalPath>,
+    left: Vec<LeftFile>,
+    not_taken: BTreeMap<String, u64>,
+    since: ChangedSince,
+}
+
+/// What a change set wants at a path.
+#[derive(Debug)]
+enum NewState {
+    File { bytes: Vec<u8>, is_executable: bool },
+    Deleted,
+}
+
+impl ApplyChangeset {
+    /// Reads the layer of a change set.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` and `PATH_REJECTED` for the layer.
+    pub(crate) fn new(input: ChangesetInput, layer: Bytes) -> Result<Self, Refusal> {
+        let entries = read_layer(&layer, LAYER_LIMITS)?;
+        let since = ChangedSince { seq: input.based_on_seq, ..ChangedSince::default() };
+        Ok(Self {
+            input,
+            layer,
+            entries,
+            files: BTreeMap::new(),
+            unfollowed: Vec::new(),
+            unnamed: BTreeSet::new(),
+            left: Vec::new(),
+            not_taken: BTreeMap::new(),
+            since,
+        })
+    }
+
+    /// Leaves a denied entry as it is.
+    ///
+    /// # Errors
+    ///
+    /// `refusal`, unless denied entries are left.
+    fn deny(&mut self, path: &str, refusal: Refusal) -> Result<(), Refusal> {
+        if self.input.on_denied == OnDenied::Refuse {
+            return Err(refusal);
+        }
+        let rule = refusal.details.reasons.first().cloned().unwrap_or_else(|| refusal.code.as_str().to_owned());
+        self.left.push(LeftFile { path: path.to_owned(), rule });
+        Ok(())
+    }
+
+    fn count_not_taken(&mut self, path: &LogicalPath) {
+        let top = path.as_str().split_once('/').map_or_else(|| path.to_string(), |(top, _)| format!("{top}/"));
+        let is_full = self.not_taken.len() >= MAX_NOT_TAKEN && !self.not_taken.contains_key(&top);
+        *self.not_taken.entry(if is_full { OTHER.to_owned() } else { top }).or_default() += 1;
+    }
+
+    /// Sorts the entries of the layer into what is wanted, denied, and not taken.
+    fn sort_entries(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
+        let mut files = BTreeMap::new();
+        let (mut cleared, mut replaced) = (Vec::new(), Vec::new());
+        for LayerEntry { path: raw, change } in std::mem::take(&mut self.entries) {
+            let path = match LogicalPath::parse(&raw) {
+                Ok(path) => path,
+                Err(rule) => {
+                    self.deny(&raw, Refusal::path(&raw, rule))?;
+                    continue;
+                }
+            };
+            let state = match change {
+                LayerChange::OnlyThese => {
+                    cleared.push(path);
+                    continue;
+                }
+                LayerChange::Unsupported(what) => {
+                    self.deny(path.as_str(), unsupported(&path, what))?;
+                    continue;
+                }
+                LayerChange::LargeFile(size) => {
+                    if is_taken(rules, workspace, &path)? {
+                        self.deny(path.as_str(), larger_than_taken(&path, size))?;
+                    } else {
+                        self.count_not_taken(&path);
+                    }
+                    continue;
+                }
+                LayerChange::File { bytes, is_executable } => NewState::File { bytes, is_executable },
+                LayerChange::Deleted => NewState::Deleted,
+            };
+            replaced.push(path.clone());
+            if !is_taken(rules, workspace, &path)? {
+                self.count_not_taken(&path);
+                continue;
+            }
+            files.insert(path, state);
+        }
+        // A folder that is deleted or replaced, or whose place a file takes: its files are deleted.
+        for folder in cleared.iter().chain(&replaced) {
+            let Some(found) = folder_files(workspace, folder)? else { continue };
+            if matches!(files.get(folder), Some(NewState::Deleted)) {
+                files.remove(folder);
+            }
+            for path in found {
+                if !files.contains_key(&path) && is_taken(rules, workspace, &path)? && is_readable(rules, &path) {
+                    self.unnamed.insert(path.clone());
+                    files.insert(path, NewState::Deleted);
+                }
+            }
+        }
+        self.files = files;
+        Ok(())
+    }
+
+    /// Returns the file that the change set wants at a target; `None` if it is there already.
+    fn desired(&self, rules: &Rules, target: &Target, wanted: NewState) -> Result<Option<Desired>, Refusal> {
+        let path = &target.path;
+        let before = target.before.as_ref();
+        let current = before.map(|(state, _)| state.sha256);
+        let (bytes, is_executable) = match wanted {
+            NewState::Deleted if before.is_none() => return Ok(None),
+            NewState::Deleted => {
+                if let Some(changed) = self.conflict(path, current) {
+                    // The command has not seen the file in the folder that it has deleted.
+                    if changed.before.is_none() && self.unnamed.contains(path) {
+                        return Ok(None);
+                    }
+                    return Err(self.conflict_refusal(path, current, changed));
+                }
+                let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
+                return Ok(Some(Desired { file, is_merged: false }));
+            }
+            NewState::File { bytes, is_executable } => (bytes, is_executable),
+        };
+        if before.is_none() {
+            path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))?;
+        }
+        check_content(rules, path, &bytes)?;
+        let old_mode = before.map_or(NEW_FILE_MODE, |(state, _)| state.mode);
+        let mode = if is_executable { old_mode | EXECUTABLE } else { old_mode & !EXECUTABLE };
+        let is_same = before.is_some_and(|(state, _)| state.sha256 == Sha256::of(&bytes));
+        if is_same && mode == old_mode {
+            return Ok(None);
+        }
+        let (mut bytes, mut is_merged) = (bytes, false);
+        if let Some(changed) = self.conflict(path, current).filter(|_| !is_same) {
+            let refusal = self.conflict_refusal(path, current, changed);
+            let (Some((_, present)), OnConflict::Merge, Ok(text)) =
+                (before, self.input.on_conflict, std::str::from_utf8(&bytes))
+            else {
+                return Err(refusal);
+            };
+            bytes = merge_change(path, changed.base.as_ref(), present, text, &refusal)?;
+            is_merged = true;
+        }
+        let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
+        Ok(Some(Desired { file: DesiredFile { path: path.clone(), effect, after: Some((bytes, mode)) }, is_merged }))
+    }
+
+    /// Returns what has changed at `path` since the state that the change set is based on, if the file is not as it was then.
+    fn conflict(&self, path: &LogicalPath, current: Option<Sha256>) -> Option<&FileSince> {
+        self.since.files.get(path).filter(|changed| changed.before != current)
+    }
+
+    fn conflict_refusal(&self, path: &LogicalPath, current: Option<Sha256>, changed: &FileSince) -> Refusal {
+        let message = format!(
+            "`{path}` has changed since record {}, on which the change set is based; the newest change is record {}",
+            self.input.based_on_seq, changed.last_seq
+        );
+        let hint = "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \
+                    send it with onConflict `merge`.";
+        Refusal::new(Code::WriteConflict, message, hint)
+            .at(path)
+            .with_details(|details| details.current_sha256 = current)
+    }
+}
+
+/// A file that a change set wants.
+struct Desired {
+    file: DesiredFile,
+    is_merged: bool,
+}
+
+impl Mutation for ApplyChangeset {
+    fn meet_tree(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
+        self.sort_entries(rules, workspace)?;
+        self.unfollowed = self.files.keys().filter(|path| !path.as_str().is_ascii()).cloned().collect();
+        Ok(())
+    }
+
+    fn need(&self) -> Option<Need> {
+        (!self.unfollowed.is_empty()).then(|| Need::Followed(self.unfollowed.clone()))
+    }
+
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::Followed(found) = found else { return Ok(()) };
+        self.unfollowed.clear();
+        for (path, followed) in found.into_iter().filter(|(_, followed)| followed.exists) {
+            // A name that differs from an existing one only in its form would be a second file.
+            self.deny(path.as_str(), canonically_equal(&path, &followed))?;
+            self.files.remove(&path);
+        }
+        Ok(())
+    }
+
+    fn changed_since(&mut self) -> Option<&mut ChangedSince> {
+        self.since.with_contents = self.input.on_conflict == OnConflict::Merge;
+        Some(&mut self.since)
+    }
+
+    fn scope(&self) -> Scope {
+        let is_deleted = |(_, state): &(&LogicalPath, &NewState)| matches!(state, NewState::Deleted);
+        Scope {
+            removed: self.files.iter().filter(is_deleted).map(|(path, _)| path.clone()).collect(),
+            // It is compared with the state at a record, and may have thousands of paths.
+            is_exclusive: true,
+            is_of_command: true,
+            ..Scope::of(self.files.keys().cloned().collect())
+        }
+    }
+
+    fn targets(
+        &mut self,
+        rules: &Rules,
+        workspace: &Workspace,
+        scope: &Scope,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        let max_bytes = rules.policy().max_file_bytes;
+        let found = workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes);
+        if self.input.on_denied == OnDenied::Refuse || !matches!(found, Err(WorkspaceError::Refused(_))) {
+            return found;
+        }
+        let mut targets = Vec::with_capacity(scope.paths.len());
+        for path in &scope.paths {
+            match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes) {
+                Ok(found) => targets.extend(found),
+                Err(WorkspaceError::Refused(refusal)) => self.deny(path.as_str(), refusal)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(targets)
+    }
+
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let mut files = std::mem::take(&mut self.files);
+        let (mut desired, mut merged) = (Vec::new(), BTreeSet::new());
+        let mut first: Option<Refusal> = None;
+        for target in &targets {
+            let Some(wanted) = files.remove(&target.path) else { continue };
+            match self.desired(context.rules, target, wanted) {
+                Ok(None) => {}
+                Ok(Some(Desired { file, is_merged })) => {
+                    if is_merged {
+                        merged.insert(file.path.clone());
+                    }
+                    desired.push(file);
+                }
+                Err(refusal) if refusal.code != Code::WriteConflict => self.deny(target.path.as_str(), refusal)?,
+                Err(conflict) => {
+                    first.get_or_insert(conflict);
+                }
+            }
+        }
+        if let Some(conflict) = first {
+            return Err(conflict);
+        }
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        if self.input.on_denied == OnDenied::Leave {
+            let denied = (context.denied)(&plan);
+            let mut left = BTreeSet::new();
+            for (path, refusal) in denied {
+                self.deny(path.as_str(), refusal)?;
+                left.insert(path);
+            }
+            if !left.is_empty() {
+                plan = plan.without(&left);
+            }
+        }
+        let mut left = std::mem::take(&mut self.left);
+        left.sort_by(|a, b| a.path.cmp(&b.path));
+        let (merged, applied) = plan.paths().into_iter().partition(|path| merged.contains(path));
+        let counts = plan.counts();
+        let output = AppliedChangeset {
+            event_seq: None,
+            applied,
+            merged,
+            left,
+            not_taken: self.not_taken.clone(),
+            insertions: counts.insertions,
+            deletions: counts.deletions,
+        };
+        plan.summary = output.summary();
+        plan.output = members(&output);
+        plan.stored_layer = Some(self.layer.clone());
+        Ok(plan)
+    }
+}
+
+impl AppliedChangeset {
+    fn summary(&self) -> String {
+        let mut parts = vec![format!(
+            "applied {} (+{} -{})",
+            counted(self.applied.len() as u64, "file", "files"),
+            self.insertions,
+            self.deletions
+        )];
+        let mut add = |count: u64, what: &str| parts.extend((count > 0).then(|| format!("{count} {what}")));
+        add(self.merged.len() as u64, "merged");
+        add(self.left.len() as u64, "denied and left");
+        add(self.not_taken.values().sum(), "generated or ignored and not taken");
+        parts.join(", ")
+    }
+}
+
+/// Whether a change set may change the file: it is neither generated nor vendored, and git does not ignore it.
+fn is_taken(rules: &Rules, workspace: &Workspace, path: &LogicalPath) -> Result<bool, WorkspaceError> {
+    Ok(!matches!(rules.kind_of_path(path), FileKind::Generated | FileKind::Vendored) && !workspace.is_ignored(path)?)
+}
+
+/// Whether the command has been given the file.
+fn is_readable(rules: &Rules, path: &LogicalPath) -> bool {
+    let kind = rules.kind_of_path(path);
+    judge_path(rules, Access::Read, &PathFacts { path, real_path: None, kind, ignored: false, hard_linked: false })
+        .is_ok()
+}
+
+/// Returns the files in the folder at `path`, if there is one.
+fn folder_files(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Vec<LogicalPath>>, WorkspaceError> {
+    let files = workspace.files_under(path, MAX_FILES)?;
+    if files.as_ref().is_none_or(|files| files.len() < MAX_FILES) {
+        return Ok(files);
+    }
+    let message = format!("the change set deletes `{path}`, which has at least {MAX_FILES} files");
+    let hint = "Delete the folders in it by several change sets.";
+    Err(Refusal::new(Code::PatchBudgetExceeded, message, hint).at(path).into())
+}
+
+fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<(), Refusal> {
+    let size = bytes.len() as u64;
+    if size > rules.policy().max_file_bytes && !model::is_binary(bytes) {
+        return Err(too_large(rules, path, size));
+    }
+    Ok(())
+}
+
+fn unsupported(path: &LogicalPath, what: &str) -> Refusal {
+    let message = format!("the change set has `{path}`, {what}, which a run cannot take from a command");
+    let hint = "Leave it out, or send the set with onDenied `leave`.";
+    Refusal::new(Code::PathRejected, message, hint)
+        .at(path)
+        .with_details(|details| details.reasons = vec![format!("layer:{}", what.replace(' ', "-"))])
+}
+
+fn larger_than_taken(path: &LogicalPath, actual: u64) -> Refusal {
+    let limit = LAYER_LIMITS.max_file_bytes;
+    let message = format!("`{path}` has {actual} bytes; a change set takes files of at most {limit}");
+    let hint = "Leave it out, and store it with PUT /v1/runs/{run}/files/{path}.";
+    Refusal::new(Code::FileTooLarge, message, hint)
+        .at(path)
+        .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
+}
