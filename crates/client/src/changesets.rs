@@ -96,7 +96,7 @@ pub struct NewChangeset {
 /// An applied set of changes. The whole answer is in `members`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AppliedChangeset {
+pub struct ChangesetOutcome {
     /// The number of its record. Missing if nothing was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -187,7 +187,7 @@ impl Client {
         run: &RunId,
         changeset: &NewChangeset,
         layer: &[u8],
-    ) -> Result<AppliedChangeset, Error> {
+    ) -> Result<ChangesetOutcome, Error> {
         let form = LayerForm::of(changeset)?;
         let body = [form.head.as_slice(), layer, form.tail.as_slice()].concat();
         self.changesets(run)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
@@ -204,7 +204,7 @@ impl Client {
         run: &RunId,
         changeset: &NewChangeset,
         layer: impl AsyncRead + Send + 'static,
-    ) -> Result<AppliedChangeset, Error> {
+    ) -> Result<ChangesetOutcome, Error> {
         let form = LayerForm::of(changeset)?;
         let request = self.changesets(run)?;
         let body = std::io::Cursor::new(form.head).chain(layer).chain(std::io::Cursor::new(form.tail));

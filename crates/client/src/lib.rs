@@ -59,7 +59,7 @@ mod webhooks;
 pub use approvals::{ApprovalDecision, ApprovalFilter, DecisionResult};
 pub use audit::{AuditFilter, Verification};
 pub use changesets::{
-    AppliedChangeset, ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetPath, NewChangeset, RunLayer,
+    ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, RunLayer,
 };
 pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};

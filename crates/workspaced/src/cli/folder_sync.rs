@@ -12,7 +12,7 @@ use tempfile::SpooledTempFile;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use workspaced_client::{
-    AppliedChangeset, ChangesetCommand, ChangesetConflict, ChangesetDenied, Client, Error, NewChangeset, RunId,
+    ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, Client, Error, NewChangeset, RunId,
     RunLayer,
 };
 
@@ -20,8 +20,8 @@ use crate::cli::error::CliError;
 use crate::cli::output::{Output, escape_line};
 use crate::cli::sandbox_pipe::OpenFolder;
 
-/// What is read from a folder at most.
-const LIMITS: ReadLimits = ReadLimits { max_file_bytes: 1 << 30, max_total_bytes: 4 << 30 };
+/// What is read from a folder at most: what the service takes in one set.
+const LIMITS: ReadLimits = ReadLimits { max_file_bytes: 8 << 20, max_total_bytes: 64 << 20 };
 /// A layer up to this size is kept in memory, and sent again if the answer is lost.
 const MAX_LAYER_IN_MEMORY: usize = 64 << 20;
 /// How often files that change while they are read are read again.
@@ -57,7 +57,7 @@ pub(crate) struct Pulled {
 /// A set of changes that was pushed.
 #[derive(Debug)]
 pub(crate) struct Pushed {
-    pub(crate) answer: AppliedChangeset,
+    pub(crate) answer: ChangesetOutcome,
     /// What was not sent.
     pub(crate) left: Vec<LeftEntry>,
 }
@@ -88,9 +88,12 @@ pub(crate) fn apply(
         chunk: Bytes::new(),
         runtime: Handle::current(),
     };
-    let mut content: Box<dyn Read> =
-        if layer.is_compressed { Box::new(GzDecoder::new(content)) } else { Box::new(content) };
-    let applied = block_in_place(|| open.folder.apply(&now, &mut content));
+    let applied = block_in_place(|| {
+        // Made here, since a decoder reads the first bytes at once.
+        let mut content: Box<dyn Read> =
+            if layer.is_compressed { Box::new(GzDecoder::new(content)) } else { Box::new(content) };
+        open.folder.apply(&now, &mut content)
+    });
     let applied = applied.map_err(|error| match error {
         ShimError::Conflicts(_) => CliError::Failed(format!(
             "{error}\nPush your changes first (with --merge, if both changed a file), or put them aside."
@@ -191,7 +194,7 @@ impl Pulled {
 }
 
 /// Says what of a set of changes went into the run.
-pub(crate) fn pushed_summary(answer: &AppliedChangeset) -> String {
+pub(crate) fn pushed_summary(answer: &ChangesetOutcome) -> String {
     let mut text = format!("{} applied", answer.applied.len() + answer.merged.len());
     if !answer.merged.is_empty() {
         text.extend([", ", &answer.merged.len().to_string(), " of them merged"]);
@@ -205,7 +208,7 @@ pub(crate) fn pushed_summary(answer: &AppliedChangeset) -> String {
     }
 }
 
-fn not_taken(answer: &AppliedChangeset) -> String {
+fn not_taken(answer: &ChangesetOutcome) -> String {
     match answer.not_taken.values().sum::<u64>() {
         0 => String::new(),
         count => format!(", {count} generated not taken"),
@@ -224,7 +227,7 @@ pub(crate) fn print_changes(output: Output, report: &ScanReport) {
 }
 
 /// Prints what policy left out of a set of changes.
-pub(crate) fn print_denied(output: Output, answer: &AppliedChangeset) {
+pub(crate) fn print_denied(output: Output, answer: &ChangesetOutcome) {
     for left in answer.left.iter().take(MAX_PRINTED) {
         output.note(&format!("left: {}: {}", left.path(), left.rule().unwrap_or("denied")));
     }
