@@ -39,6 +39,7 @@
 
 mod approvals;
 mod audit;
+mod changesets;
 mod events;
 mod files;
 mod follow;
@@ -57,6 +58,9 @@ mod webhooks;
 
 pub use approvals::{ApprovalDecision, ApprovalFilter, DecisionResult};
 pub use audit::{AuditFilter, Verification};
+pub use changesets::{
+    ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, RunLayer,
+};
 pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
 pub use follow::FollowedRecord;

@@ -69,6 +69,12 @@ impl Request {
         Self { builder: builder.body(body), ..self }
     }
 
+    /// Sets a body of another media type.
+    pub(crate) fn body_as(self, media_type: &str, body: impl Into<reqwest::Body>) -> Result<Self, Error> {
+        let request = self.header(header::CONTENT_TYPE, media_type)?;
+        Ok(Self { builder: request.builder.body(body), ..request })
+    }
+
     /// Sets a body that is JSON already.
     pub(crate) fn json_text(self, body: String) -> Self {
         let builder = self.builder.header(header::CONTENT_TYPE, "application/json");

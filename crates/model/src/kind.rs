@@ -76,6 +76,12 @@ impl FileKind {
         with_folded(name, names::is_build_output)
     }
 
+    /// Returns the names, in lower case, of folders that a build, a test or an installation of dependencies fills. What such a folder has
+    /// is not taken from a command, unless the run has something in it already.
+    pub fn filled_folders() -> impl Iterator<Item = &'static str> {
+        names::filled_folders()
+    }
+
     /// Returns the kind of the file at `path` whose first bytes are `head` (8 KiB are enough).
     ///
     /// A private key is a secret under any name. For other secrets, Git-internal files, generated and vendored files and

@@ -140,6 +140,8 @@ fn spawn(root: &Path, spec: &CommandSpec) -> Result<Child, ShimError> {
     let cwd = if matches!(spec.cwd.as_str(), "" | ".") { root.to_owned() } else { root.join(inside(&spec.cwd)?) };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
+    // What starts the command knows the service; the command does not.
+    command.env_remove("WORKSPACED_TOKEN").env_remove("WORKSPACED_TOKEN_FILE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command.spawn().map_err(|error| ShimError::io(program, error))
 }

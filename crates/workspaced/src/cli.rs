@@ -3,17 +3,21 @@
 mod approvals;
 mod audit;
 mod call;
+mod checkout;
 pub(crate) mod connection;
 pub(crate) mod error;
 mod events;
+mod exec;
 mod exports;
 mod files;
+mod folder_sync;
 pub(crate) mod listing;
 mod manual;
 mod mcp;
 pub(crate) mod output;
 mod revert;
 mod runs;
+mod sandbox_pipe;
 mod token_file;
 mod tokens;
 mod transfer;
@@ -54,6 +58,14 @@ pub enum ClientCommand {
     Download(files::DownloadArgs),
     /// Upload a file into a run.
     Upload(files::UploadArgs),
+    /// Write a run's files into a folder, and remember which version they are.
+    Checkout(checkout::CheckoutArgs),
+    /// Bring a checkout to the newest state of its run. Overwrites nothing that was changed here.
+    Pull(checkout::PullArgs),
+    /// Apply what was changed in a checkout to its run, as one set of changes.
+    Push(checkout::PushArgs),
+    /// Run a command in a run's files, here or in a sandbox. Its exit code is that of the command.
+    Exec(exec::ExecArgs),
     /// Print a run's report as Markdown.
     Report(exports::ReportArgs),
     /// Serve the Model Context Protocol on standard input and output, for clients that start a process.
@@ -66,7 +78,8 @@ pub enum ClientCommand {
 
 /// Runs a client command. `program` is the whole command line, and `env` looks up environment variables.
 ///
-/// The exit code is 0 for success, 1 for a refusal or a failure, 2 for wrong usage, and 3 if the service cannot be reached.
+/// The exit code is 0 for success, 1 for a refusal or a failure, 2 for wrong usage, and 3 if the service cannot be reached. That of
+/// `exec` is the command's, once it has run and been recorded.
 pub async fn run(
     command: ClientCommand,
     program: clap::Command,
@@ -87,6 +100,13 @@ pub async fn run(
         ClientCommand::Bundle(args) => exports::bundle(args, env).await,
         ClientCommand::Download(args) => files::download(args, env).await,
         ClientCommand::Upload(args) => files::upload(args, env).await,
+        ClientCommand::Checkout(args) => checkout::checkout(args, env).await,
+        ClientCommand::Pull(args) => checkout::pull_into(args, env).await,
+        ClientCommand::Push(args) => checkout::push_from(args, env).await,
+        ClientCommand::Exec(args) => match exec::run(args, env).await {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         ClientCommand::Report(args) => exports::report(args, env).await,
         ClientCommand::Mcp(args) => mcp::run(args, env).await,
         ClientCommand::Completions(args) => manual::completions(&args, program),
@@ -132,6 +152,10 @@ impl ClientCommand {
             Self::Bundle(args) => &args.connection,
             Self::Download(args) => &args.connection,
             Self::Upload(args) => &args.connection,
+            Self::Checkout(args) => &args.connection,
+            Self::Pull(args) => &args.connection,
+            Self::Push(args) => &args.connection,
+            Self::Exec(args) => &args.connection,
             Self::Report(args) => &args.connection,
             Self::Mcp(_) | Self::Completions(_) | Self::Man(_) => return None,
         })

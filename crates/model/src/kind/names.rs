@@ -121,6 +121,11 @@ pub(super) fn classified_folders() -> impl Iterator<Item = &'static str> {
     words(FOLDERS).map(|(name, _)| name).chain(["egg-info"])
 }
 
+/// Returns the names of folders that a build, a test or an installation fills.
+pub(super) fn filled_folders() -> impl Iterator<Item = &'static str> {
+    words(FOLDERS).map(|(name, _)| name).filter(|name| !name.contains("generated"))
+}
+
 /// Returns the kind of everything in a folder called `name`; `None` if the folder does not determine it.
 pub(super) fn folder_kind(name: &str) -> Option<FileKind> {
     BY_FOLDER.get(name).copied().or_else(|| name.ends_with(".egg-info").then_some(Generated))

@@ -3,6 +3,7 @@
 mod bridge;
 mod client;
 mod commands;
+mod folders;
 mod follow;
 mod hostile_texts;
 mod relay;

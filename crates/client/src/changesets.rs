@@ -1,0 +1,240 @@
+//! Changes between a run and a folder outside of the service, as layers: tar streams in the form of a layer of an OCI image.
+
+use bytes::Bytes;
+use model::{RunId, Sha256};
+use reqwest::{Method, header};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::files::{Download, body_of};
+use crate::problem::Error;
+use crate::request::{Request, new_id, with_id};
+use crate::transport::Client;
+
+/// A run's tree at one record, or what has changed in it since an earlier one.
+#[derive(Debug)]
+pub struct RunLayer {
+    /// The newest record at this state of the tree.
+    pub seq: u64,
+    /// The hash of that record.
+    pub head_hash: Sha256,
+    /// How many entries are left out, such as files that look like secrets.
+    pub left_out: u64,
+    /// Whether it is a tar.gz, not a tar.
+    pub is_compressed: bool,
+    /// The tar.
+    pub content: Download,
+}
+
+/// What happens to a set of changes of which others have changed a file meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangesetConflict {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// Both changes are merged, if they are apart.
+    Merge,
+}
+
+/// What happens to a set of changes of which policy denies some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangesetDenied {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// The others are made.
+    Leave,
+}
+
+/// The command that made a set of changes.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangesetCommand {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The folder in which it ran, relative to the root of the tree.
+    pub cwd: String,
+    /// Its exit code; 128 and the number of the signal if one ended it.
+    pub exit_code: i32,
+    /// When it was started, RFC 3339.
+    pub started_at: String,
+    /// How long it took, in microseconds.
+    pub duration_micros: u64,
+    /// Its output, which was uploaded as an artifact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_sha256: Option<Sha256>,
+    /// Where it ran.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub environment: Map<String, Value>,
+}
+
+/// A set of changes, whose files are in a layer.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewChangeset {
+    /// The ID of the set. Made by the client if missing, so that a repetition is the same set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changeset_id: Option<String>,
+    /// The record of the run that the folder had before the changes.
+    pub based_on_seq: u64,
+    /// Reason for the audit.
+    pub reason: String,
+    /// The command that made them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<ChangesetCommand>,
+    /// What happens if others have changed a file meanwhile.
+    pub on_conflict: ChangesetConflict,
+    /// What happens if policy denies some.
+    pub on_denied: ChangesetDenied,
+    /// Only say what would happen.
+    pub dry_run: bool,
+}
+
+/// An applied set of changes. The whole answer is in `members`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangesetOutcome {
+    /// The number of its record. Missing if nothing was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The number of the record of its command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_seq: Option<u64>,
+    /// What was applied.
+    #[serde(default)]
+    pub applied: Vec<ChangesetPath>,
+    /// What was merged with the changes of others.
+    #[serde(default)]
+    pub merged: Vec<ChangesetPath>,
+    /// What policy denied.
+    #[serde(default)]
+    pub left: Vec<ChangesetPath>,
+    /// How many files of generated, vendored and ignored folders were not taken, by their top folder.
+    #[serde(default)]
+    pub not_taken: std::collections::BTreeMap<String, u64>,
+    /// The change in one line.
+    #[serde(default)]
+    pub summary: String,
+    /// The other members of the answer.
+    #[serde(flatten)]
+    pub members: Map<String, Value>,
+}
+
+/// A file of a set of changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ChangesetPath {
+    /// Its path alone.
+    Path(String),
+    /// Its path and more, such as the rule that denied it.
+    Entry {
+        /// The path.
+        path: String,
+        /// The rule that denied it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+        /// The other members.
+        #[serde(flatten)]
+        members: Map<String, Value>,
+    },
+}
+
+impl ChangesetPath {
+    /// Returns the path.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Path(path) | Self::Entry { path, .. } => path,
+        }
+    }
+
+    /// Returns the rule that denied it.
+    pub fn rule(&self) -> Option<&str> {
+        match self {
+            Self::Path(_) => None,
+            Self::Entry { rule, .. } => rule.as_deref(),
+        }
+    }
+}
+
+impl Client {
+    /// Downloads a run's tree, or with `since` what has changed in it after that record.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`]. [`Error::Protocol`] if the service does not say which state it is.
+    pub async fn layer(&self, run: &RunId, since: Option<u64>) -> Result<RunLayer, Error> {
+        let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "archive"])?;
+        let response = request.query(&[("since", since.map(|seq| seq.to_string()))]).send(self).await?;
+        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let missing = || Error::Protocol("an archive without `Workspaced-Seq` and `Workspaced-Head-Hash`".to_owned());
+        let seq = text("workspaced-seq").and_then(|seq| seq.parse().ok()).ok_or_else(missing)?;
+        let head_hash = text("workspaced-head-hash").and_then(|hash| Sha256::parse(hash).ok()).ok_or_else(missing)?;
+        let left_out = text("workspaced-left-out").and_then(|count| count.parse().ok()).unwrap_or(0);
+        let is_compressed = text(header::CONTENT_TYPE.as_str()).is_some_and(|media_type| media_type.contains("gzip"));
+        Ok(RunLayer { seq, head_hash, left_out, is_compressed, content: Download::new(response) })
+    }
+
+    /// Applies a set of changes: all of them, or none. May be sent again.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`]. A refused set has changed nothing.
+    pub async fn apply_changeset(
+        &self,
+        run: &RunId,
+        changeset: &NewChangeset,
+        layer: &[u8],
+    ) -> Result<ChangesetOutcome, Error> {
+        let form = LayerForm::of(changeset)?;
+        let body = [form.head.as_slice(), layer, form.tail.as_slice()].concat();
+        self.changesets(run)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
+    }
+
+    /// As [`Client::apply_changeset`], for a layer that is too large for memory. It is sent once, since a reader cannot be read
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::apply_changeset`].
+    pub async fn apply_changeset_from(
+        &self,
+        run: &RunId,
+        changeset: &NewChangeset,
+        layer: impl AsyncRead + Send + 'static,
+    ) -> Result<ChangesetOutcome, Error> {
+        let form = LayerForm::of(changeset)?;
+        let request = self.changesets(run)?;
+        let body = std::io::Cursor::new(form.head).chain(layer).chain(std::io::Cursor::new(form.tail));
+        request.body_as(&form.media_type, body_of(body))?.answer(self).await
+    }
+
+    fn changesets(&self, run: &RunId) -> Result<Request, Error> {
+        self.request(Method::POST, ["v1", "runs", run.as_str(), "changesets"])
+    }
+}
+
+/// The form around a layer.
+struct LayerForm {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    media_type: String,
+}
+
+impl LayerForm {
+    fn of(changeset: &NewChangeset) -> Result<Self, Error> {
+        let members = with_id(changeset, "changesetId", new_id("cs_"))?;
+        let boundary = new_id("workspaced-");
+        let head = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"changeset\"\r\nContent-Type: application/json\r\n\r\n\
+             {}\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"layer\"\r\n\
+             Content-Type: application/x-tar\r\n\r\n",
+            Value::Object(members)
+        );
+        let tail = format!("\r\n--{boundary}--\r\n");
+        let media_type = format!("multipart/form-data; boundary={boundary}");
+        Ok(Self { head: head.into_bytes(), tail: tail.into_bytes(), media_type })
+    }
+}

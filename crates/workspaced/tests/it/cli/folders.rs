@@ -1,0 +1,269 @@
+//! `checkout`, `pull` and `exec`: a run's files in a folder, here or in a sandbox.
+
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{Printed, command, run};
+use crate::harness::{Backend, Run, Server};
+
+/// A run with a folder for its checkout, and the tokens of its agent and of its runner.
+struct Used {
+    server: Server,
+    run: Run,
+    folder: PathBuf,
+    runner: String,
+}
+
+impl Used {
+    async fn new(backend: Backend, files: &[(&str, &str)]) -> Self {
+        let server = Server::start(backend).await;
+        let run = server.run_with_files(files, json!({})).await;
+        let permissions = json!(["file:read", "event:append"]);
+        let path = format!("/v1/runs/{}/tokens", run.id);
+        let token = run.operator.post(&path, json!({ "permissions": permissions })).await.is(201);
+        let folder = server.home.join("checkout");
+        let runner = token["token"].as_str().unwrap().to_owned();
+        Self { server, run, folder, runner }
+    }
+
+    /// Runs a command of the runner.
+    fn runner(&self, args: &[&str]) -> Printed {
+        run(command(&self.server.base, &self.runner, args))
+    }
+
+    fn folder(&self) -> &str {
+        self.folder.to_str().unwrap()
+    }
+
+    fn exec(&self, options: &[&str], script: &str) -> Printed {
+        let args = ["exec", &self.run.id].into_iter().chain(options.iter().copied());
+        self.runner(&args.chain(["--", "sh", "-c", script]).collect::<Vec<_>>())
+    }
+
+    async fn write(&self, path: &str, content: &str) {
+        if self.run.call("read_file", json!({"path": path})).await.status == 404 {
+            self.run.create(path, content).await;
+        } else {
+            self.run.replace(path, content, "seen").await.ok();
+        }
+    }
+
+    fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.folder.join(path)).unwrap()
+    }
+
+    async fn records(&self, tool: &str) -> Vec<Value> {
+        let path = format!("/v1/runs/{}/audit?tool={tool}", self.run.id);
+        self.run.operator.get(&path).await.is(200)["items"].as_array().unwrap().clone()
+    }
+}
+
+/// The last line on standard error, with what differs from run to run replaced.
+fn last(printed: &Printed) -> String {
+    let line = printed.err.lines().last().unwrap_or_default();
+    let seconds = regex_lite::Regex::new(r"in \d+\.\d s").unwrap();
+    seconds.replace(line, "in T s").into_owned()
+}
+
+/// The sandbox program, which the tests of its crate build.
+fn shim() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_workspaced")).with_file_name("workspaced-shim");
+    assert!(program.exists(), "build it first: cargo build --workspace");
+    program.to_str().unwrap().to_owned()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_checkout_has_the_runs_files_and_a_pull_what_changed_since(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n"), ("d/b.txt", "b\n"), ("gone.txt", "x\n")]).await;
+    let printed = used.runner(&["checkout", &used.run.id, used.folder(), "--json"]).json();
+    assert_eq!(
+        (&printed["written"], &printed["fromSeq"], &printed["run"]),
+        (&json!(3), &json!(null), &json!(used.run.id))
+    );
+    assert_eq!((used.read("a.txt"), used.read("d/b.txt")), ("one\n".to_owned(), "b\n".to_owned()));
+    let first = printed["seq"].as_u64().unwrap();
+
+    let same = used.runner(&["pull", used.folder()]).ok();
+    assert!(same.starts_with(used.folder()) && same.contains(": up to date (record "), "{same}");
+
+    used.write("a.txt", "two\n").await;
+    used.write("new/deep.txt", "new\n").await;
+    used.run.ok("read_file", json!({"path": "gone.txt"})).await;
+    used.run.ok("delete_file", json!({"path": "gone.txt", "reason": "a test", "expectedSha256": "seen"})).await;
+    let printed = used.runner(&["pull", used.folder(), "--json"]).json();
+    assert_eq!((&printed["written"], &printed["deleted"]), (&json!(2), &json!(1)), "{printed}");
+    assert!(printed["seq"].as_u64().unwrap() > printed["fromSeq"].as_u64().unwrap());
+    assert!(printed["fromSeq"].as_u64().unwrap() >= first);
+    assert_eq!((used.read("a.txt"), used.read("new/deep.txt")), ("two\n".to_owned(), "new\n".to_owned()));
+    assert!(!used.folder.join("gone.txt").exists());
+    // A build sees that the file is newer than what was made of it.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(used.folder.join("a.txt").metadata().unwrap().mtime().unsigned_abs() + 600 > now);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_pull_overwrites_nothing_that_was_changed_here(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n"), ("b.txt", "one\n")]).await;
+    used.runner(&["checkout", &used.run.id, used.folder()]).ok();
+    std::fs::write(used.folder.join("a.txt"), "mine\n").unwrap();
+    used.write("a.txt", "theirs\n").await;
+    used.write("b.txt", "theirs\n").await;
+    let printed = used.runner(&["pull", used.folder()]);
+    assert!(printed.err.contains("\n  a.txt (changed here)\n"), "{printed:?}");
+    printed.failed(1, "1 file changed here and in the run; nothing was overwritten");
+    assert_eq!((used.read("a.txt"), used.read("b.txt")), ("mine\n".to_owned(), "one\n".to_owned()));
+
+    let other = used.server.run_with_files(&[("c", "1")], json!({})).await;
+    let printed = run(command(&used.server.base, &used.server.operator_token, &["checkout", &other.id, used.folder()]));
+    printed.failed(1, &format!("is a checkout of the run {}", used.run.id));
+    let nowhere = used.server.home.join("empty");
+    std::fs::create_dir(&nowhere).unwrap();
+    used.runner(&["pull", nowhere.to_str().unwrap()])
+        .failed(1, "is no checkout of a run: begin with `workspaced checkout");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_command_runs_in_the_newest_state_and_is_recorded_with_its_output(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n"), ("d/b.txt", "b\n")]).await;
+    let dir = ["--dir", used.folder()];
+    let printed = used.exec(&dir, "cat a.txt; echo problem >&2; echo $WORKSPACED_TOKEN; exit 5");
+    assert_eq!((printed.code, printed.out.as_str()), (5, "one\n\n"), "{printed:?}");
+    assert!(printed.err.starts_with("problem\n"), "{printed:?}");
+    let line = last(&printed);
+    assert!(
+        line.starts_with("checked out 2 files (record ")
+            && line.contains(") · exit 5 in T s · nothing changed · recorded as ")
+    );
+    let record = &used.records("event.command").await[0];
+    let data = &record["input"]["data"];
+    assert_eq!(
+        (&data["exitCode"], &data["environment"]["kind"], &data["cwd"]),
+        (&json!(5), &json!("local"), &json!("."))
+    );
+    assert_eq!(
+        record["input"]["summary"],
+        "sh -c 'cat a.txt; echo problem >&2; echo $WORKSPACED_TOKEN; exit 5': exit code 5"
+    );
+    let digest = data["outputSha256"].as_str().unwrap();
+    let kept = used.run.operator.get(&format!("/v1/runs/{}/artifacts/sha256/{digest}", used.run.id)).await;
+    assert_eq!((kept.status, kept.text().replace("problem\n", "")), (200, "one\n\n".to_owned()));
+
+    used.write("a.txt", "two\n").await;
+    let script =
+        "cat ../a.txt; echo changed > b.txt; mkdir -p ../target/x; echo > ../target/x/y; rm ../a.txt; ln -s /etc out";
+    let printed = used.exec(&["--dir", used.folder(), "--test", "--cwd", "d"], script);
+    assert_eq!((printed.code, printed.out.as_str()), (0, "two\n"), "{printed:?}");
+    assert!(
+        printed.err.contains("D a.txt\nM d/b.txt\nnot sent: d/out: the link leads out of the folder\n"),
+        "{printed:?}"
+    );
+    let line = last(&printed);
+    assert!(line.starts_with("pulled 1 file (record "), "{line}");
+    assert!(line.contains(" · exit 0 in T s · 2 changed, target/ not taken · not applied, recorded as "), "{line}");
+    let record = &used.records("event.test").await[0];
+    assert_eq!(record["input"]["data"]["changed"], json!(["D a.txt", "M d/b.txt"]));
+    assert_eq!(used.run.on_disk("d/b.txt"), "b\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_fresh_folder_has_the_hash_of_its_tree_in_the_record_and_is_removed(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    std::fs::create_dir(&used.folder).unwrap();
+    let options = ["--dir", used.folder(), "--fresh", "--test", "--json"];
+    let mut hashes = Vec::new();
+    for _ in 0..2 {
+        let printed = used.exec(&options, "ls");
+        let answer: Value = serde_json::from_str(&printed.out).unwrap();
+        assert_eq!((printed.code, &answer["exitCode"], &answer["changes"]), (0, &json!(0), &json!([])), "{printed:?}");
+        assert!(printed.err.contains("a.txt\n"), "{printed:?}");
+        let record = &used.records("event.test").await[hashes.len()];
+        hashes.push(record["input"]["data"]["environment"]["treeSha256"].as_str().unwrap().to_owned());
+    }
+    assert_eq!((hashes[0].len(), &hashes[0]), (64, &hashes[1]));
+    assert_eq!(std::fs::read_dir(&used.folder).unwrap().count(), 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_sandbox_needs_only_a_shell_and_a_pipe(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n"), ("it's", "quoted\n")]).await;
+    let shim = shim();
+    // A program that runs a command with nothing of this program's environment.
+    let sandbox = ["--in", "pipe:env -i PATH=/usr/bin:/bin", "--shim", &shim, "--dir", used.folder()];
+    let printed = used.exec(&sandbox, "cat a.txt; env; echo new > new.txt; exit 3");
+    assert!(
+        printed.code == 3 && printed.out.starts_with("one\n") && !printed.out.contains("WORKSPACED"),
+        "{printed:?}"
+    );
+    assert!(printed.err.contains("A new.txt\n"), "{printed:?}");
+    let copied = |folder: &Path| {
+        let names = std::fs::read_dir(folder.join(".workspaced")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with("workspaced-shim-")).count()
+    };
+    assert_eq!(copied(&used.folder), 1);
+    // The next command finds the program, and the files where they were.
+    used.write("a.txt", "two\n").await;
+    let printed = used.exec(&sandbox, "cat a.txt new.txt");
+    assert_eq!((printed.code, printed.out.as_str()), (0, "two\nnew\n"), "{printed:?}");
+    assert!(last(&printed).starts_with("pulled 1 file (record "), "{printed:?}");
+    let record = &used.records("event.command").await[1];
+    assert_eq!(record["input"]["data"]["environment"]["kind"], "pipe");
+
+    let fresh = ["--in", "pipe:env", "--shim", &shim, "--fresh", "--dir", used.server.home.to_str().unwrap(), "--test"];
+    let printed = used.exec(&fresh, "ls; pwd");
+    assert!(printed.out.starts_with("a.txt\nit's\n"), "{printed:?}");
+    assert!(!Path::new(printed.out.lines().last().unwrap()).exists());
+
+    let broken = ["--in", "pipe:false", "--shim", &shim, "--dir", used.folder()];
+    used.exec(&broken, "true").failed(1, "no shell and no shim started in pipe:false");
+    let missing = ["--in", "pipe:env", "--shim", "/nowhere/shim", "--dir", used.folder()];
+    used.exec(&missing, "true").failed(1, "It is the program that is copied into the sandbox");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_interrupt_reaches_the_command_and_is_recorded(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let script = "trap 'echo interrupted; exit 9' INT; echo ready > ready; while :; do sleep 0.1; done";
+    let args = ["exec", &used.run.id, "--dir", used.folder(), "--", "sh", "-c", script];
+    let mut started = command(&used.server.base, &used.runner, &args);
+    started.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = started.spawn().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while !used.folder.join("ready").exists() {
+        assert!(std::time::Instant::now() < deadline);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(9), b"interrupted\n".as_slice()));
+    assert_eq!(used.records("event.command").await[0]["input"]["data"]["exitCode"], 9);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_link_in_the_place_of_a_folder_is_not_followed(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("d/a.txt", "one\n")]).await;
+    used.runner(&["checkout", &used.run.id, used.folder()]).ok();
+    let outside = used.server.home.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::remove_dir_all(used.folder.join("d")).unwrap();
+    symlink(&outside, used.folder.join("d")).unwrap();
+    used.write("d/a.txt", "two\n").await;
+    used.runner(&["pull", used.folder()]).failed(1, "nothing was overwritten");
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+}
