@@ -57,8 +57,9 @@ pub struct ChangesetCommand {
     pub argv: Vec<String>,
     /// The folder in which it ran, relative to the root of the tree.
     pub cwd: String,
-    /// Its exit code; 128 and the number of the signal if one ended it.
-    pub exit_code: i32,
+    /// Its exit code; omitted if a signal ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
     /// When it was started, RFC 3339.
     pub started_at: String,
     /// How long it took, in microseconds.

@@ -143,7 +143,27 @@ fn spawn(root: &Path, spec: &CommandSpec) -> Result<Child, ShimError> {
     // What starts the command knows the service; the command does not.
     command.env_remove("WORKSPACED_TOKEN").env_remove("WORKSPACED_TOKEN_FILE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    heed_signals(&mut command);
     command.spawn().map_err(|error| ShimError::io(program, error))
+}
+
+/// Gives the command the default reaction to signals. What starts this program in the background may have it ignore interrupts, which
+/// every program below inherits, and a shell cannot trap what it ignores from its start.
+#[expect(unsafe_code, reason = "only a system call in the new process changes what it inherits; `signal` is safe to call there")]
+fn heed_signals(command: &mut Command) {
+    let reset = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
+            // SAFETY: the default is no function of this program, and `signal` is async-signal-safe.
+            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only `signal` is called, and nothing is allocated.
+    unsafe {
+        command.pre_exec(reset);
+    }
 }
 
 fn inside(cwd: &str) -> Result<&str, ShimError> {

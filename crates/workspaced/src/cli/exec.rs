@@ -243,7 +243,7 @@ fn changeset_command(
     ChangesetCommand {
         argv: args.command.clone(),
         cwd: args.cwd.clone(),
-        exit_code: execution.outcome.shell_code(),
+        exit_code: execution.outcome.exit_code,
         started_at: execution.started_at.to_string(),
         duration_micros: execution.outcome.duration_micros,
         output_sha256: uploaded.map(|uploaded| uploaded.sha256),

@@ -124,14 +124,10 @@ pub(crate) async fn push(
         return Ok(None);
     }
     let changeset = changeset(base.seq);
-    let answer = if layer.is_rolled() {
-        let file = layer.into_file().map_err(|error| CliError::file("the layer", &error))?;
-        client.apply_changeset_from(&run, &changeset, tokio::fs::File::from_std(file)).await?
-    } else {
-        let mut bytes = Vec::new();
-        layer.read_to_end(&mut bytes).map_err(|error| CliError::file("the layer", &error))?;
-        client.apply_changeset(&run, &changeset, &bytes).await?
-    };
+    // The service takes less as it is sent than when it is unpacked.
+    let packed = block_in_place(|| zstd::stream::encode_all(&mut layer, zstd::DEFAULT_COMPRESSION_LEVEL));
+    let packed = packed.map_err(|error| CliError::file("the layer", &error))?;
+    let answer = client.apply_changeset(&run, &changeset, &packed).await?;
     let taken = answer.applied.iter().chain(&answer.merged).map(|taken| taken.path().to_owned()).collect::<Vec<_>>();
     if !taken.is_empty() && !changeset.dry_run {
         block_in_place(|| open.folder.confirm(&taken))?;
