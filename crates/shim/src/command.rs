@@ -149,7 +149,10 @@ fn spawn(root: &Path, spec: &CommandSpec) -> Result<Child, ShimError> {
 
 /// Gives the command the default reaction to signals. What starts this program in the background may have it ignore interrupts, which
 /// every program below inherits, and a shell cannot trap what it ignores from its start.
-#[expect(unsafe_code, reason = "only a system call in the new process changes what it inherits; `signal` is safe to call there")]
+#[expect(
+    unsafe_code,
+    reason = "only a system call in the new process changes what it inherits; `signal` is safe to call there"
+)]
 fn heed_signals(command: &mut Command) {
     let reset = || {
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {

@@ -21,6 +21,27 @@ export interface AppendedEvents {
     events: Array<AppendedEvent>;
     ok: boolean;
 }
+export interface AppliedChangeset {
+    applied: Array<LogicalPath>;
+    deletions: number;
+    eventSeq?: number | null;
+    insertions: number;
+    left: Array<LeftFile>;
+    merged: Array<LogicalPath>;
+    notTaken: {
+        [name: string]: number;
+    };
+}
+export interface ApplyChangesetRequest {
+    basedOnSeq: number;
+    changesetId?: string | null;
+    command?: CommandReport | null;
+    dryRun?: boolean;
+    onConflict?: OnConflict;
+    onDenied?: OnDenied;
+    reason: string;
+    stepId?: string | null;
+}
 export interface ApplyPatchInput {
     dryRun?: boolean;
     encoding?: string | null;
@@ -250,12 +271,45 @@ export interface ChangedFile {
     oldSha256?: Sha256 | null;
     path: LogicalPath;
 }
+export interface ChangesetAnswer {
+    applied: Array<LogicalPath>;
+    deletions: number;
+    eventSeq?: number | null;
+    insertions: number;
+    left: Array<LeftFile>;
+    merged: Array<LogicalPath>;
+    notTaken: {
+        [name: string]: number;
+    };
+    artifactUris: Array<string>;
+    headHash: string;
+    ok: boolean;
+    seq: number;
+    summary: string;
+    toolCallId: string;
+    warnings: Array<string>;
+}
+export interface ChangesetParts {
+    changeset: string;
+    layer: string;
+}
 export interface CheckpointLeaf {
     headHash: Sha256;
     headSeq: number;
     runId: string;
 }
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
+export interface CommandReport {
+    argv: Array<string>;
+    cwd?: string | null;
+    durationMicros?: number | null;
+    environment?: {
+        [name: string]: unknown;
+    };
+    exitCode?: number | null;
+    outputSha256?: Sha256 | null;
+    startedAt?: string | null;
+}
 export interface Conflict {
     appliesAt?: Array<number>;
     expected: string;
@@ -538,6 +592,10 @@ export interface IssuedToken {
     tokenId: TokenId;
 }
 export type KindDecision = "ALLOW" | "REQUIRE_EVIDENCE" | "REQUIRE_APPROVAL" | "DENY" | "REDACT";
+export interface LeftFile {
+    path: string;
+    rule: string;
+}
 export interface Limits {
     bundle: BundleLimits;
     defaultBudget: Budget;
@@ -656,6 +714,8 @@ export interface NotShown {
     vendoredFiles?: number;
     vendoredFolders?: number;
 }
+export type OnConflict = "refuse" | "merge";
+export type OnDenied = "refuse" | "leave";
 export interface OneFile {
     actual?: number | null;
     content?: string | null;
@@ -763,11 +823,12 @@ export interface PeopleCounts {
     calls: number;
     mutations: number;
 }
-export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest";
+export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest" | "changeset:apply";
 export interface Policy {
     allowModeChange: boolean;
     approval?: ApprovalRule;
     budget: Budget;
+    commandBudget?: Budget;
     deny: Array<string>;
     fileBudget?: Verdict;
     ignoredFiles: Verdict;
@@ -799,6 +860,7 @@ export interface PolicyOverrides {
     allowModeChange?: boolean | null;
     approval?: ApprovalRuleOverrides | null;
     budget?: BudgetOverrides | null;
+    commandBudget?: BudgetOverrides | null;
     deny?: Array<string> | null;
     fileBudget?: Verdict | null;
     ignoredFiles?: Verdict | null;

@@ -6,12 +6,13 @@
 use serde_json::{Map, Value, json};
 
 /// Keywords of JSON Schema that OpenAPI 3.0 does not have.
-const UNKNOWN: [&str; 8] = [
+const UNKNOWN: [&str; 9] = [
     "$schema",
     "propertyNames",
     "prefixItems",
     "contentMediaType",
     "contentEncoding",
+    "contentSchema",
     "patternProperties",
     "unevaluatedProperties",
     "$comment",

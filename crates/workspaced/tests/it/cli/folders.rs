@@ -21,7 +21,7 @@ impl Used {
     async fn new(backend: Backend, files: &[(&str, &str)]) -> Self {
         let server = Server::start(backend).await;
         let run = server.run_with_files(files, json!({})).await;
-        let permissions = json!(["file:read", "event:append"]);
+        let permissions = json!(["file:read", "event:append", "changeset:apply"]);
         let path = format!("/v1/runs/{}/tokens", run.id);
         let token = run.operator.post(&path, json!({ "permissions": permissions })).await.is(201);
         let folder = server.home.join("checkout");
@@ -127,6 +127,48 @@ async fn a_pull_overwrites_nothing_that_was_changed_here(#[values(Backend::Sqlit
     std::fs::create_dir(&nowhere).unwrap();
     used.runner(&["pull", nowhere.to_str().unwrap()])
         .failed(1, "is no checkout of a run: begin with `workspaced checkout");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_command_has_changed_goes_back_as_one_set(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let lines = "1\n2\n3\n4\n5\n6\n7\n";
+    let used = Used::new(backend, &[("a.txt", lines), ("gone/g.txt", "g\n"), (".gitignore", "*.log\n")]).await;
+    let here = ["--dir", used.folder(), "--push"];
+    let script =
+        "sed -i s/7/seven/ a.txt; rm -r gone; echo n > new.txt; echo l > x.log; mkdir -p target; echo t > target/o";
+    let printed = used.exec(&here, script);
+    assert!(last(&printed).contains("3 applied, 1 generated not taken as record "), "{printed:?}");
+    assert_eq!(printed.code, 0);
+    assert_eq!(used.run.on_disk("a.txt"), lines.replace('7', "seven"));
+    let files: Vec<_> = used.run.files().into_keys().collect();
+    assert_eq!(files, [".gitignore", "a.txt", "new.txt"]);
+    let (sets, events) = (used.records("apply_changeset").await, used.records("event.command").await);
+    assert_eq!((sets.len(), events.len()), (1, 1));
+    assert_eq!(sets[0]["seq"].as_u64().unwrap(), events[0]["seq"].as_u64().unwrap() + 1, "one after the other");
+
+    // Somebody else changes the file while the command runs: refused, then merged, and the merge comes back.
+    used.write("a.txt", &lines.replace('7', "seven").replace('1', "one")).await;
+    std::fs::write(used.folder.join("a.txt"), lines.replace('7', "SEVEN")).unwrap();
+    let refused = used.runner(&["push", used.folder(), "--reason", "by hand"]);
+    refused.failed(1, "WRITE_CONFLICT");
+    let printed = used.runner(&["push", used.folder(), "--reason", "by hand", "--merge"]);
+    assert_eq!(printed.code, 0, "{printed:?}");
+    let merged = lines.replace('7', "SEVEN").replace('1', "one");
+    assert_eq!((used.run.on_disk("a.txt"), used.read("a.txt")), (merged.clone(), merged));
+
+    // What policy denies refuses the set, or stays here.
+    let denied = used.exec(&here, "echo A=1 > .env; echo more >> new.txt; exit 3");
+    denied.failed(1, "POLICY_DENIED_SECRET");
+    assert_eq!(used.run.on_disk("new.txt"), "n\n", "a refused set changes nothing");
+    let left = used.exec(&["--dir", used.folder(), "--push", "--leave-denied"], "exit 3");
+    assert!(left.err.contains("left: .env: kind:SECRET_LIKE"), "{left:?}");
+    left.failed(3, "exit 3");
+    assert_eq!(used.run.on_disk("new.txt"), "n\nmore\n");
+    assert!(!used.run.files().contains_key(".env"));
+    assert_eq!(used.run.verify().await["intact"], true);
 }
 
 #[rstest]

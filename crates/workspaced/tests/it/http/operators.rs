@@ -21,7 +21,7 @@ fn names(listed: &[Value]) -> Vec<&str> {
 }
 
 /// Every permission, those that a run's first token lacks too.
-const PERMISSIONS: [&str; 12] = [
+const PERMISSIONS: [&str; 13] = [
     "file:list",
     "file:read",
     "file:search",
@@ -34,6 +34,7 @@ const PERMISSIONS: [&str; 12] = [
     "audit:read",
     "event:append",
     "evidence:attest",
+    "changeset:apply",
 ];
 
 #[rstest]
