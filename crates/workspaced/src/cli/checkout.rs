@@ -92,17 +92,21 @@ pub(super) async fn push_from(args: PushArgs, env: &Env<'_>) -> Result<(), CliEr
     } else {
         push(&client, &base, &mut open, &report.changes, changeset).await?
     };
-    match pushed {
-        None if output.is_json => output.json(&json!({ "run": base.run, "applied": [] }))?,
-        None => output.line("nothing to push")?,
-        Some(pushed) if output.is_json => output.json(&pushed.answer)?,
-        Some(pushed) => {
-            print_left(output, &pushed.left, pushed.left.len() as u64);
-            print_denied(output, &pushed.answer);
-            output.line(&pushed_summary(&pushed.answer))?;
-        }
+    let Some(pushed) = pushed else {
+        return if output.is_json {
+            Ok(output.json(&json!({ "run": base.run, "applied": [] }))?)
+        } else {
+            Ok(output.line("nothing to push")?)
+        };
+    };
+    if output.is_json {
+        output.json(&pushed.answer)?;
+    } else {
+        print_left(output, &pushed.left, pushed.left.len() as u64);
+        print_denied(output, &pushed.answer);
+        output.line(&pushed_summary(&pushed.answer))?;
     }
-    Ok(())
+    pushed.stale.map_or(Ok(()), Err)
 }
 
 /// Brings a folder that may have nothing of a run yet to its newest state. `run` may be the beginning of an ID.

@@ -89,6 +89,8 @@ struct Execution {
 struct RecordedCommand {
     text: String,
     members: Map<String, Value>,
+    /// Why the folder does not have the run's state now, although the changes are in the run.
+    stale: Option<CliError>,
 }
 
 /// Runs `exec`. The exit code is the command's.
@@ -122,6 +124,9 @@ pub(super) async fn run(args: ExecArgs, env: &Env<'_>) -> Result<ExitCode, CliEr
             answer.extend(recorded.members);
         }
         output.json(&answer)?;
+    }
+    if let Some(stale) = recorded.stale {
+        return Err(stale);
     }
     Ok(ExitCode::from(u8::try_from(execution.outcome.shell_code()).unwrap_or(1)))
 }
@@ -212,7 +217,7 @@ async fn record(
         let reason = args.reason.clone().unwrap_or_else(|| shown_command(&args.command));
         let changeset = |base| args.options.changeset(base, &reason, Some(command.clone()));
         if let Some(pushed) = push(client, &pulled.now, open, &report.changes, changeset).await? {
-            return applied(output, &pushed);
+            return applied(output, pushed);
         }
     }
     let event = event(args, execution, uploaded.as_ref(), &environment, pulled, report);
@@ -221,17 +226,21 @@ async fn record(
     let mut members = Map::new();
     members.insert("eventSeq".to_owned(), json!(appended.seq));
     members.extend(uploaded.map(|uploaded| ("output".to_owned(), json!(uploaded))));
-    Ok(RecordedCommand { text: format!("{what} as {}", appended.seq), members })
+    Ok(RecordedCommand { text: format!("{what} as {}", appended.seq), members, stale: None })
 }
 
-fn applied(output: Output, pushed: &Pushed) -> Result<RecordedCommand, CliError> {
+fn applied(output: Output, pushed: Pushed) -> Result<RecordedCommand, CliError> {
     if !output.is_json {
         print_left(output, &pushed.left, pushed.left.len() as u64);
         print_denied(output, &pushed.answer);
     }
     let answer = serde_json::to_value(&pushed.answer).map_err(|error| CliError::Failed(error.to_string()))?;
     let members = Map::from_iter([("changeset".to_owned(), answer)]);
-    Ok(RecordedCommand { text: pushed_summary(&pushed.answer), members })
+    let mut text = pushed_summary(&pushed.answer);
+    if pushed.stale.is_some() {
+        text += ", the folder is not up to date";
+    }
+    Ok(RecordedCommand { text, members, stale: pushed.stale })
 }
 
 fn changeset_command(

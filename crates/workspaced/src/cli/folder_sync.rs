@@ -60,6 +60,8 @@ pub(crate) struct Pushed {
     pub(crate) answer: ChangesetOutcome,
     /// What was not sent.
     pub(crate) left: Vec<LeftEntry>,
+    /// Why the folder does not have the state of the run that the set made. The set is applied nevertheless.
+    pub(crate) stale: Option<CliError>,
 }
 
 /// Brings a folder to the newest state of a run.
@@ -129,13 +131,28 @@ pub(crate) async fn push(
     let packed = packed.map_err(|error| CliError::file("the layer", &error))?;
     let answer = client.apply_changeset(&run, &changeset, &packed).await?;
     let taken = answer.applied.iter().chain(&answer.merged).map(|taken| taken.path().to_owned()).collect::<Vec<_>>();
-    if !taken.is_empty() && !changeset.dry_run {
-        block_in_place(|| open.folder.confirm(&taken))?;
-        // What was merged comes back, and so does what others have changed meanwhile.
-        let layer = client.layer(&run, Some(base.seq)).await?;
-        apply(&run, open, layer, Some(base.seq))?;
-    }
-    Ok(Some(Pushed { answer, left }))
+    let stale = if taken.is_empty() || changeset.dry_run {
+        None
+    } else {
+        // A failure here undoes nothing in the run: the answer is told first.
+        take_back(client, &run, base, open, &taken).await.err()
+    };
+    Ok(Some(Pushed { answer, left, stale }))
+}
+
+/// Brings a folder to the state after its set was applied: what was merged comes back, and so does what others have changed
+/// meanwhile.
+async fn take_back(
+    client: &Client,
+    run: &RunId,
+    base: &CheckedOut,
+    open: &mut OpenFolder,
+    taken: &[String],
+) -> Result<(), CliError> {
+    block_in_place(|| open.folder.confirm(taken))?;
+    let layer = client.layer(run, Some(base.seq)).await?;
+    apply(run, open, layer, Some(base.seq))?;
+    Ok(())
 }
 
 /// Reads a layer. Files that change again and again while they are read are left.

@@ -173,6 +173,47 @@ async fn what_a_command_has_changed_goes_back_as_one_set(
 
 #[rstest]
 #[tokio::test]
+async fn an_applied_set_is_told_as_applied_although_the_folder_cannot_be_brought_up_to_date(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(true, false)] by_exec: bool,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n"), ("big.txt", "x\n")]).await;
+    used.runner(&["checkout", &used.run.id, used.folder()]).ok();
+    std::fs::write(used.folder.join("a.txt"), "two\n").unwrap();
+    // Too large to be sent, so that it is changed here while others change it.
+    let change = "head -c 9000000 /dev/zero > big.txt";
+    let printed = if by_exec {
+        // Others change it after the pull: the command waits for that.
+        let wait = format!("{change}; echo > ready; while [ ! -e go ]; do sleep 0.1; done; rm ready go");
+        let args = ["exec", &used.run.id, "--dir", used.folder(), "--push", "--", "sh", "-c", &wait];
+        let mut started = command(&used.server.base, &used.runner, &args);
+        started.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let child = started.spawn().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+        while !used.folder.join("ready").exists() {
+            assert!(std::time::Instant::now() < deadline);
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        used.write("big.txt", "theirs\n").await;
+        std::fs::write(used.folder.join("go"), "").unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    } else {
+        std::fs::write(used.folder.join("big.txt"), vec![0; 9_000_000]).unwrap();
+        used.write("big.txt", "theirs\n").await;
+        let printed = used.runner(&["push", used.folder(), "--reason", "by hand"]);
+        (printed.code, printed.out + &printed.err)
+    };
+    assert_eq!(used.run.on_disk("a.txt"), "two\n");
+    assert_eq!(used.records("apply_changeset").await.len(), 1);
+    let (code, text) = printed;
+    assert!(text.contains("1 applied as record ") && !text.contains("not applied"), "{text}");
+    assert!(code == 1 && text.contains("  big.txt (changed here)\n"), "{text}");
+    assert_eq!(std::fs::metadata(used.folder.join("big.txt")).unwrap().len(), 9_000_000);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_command_runs_in_the_newest_state_and_is_recorded_with_its_output(
     #[values(Backend::Sqlite)] backend: Backend,
 ) {
