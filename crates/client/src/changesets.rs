@@ -5,9 +5,8 @@ use model::{RunId, Sha256};
 use reqwest::{Method, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::files::{Download, body_of};
+use crate::files::Download;
 use crate::problem::Error;
 use crate::request::{Request, new_id, with_id};
 use crate::transport::Client;
@@ -192,24 +191,6 @@ impl Client {
         let form = LayerForm::of(changeset)?;
         let body = [form.head.as_slice(), layer, form.tail.as_slice()].concat();
         self.changesets(run)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
-    }
-
-    /// As [`Client::apply_changeset`], for a layer that is too large for memory. It is sent once, since a reader cannot be read
-    /// again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::apply_changeset`].
-    pub async fn apply_changeset_from(
-        &self,
-        run: &RunId,
-        changeset: &NewChangeset,
-        layer: impl AsyncRead + Send + 'static,
-    ) -> Result<ChangesetOutcome, Error> {
-        let form = LayerForm::of(changeset)?;
-        let request = self.changesets(run)?;
-        let body = std::io::Cursor::new(form.head).chain(layer).chain(std::io::Cursor::new(form.tail));
-        request.body_as(&form.media_type, body_of(body))?.answer(self).await
     }
 
     fn changesets(&self, run: &RunId) -> Result<Request, Error> {

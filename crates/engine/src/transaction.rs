@@ -386,7 +386,10 @@ impl Engine {
 impl Goal {
     fn reach(self, planned: Planned, run: &OpenRun) -> Result<Prepared, Failure> {
         let judging = run.accounting.judge_alone(&run.rules);
-        let judged = planned.judge(run)?;
+        let mut judged = planned.judge(run)?;
+        if let (Self::Stage, Verdict::RequireApproval) = (&self, judged.decision.verdict) {
+            judged.pack_layers()?;
+        }
         let is_staged = match (&self, judged.decision.verdict) {
             (Self::Judge, _) | (_, Verdict::Deny) | (Self::Stage, Verdict::RequireApproval) => false,
             (Self::Stage, Verdict::Allow) => true,

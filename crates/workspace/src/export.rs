@@ -330,11 +330,9 @@ impl TreeExport {
     fn write_tar<W: Write>(&self, rules: &Rules, times: &EntryTimes, out: W) -> Result<W, WorkspaceError> {
         let mut tar = Builder::new(out);
         for path in &self.deleted {
-            let folder = path.parent().filter(|parent| !parent.is_root());
-            let folder = folder.map(|parent| format!("{parent}/")).unwrap_or_default();
             let mut header = header(HeaderType::Regular, 0o644, 0);
             times.of(path).set(&mut header);
-            tar.append_data(&mut header, format!("{folder}{WHITEOUT}{}", path.file_name()), io::empty())?;
+            tar.append_data(&mut header, whiteout(path), io::empty())?;
         }
         for ExportEntry { path, kind } in &self.entries {
             match kind {
@@ -386,6 +384,32 @@ impl TreeExport {
             (File::from(opened.file), size)
         }))
     }
+}
+
+/// Packs files as a layer, compressed with zstd: each path with its content and whether that is executable, or nothing for a deleted
+/// file.
+///
+/// # Errors
+///
+/// If the contents cannot be compressed.
+pub fn pack_layer<'a>(
+    files: impl IntoIterator<Item = (&'a LogicalPath, Option<(&'a [u8], bool)>)>,
+) -> io::Result<Vec<u8>> {
+    let mut tar = Builder::new(zstd::stream::write::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?);
+    for (path, file) in files {
+        let name = if file.is_some() { path.to_string() } else { whiteout(path) };
+        let (bytes, is_executable) = file.unwrap_or_default();
+        let mode = if is_executable { 0o755 } else { 0o644 };
+        tar.append_data(&mut header(HeaderType::Regular, mode, bytes.len() as u64), name, bytes)?;
+    }
+    tar.into_inner()?.finish()
+}
+
+/// Returns the name that stands for the deleted file at `path` in a layer.
+fn whiteout(path: &LogicalPath) -> String {
+    let folder = path.parent().filter(|parent| !parent.is_root());
+    let folder = folder.map(|parent| format!("{parent}/")).unwrap_or_default();
+    format!("{folder}{WHITEOUT}{}", path.file_name())
 }
 
 pub(crate) fn header(entry_type: HeaderType, mode: u32, size: u64) -> Header {

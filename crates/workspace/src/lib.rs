@@ -39,7 +39,7 @@ pub use diff::{
 };
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
-    ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport, pack_layer,
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;

@@ -39,6 +39,13 @@ impl Call {
         Ok(())
     }
 
+    /// Sets the evidence of a call that does not have it in its input, also for when it is executed later.
+    pub(crate) fn set_evidence(&mut self, evidence: Evidence) {
+        let value = serde_json::to_value(&evidence).unwrap_or_default();
+        self.replace_input("evidence", value);
+        self.evidence = Some(evidence);
+    }
+
     /// Returns the evidence of a stored input.
     pub(crate) fn stored_evidence(input: &str) -> Option<Evidence> {
         let members: Map<String, Value> = serde_json::from_str(input).ok()?;

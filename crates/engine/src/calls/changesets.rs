@@ -158,7 +158,18 @@ impl Calls {
         changeset: &[u8],
         layer: Bytes,
     ) -> Result<Answer, Failed> {
-        let parsed = parse_changeset(run, caller, changeset, &layer);
+        let mut parsed = parse_changeset(run, caller, changeset, &layer);
+        if parsed.members.is_ok()
+            && let Err(error) = self.reserve_layer(&layer).await
+        {
+            match error {
+                CallError::Refused(refusal) => parsed.members = Err(refusal),
+                error => {
+                    let error = RecordedError::left_out(error);
+                    return Err(Failed { tool_call_id: parsed.call.tool_call_id, error });
+                }
+            }
+        }
         let tool_call_id = parsed.call.tool_call_id.clone();
         let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
         let calls = Arc::clone(self);
@@ -203,9 +214,9 @@ impl Calls {
         layer: Bytes,
     ) -> Result<Answer, RecordedError> {
         let (run, members) = self.admit(&call, members).await?;
-        let tool = match self.read(members, layer).await {
-            Ok(tool) => tool,
-            Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
+        let tool = match parse(members) {
+            Ok(input) => ApplyChangeset::new(input, layer),
+            Err(refusal) => return Err(self.engine.record_error(&call, &[], refusal.into()).await),
         };
         let listener = run.decisions.listener(&call.caller.actor);
         let (call, operation) = (call.opened(&run, evidence_fact), Operation::Mutation(Box::new(tool)));
@@ -214,14 +225,17 @@ impl Calls {
         answer
     }
 
-    /// Reads a layer into memory that is reserved for it.
-    async fn read(&self, members: Map<String, Value>, layer: Bytes) -> Result<ApplyChangeset, CallError> {
-        let input = parse(members)?;
+    /// Reserves the memory that a layer takes with what is in it. To be called in the request itself, which holds the memory until the
+    /// call has ended: a task of its own has none to hold it by.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` and `PATH_REJECTED` for the layer; `RATE_LIMITED` and `UNAVAILABLE` if there is no memory.
+    async fn reserve_layer(&self, layer: &Bytes) -> Result<(), CallError> {
         let measured = layer.clone();
         let held = self.engine.blocking(move || Ok(measure_layer(&measured, LAYER_LIMITS)?)).await?;
-        let limit = self.engine.limits.request_timeout;
-        self.engine.pools.acquire_body(held.saturating_add(layer.len() as u64), limit).await?;
-        self.engine.blocking(move || Ok(ApplyChangeset::new(input, layer)?)).await
+        let bytes = held.saturating_add(layer.len() as u64);
+        Ok(self.engine.pools.acquire_body(bytes, self.engine.limits.request_timeout).await?)
     }
 
     /// Adds the number of the command's record to the answer.
@@ -287,7 +301,10 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
     members.insert("onDenied".to_owned(), json!(on_denied));
     members.insert("layerSha256".to_owned(), Value::from(Sha256::of(layer).to_string()));
     if let Some(command) = &command {
-        members.insert("command".to_owned(), json!(command));
+        // By its hash, which makes the same request the same call: the input is stored if the set waits, and a command may have a
+        // credential among its arguments.
+        let text = json!(command).to_string();
+        members.insert("commandSha256".to_owned(), Value::from(Sha256::of(text.as_bytes()).to_string()));
     }
     let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
     if !call.client_supplied_id {
@@ -303,7 +320,7 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
         Ok(event) => {
             let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
             let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
-            call.evidence = Some(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });
+            call.set_evidence(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });
             ParsedChangeset { call, members, event: Some(event), evidence_fact }
         }
         Err(refusal) => without(call, members.and(Err(refusal))),

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{LogicalPath, Refusal, Sha256};
-use serde::Deserialize;
 
 use crate::CallError;
 use crate::engine::Engine;
-use crate::run::changes::{ChangeRecord, Changes};
+use crate::run::changes::Changes;
+use crate::run::known_versions::WrittenFiles;
 use crate::run::open_run::OpenRun;
 use crate::tool::changed_since::{ChangedSince, FileSince};
 use crate::tool::earlier_calls::StoredContent;
@@ -42,7 +42,7 @@ impl Engine {
         }
         let mut files: BTreeMap<LogicalPath, (FileSince, Option<Sha256>)> = BTreeMap::new();
         let mut changes = Changes::after(self.ledger.as_ref(), &run.run_id, since.seq);
-        while let Some(record) = changes.next::<SeqWithFiles>().await? {
+        while let Some(record) = changes.next::<WrittenFiles>().await? {
             // A dry run has changed nothing.
             if record.paths_written.is_empty() {
                 continue;
@@ -71,28 +71,5 @@ impl Engine {
         }
         since.files = files.into_iter().map(|(path, (changed, _))| (path, changed)).collect();
         Ok(())
-    }
-}
-
-/// The part of a record that names the changed files with their versions. The rest is not parsed.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SeqWithFiles {
-    seq: u64,
-    paths_written: Vec<LogicalPath>,
-    files: Vec<OldAndNew>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OldAndNew {
-    path: LogicalPath,
-    old_sha256: Option<Sha256>,
-    new_sha256: Option<Sha256>,
-}
-
-impl ChangeRecord for SeqWithFiles {
-    fn seq(&self) -> u64 {
-        self.seq
     }
 }

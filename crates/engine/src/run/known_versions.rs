@@ -185,19 +185,21 @@ impl KnownVersions {
 /// The part of a record that names the written files. The rest is not parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenFiles {
-    seq: u64,
+pub(crate) struct WrittenFiles {
+    pub(crate) seq: u64,
     tool: String,
-    paths_written: Vec<LogicalPath>,
-    files: Vec<WrittenFile>,
+    /// Empty for a dry run.
+    pub(crate) paths_written: Vec<LogicalPath>,
+    pub(crate) files: Vec<WrittenFile>,
 }
 
+/// A file that a record has written: its path, and its versions before and after.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenFile {
-    path: LogicalPath,
-    old_sha256: Option<Sha256>,
-    new_sha256: Option<Sha256>,
+pub(crate) struct WrittenFile {
+    pub(crate) path: LogicalPath,
+    pub(crate) old_sha256: Option<Sha256>,
+    pub(crate) new_sha256: Option<Sha256>,
 }
 
 impl ChangeRecord for WrittenFiles {

@@ -1,14 +1,14 @@
 //! The plan of a call: its changes, their diff and the output.
 
 use std::collections::BTreeSet;
+use std::io;
 
-use bytes::Bytes;
 use model::{
     Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
     LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, Step, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace};
+use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace, pack_layer};
 
 use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
@@ -69,8 +69,10 @@ pub struct ChangePlan {
     pub settlement: Option<Accept>,
     /// What a call that accepts the tree records.
     pub accepted: Option<Box<RecordedOutside>>,
-    /// The layer of a change set, which is stored with its input if it has to wait for approval.
-    pub stored_layer: Option<Bytes>,
+    /// Whether it is that of a change set, whose content is not in its input.
+    pub is_changeset: bool,
+    /// The layer of a change set that has to wait for approval.
+    pub waiting_layer: Option<Vec<u8>>,
     /// The disk space that is reserved already, for content outside of memory.
     pub reservation: Option<Reservation>,
 }
@@ -209,7 +211,8 @@ impl ChangePlan {
             outside: Vec::new(),
             settlement: None,
             accepted: None,
-            stored_layer: None,
+            is_changeset: false,
+            waiting_layer: None,
             reservation: None,
         }
     }
@@ -284,6 +287,22 @@ impl ChangePlan {
             mode: content.mode,
         });
         Some(diff_file(old, new))
+    }
+
+    /// Packs what a change set changes, to be stored with its input while it waits: nothing that was denied or not taken is stored.
+    ///
+    /// # Errors
+    ///
+    /// If the contents cannot be compressed.
+    pub fn pack_layer(&mut self) -> io::Result<()> {
+        if self.is_changeset {
+            let files = self.changes().map(|change| {
+                let after = change.after.as_ref();
+                (&change.path, after.map(|content| (content.inline(), content.mode & 0o111 != 0)))
+            });
+            self.waiting_layer = Some(pack_layer(files)?);
+        }
+        Ok(())
     }
 
     /// Returns the plan without the changes at `paths`.

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{Access, Code, Effect, FileKind, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256, judge_path};
+use model::{
+    Access, Code, Effect, FileKind, FileState, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256,
+    judge_call_bytes, judge_path,
+};
 use serde::{Deserialize, Serialize};
 use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
 
@@ -48,7 +51,7 @@ pub static APPLY_CHANGESET: Tool = Tool {
         let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, layer_base64.unwrap_or_default());
         let layer =
             layer.map_err(|_| Refusal::invalid("the stored layer cannot be read", "Send the change set again."))?;
-        Ok(Box::new(ApplyChangeset::new(change, Bytes::from(layer))?))
+        Ok(Box::new(ApplyChangeset::new(change, Bytes::from(layer))))
     }),
 };
 
@@ -127,9 +130,8 @@ pub(crate) struct LeftFile {
 /// A parsed change set.
 pub(crate) struct ApplyChangeset {
     input: ChangesetInput,
+    /// The layer, until it is read.
     layer: Bytes,
-    /// The entries of the layer, until the tree is known.
-    entries: Vec<LayerEntry>,
     /// What becomes of each path. Taken out once they are planned.
     files: BTreeMap<LogicalPath, NewState>,
     /// The paths that may be canonically equal to existing ones.
@@ -149,25 +151,19 @@ enum NewState {
 }
 
 impl ApplyChangeset {
-    /// Reads the layer of a change set.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST` and `PATH_REJECTED` for the layer.
-    pub(crate) fn new(input: ChangesetInput, layer: Bytes) -> Result<Self, Refusal> {
-        let entries = read_layer(&layer, LAYER_LIMITS)?;
+    /// Creates a change set of a layer that is not read yet.
+    pub(crate) fn new(input: ChangesetInput, layer: Bytes) -> Self {
         let since = ChangedSince { seq: input.based_on_seq, ..ChangedSince::default() };
-        Ok(Self {
+        Self {
             input,
             layer,
-            entries,
             files: BTreeMap::new(),
             unfollowed: Vec::new(),
             unnamed: BTreeSet::new(),
             left: Vec::new(),
             not_taken: BTreeMap::new(),
             since,
-        })
+        }
     }
 
     /// Leaves a denied entry as it is.
@@ -194,7 +190,7 @@ impl ApplyChangeset {
     fn sort_entries(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
         let mut files = BTreeMap::new();
         let (mut cleared, mut replaced) = (Vec::new(), Vec::new());
-        for LayerEntry { path: raw, change } in std::mem::take(&mut self.entries) {
+        for LayerEntry { path: raw, change } in read_layer(&std::mem::take(&mut self.layer), LAYER_LIMITS)? {
             let path = match LogicalPath::parse(&raw) {
                 Ok(path) => path,
                 Err(rule) => {
@@ -365,10 +361,15 @@ impl Mutation for ApplyChangeset {
         if self.input.on_denied == OnDenied::Refuse || !matches!(found, Err(WorkspaceError::Refused(_))) {
             return found;
         }
-        let mut targets = Vec::with_capacity(scope.paths.len());
+        let (mut targets, mut held_bytes) = (Vec::<Target>::with_capacity(scope.paths.len()), 0);
         for path in &scope.paths {
             match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes) {
-                Ok(found) => targets.extend(found),
+                Ok(found) => {
+                    held_bytes += found.iter().filter_map(|target| target.before.as_ref()).map(held).sum::<u64>();
+                    // Of all together, which no single path exceeds.
+                    judge_call_bytes(rules, held_bytes).map_or(Ok(()), Err)?;
+                    targets.extend(found);
+                }
                 Err(WorkspaceError::Refused(refusal)) => self.deny(path.as_str(), refusal)?,
                 Err(error) => return Err(error),
             }
@@ -426,7 +427,7 @@ impl Mutation for ApplyChangeset {
         };
         plan.summary = output.summary();
         plan.output = members(&output);
-        plan.stored_layer = Some(self.layer.clone());
+        plan.is_changeset = true;
         Ok(plan)
     }
 }
@@ -445,6 +446,10 @@ impl AppliedChangeset {
         add(self.not_taken.values().sum(), "generated or ignored and not taken");
         parts.join(", ")
     }
+}
+
+fn held((_, bytes): &(FileState, Vec<u8>)) -> u64 {
+    bytes.len() as u64
 }
 
 /// Whether a change set may change the file: it is neither generated nor vendored, and git does not ignore it.

@@ -183,7 +183,7 @@ impl Judged {
 /// had seen.
 fn stored_input(call: &Call, plan: &ChangePlan) -> String {
     let input = if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) };
-    let Some(layer) = &plan.stored_layer else { return input };
+    let Some(layer) = &plan.waiting_layer else { return input };
     // The last member, since the input is an object with at least one.
     let members = input.strip_suffix('}').unwrap_or(&input);
     format!("{members},\"{LAYER}\":\"{}\"}}", BASE64_STANDARD.encode(layer))

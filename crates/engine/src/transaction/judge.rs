@@ -122,6 +122,20 @@ impl Judged {
         })
     }
 
+    /// Packs the change sets among the changes, which have to wait for approval.
+    ///
+    /// # Errors
+    ///
+    /// If the contents cannot be compressed.
+    pub(crate) fn pack_layers(&mut self) -> Result<(), Failure> {
+        for item in &mut self.items {
+            if let JudgedItem::Change(change) = item {
+                change.plan.pack_layer().map_err(|error| Failure::All(error.into()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the files that the changes write, which an approval is bound to.
     pub(crate) fn files(&self) -> Vec<ApprovalFile> {
         self.changes().flat_map(|(_, change)| files_of(&change.plan)).collect()

@@ -126,7 +126,7 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
     let (path, reason) = first?;
     let (message, hint) = if reason == "modeChange" {
         let message = format!("the run's policy denies changing the executable bit of `{path}`");
-        (message, "Remove the `old mode` and `new mode` lines from the patch.")
+        (message, "Leave the executable bit as it is; in a patch, without `old mode` and `new mode`.")
     } else {
         let message = format!("the run's policy denies changing `{path}` ({reason})");
         (message, "Continue without it, or ask the operator for a policy that allows it.")

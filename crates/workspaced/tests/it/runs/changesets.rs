@@ -1,13 +1,14 @@
 //! Change sets: what a command has changed outside of the service is judged, recorded and applied as a whole, or not at all.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tar::EntryType;
 
-use crate::harness::{Answer, Backend, Run, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, sha256};
 
 /// A layer.
 struct Layer(tar::Builder<Vec<u8>>);
@@ -335,8 +336,86 @@ async fn a_set_waits_for_one_approval(#[values(Backend::Sqlite, Backend::Postgre
     assert_eq!((run.on_disk("a.txt"), run.on_disk("c.txt")), ("a2\n".to_owned(), "c\n".to_owned()));
     assert!(!run.files().contains_key("b.txt"));
     let decided = run.last_record().await;
+    assert_eq!(decided["evidence"]["eventId"], "cs_d.command", "it names its command");
     assert_eq!((&decided["tool"], &decided["seq"]), (&json!("apply_changeset"), &approved["seq"]));
     assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_denied_is_not_stored_with_a_set_that_waits(#[values(Backend::Sqlite)] backend: Backend) {
+    let policy = json!({"policy": {"requireApprovalIf": ["deletesFile"]}});
+    let (server, run) = Run::shared_with(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")], policy).await;
+    let runner = runner(&run, &[]).await;
+    let secret = format!("ghp_{}", "a1".repeat(18));
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "r", "onDenied": "leave",
+        "command": {"argv": ["curl", "-H", format!("Authorization: Bearer {secret}")], "exitCode": 0}});
+    let layer = Layer::new()
+        .file("a.txt", "a2\n")
+        .file(".wh.b.txt", "")
+        .file(".env", "PASSWORD=hunter2hunter2\n")
+        .file("target/app", "not taken")
+        .bytes();
+    let waits = send(&runner, &set, &layer).await.is(202);
+    let id = waits["approvalId"].as_str().unwrap();
+    let database = rusqlite::Connection::open(server.database.url.strip_prefix("sqlite://").unwrap()).unwrap();
+    let input = "select input from approval where approval_id = ?1";
+    let input: String = database.query_row(input, [id], |row| row.get(0)).unwrap();
+    assert!(!input.contains(&secret), "a credential of the command is stored");
+    let input: Value = serde_json::from_str(&input).unwrap();
+    let stored = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, input["layerBase64"].as_str().unwrap());
+    let stored = zstd::decode_all(&stored.unwrap()[..]).unwrap();
+    let mut stored = tar::Archive::new(&stored[..]);
+    let paths = stored.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned());
+    assert_eq!(paths.collect::<Vec<_>>(), ["a.txt", ".wh.b.txt"]);
+    let approve = format!("/v1/approvals/{id}/approve");
+    assert_eq!(run.operator.post(&approve, json!({"decidedBy": "ada"})).await.ok()["state"], "approved");
+    assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["a.txt"]);
+    assert_eq!(run.on_disk("a.txt"), "a2\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_memory_of_an_unpacked_layer_is_reserved(#[values(Backend::Sqlite)] backend: Backend) {
+    // Of 16 MiB, 6 are for large bodies.
+    let setup = Setup::new(backend).arg("--max-body-bytes", 1 << 20).arg("--max-memory-bytes", 16 << 20);
+    let (server, armed) = Server::start_armed(setup.arg("--client-timeout-seconds", 1)).await;
+    let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
+    let runner = runner(&run, &[]).await;
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "r"});
+    let layer = zstd::encode_all(&Layer::new().file("z.bin", vec![0; 7 << 20]).bytes()[..], 1).unwrap();
+    assert!(layer.len() < 4096, "{} bytes", layer.len());
+    std::fs::write(&armed, "transaction.staged:1:pause").unwrap();
+    let sent = tokio::spawn(async move { send(&runner, &set, &layer).await });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !armed.with_extension("paused").exists() {
+        assert!(Instant::now() < deadline, "the set was not staged");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // What it has unpacked is held until it has ended, however small it was as it was sent.
+    let path = "n".repeat(100_000);
+    other.call("read_file", json!({"path": path})).await.refused("UNAVAILABLE");
+    std::fs::write(&armed, "").unwrap();
+    sent.await.unwrap().ok();
+    other.call("read_file", json!({"path": path})).await.refused("PATH_REJECTED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_set_with_denied_files_holds_no_more_than_any_other(#[values(Backend::Sqlite)] backend: Backend) {
+    let text = "0123456789abcde\n".repeat((1 << 20) / 16);
+    let paths: Vec<_> = (0..140).map(|number| format!("f{number}.txt")).collect();
+    let files: Vec<_> = paths.iter().map(|path| (path.as_str(), text.as_str())).collect();
+    let (_, run) = Run::shared(backend, &files).await;
+    let runner = runner(&run, &[]).await;
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "r", "onDenied": "leave"});
+    let deletes = |count: usize| {
+        let layer = Layer::new().file(".env", "A=1\n");
+        paths[..count].iter().fold(layer, |layer, path| layer.file(&format!(".wh.{path}"), "")).bytes()
+    };
+    let refused = send(&runner, &set, &deletes(140)).await.refused("PATCH_BUDGET_EXCEEDED");
+    assert_eq!(refused["reasons"], json!(["call:contentBytes"]));
+    assert_eq!(send(&runner, &set, &deletes(2)).await.ok()["applied"].as_array().unwrap().len(), 2);
 }
 
 #[rstest]
