@@ -11,8 +11,6 @@ pub struct Limits {
     pub max_body_memory_bytes: u64,
     /// Maximum requests per second of one token, and maximum burst; `None` if there is no limit.
     pub rate: Option<(u32, u32)>,
-    /// Maximum concurrent requests of one token.
-    pub token_concurrency: usize,
     /// Maximum concurrent reads.
     pub read_concurrency: usize,
     /// Maximum concurrent searches and diffs.
@@ -43,7 +41,6 @@ impl Limits {
             request_timeout: Duration::from_secs(10),
             max_body_memory_bytes: 1 << 20,
             rate: None,
-            token_concurrency: 64,
             read_concurrency: 64,
             search_concurrency: 64,
             export_concurrency: 64,

@@ -1,15 +1,12 @@
-//! Limits by token: requests per second, concurrent requests and open streams.
+//! Limits of requests: per second by token, and at a time by the shares of the pools of requests and streams.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
 use governor::{DefaultKeyedRateLimiter, InsufficientCapacity, Quota};
 use model::{Code, Refusal, Sha256};
-use parking_lot::Mutex;
 use shared_pool::{Denied, Parties, Permit, SharedPool};
 
 use crate::admission::pools::no_permit;
@@ -19,8 +16,6 @@ use crate::metrics;
 /// Limits the requests of every token.
 pub(crate) struct RateLimiter {
     rate: Option<Rate>,
-    concurrency: usize,
-    in_flight: InFlight,
     requests: SharedPool,
 }
 
@@ -42,28 +37,17 @@ pub struct RateState {
     pub reset_seconds: u64,
 }
 
-/// The requests in flight, by hash of the token.
-type InFlight = Arc<Mutex<HashMap<Sha256, Count>>>;
-
-#[derive(Debug, Default)]
-struct Count {
-    /// Includes the streams.
-    requests: usize,
-    streams: usize,
-}
-
 /// A request in flight. It counts until this is dropped.
 #[derive(Debug)]
 pub struct RequestPermit {
     token: Sha256,
-    max_streams: usize,
-    in_flight: InFlight,
     _share: Permit,
 }
 
 /// An open stream. It counts as a request until this is dropped.
 #[derive(Debug)]
-pub struct OpenStream(RequestPermit, #[expect(dead_code, reason = "held for its drop")] Permit);
+#[expect(dead_code, reason = "held for their drop")]
+pub struct OpenStream(RequestPermit, Permit);
 
 impl RateLimiter {
     /// Creates a limiter with the limits of the settings, for requests that share `requests`.
@@ -71,7 +55,7 @@ impl RateLimiter {
         let quota = limits.rate.and_then(|(rate, burst)| {
             Some(Quota::per_second(NonZeroU32::new(rate)?).allow_burst(NonZeroU32::new(burst)?))
         });
-        Self { rate: quota.map(Rate::new), concurrency: limits.token_concurrency, in_flight: Arc::default(), requests }
+        Self { rate: quota.map(Rate::new), requests }
     }
 
     /// Counts a request of the token with this hash. If there is a rate limit, passes its state to `observe`.
@@ -89,20 +73,8 @@ impl RateLimiter {
                 }
             }
         }
-        let second = Duration::from_secs(1);
-        let share = self.requests.try_acquire(Parties::current(), 1).map_err(|denied| match denied {
-            Denied::OwnShare => limited("the token or its run has too many concurrent requests", second),
-            Denied::Exhausted => no_permit("requests", Duration::ZERO),
-        })?;
-        let mut in_flight = self.in_flight.lock();
-        let count = in_flight.entry(token).or_default();
-        if count.requests >= self.concurrency {
-            return Err(limited("the token has too many concurrent requests", second));
-        }
-        count.requests += 1;
-        drop(in_flight);
-        let max_streams = (self.concurrency / 2).max(1);
-        Ok(RequestPermit { token, max_streams, in_flight: Arc::clone(&self.in_flight), _share: share })
+        let share = take_share(&self.requests, "concurrent requests", "requests")?;
+        Ok(RequestPermit { token, _share: share })
     }
 
     /// Counts `calls` more of a request of the token with this hash, which are several calls. If there is a rate limit, passes its
@@ -166,27 +138,13 @@ impl RequestPermit {
         &self.token
     }
 
-    /// Turns the request into a stream of the pool `streams`. Streams use at most half of a token's concurrent requests, so that
-    /// calls still pass.
+    /// Turns the request into a stream of the pool `streams`, which is half of that of requests, so that calls still pass.
     ///
     /// # Errors
     ///
     /// `RATE_LIMITED`, with the seconds to wait; `UNAVAILABLE` if others use the pool.
     pub fn into_stream(self, streams: &SharedPool) -> Result<OpenStream, Refusal> {
-        let second = Duration::from_secs(1);
-        let permit = streams.try_acquire(Parties::current(), 1).map_err(|denied| match denied {
-            Denied::OwnShare => limited("the token or its run has too many open streams", second),
-            Denied::Exhausted => no_permit("event streams", Duration::ZERO),
-        })?;
-        let mut in_flight = self.in_flight.lock();
-        let count = in_flight.entry(self.token).or_default();
-        if count.streams >= self.max_streams {
-            drop(in_flight);
-            let refusal = limited("the token has too many open streams", Duration::from_secs(1));
-            return Err(refusal.with_details(|details| details.limit = Some(self.max_streams as u64)));
-        }
-        count.streams += 1;
-        drop(in_flight);
+        let permit = take_share(streams, "open streams", "event streams")?;
         metrics::add_streams(1.0);
         Ok(OpenStream(self, permit))
     }
@@ -195,22 +153,16 @@ impl RequestPermit {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         metrics::add_streams(-1.0);
-        if let Some(count) = self.0.in_flight.lock().get_mut(&self.0.token) {
-            count.streams -= 1;
-        }
     }
 }
 
-impl Drop for RequestPermit {
-    fn drop(&mut self) {
-        let mut in_flight = self.in_flight.lock();
-        if let Some(count) = in_flight.get_mut(&self.token) {
-            count.requests -= 1;
-            if count.requests == 0 {
-                in_flight.remove(&self.token);
-            }
-        }
-    }
+/// Takes one of `pool` for the current request.
+fn take_share(pool: &SharedPool, own: &str, all: &str) -> Result<Permit, Refusal> {
+    pool.try_acquire(Parties::current(), 1).map_err(|denied| match denied {
+        Denied::OwnShare => limited(&format!("the token or its run has too many {own}"), Duration::from_secs(1))
+            .with_details(|details| details.limit = Some(pool.share())),
+        Denied::Exhausted => no_permit(all, Duration::ZERO),
+    })
 }
 
 /// A refusal of too many requests. The next one can succeed after `wait`.
@@ -228,18 +180,20 @@ fn seconds_up(wait: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use shared_pool::Party;
+
     use super::*;
 
-    fn limiter_of(rate: Option<(u32, u32)>, concurrency: usize) -> RateLimiter {
+    fn limiter_of(rate: Option<(u32, u32)>, requests: u64) -> RateLimiter {
         let quota = rate.map(|(rate, burst)| {
             Quota::per_second(NonZeroU32::new(rate).unwrap()).allow_burst(NonZeroU32::new(burst).unwrap())
         });
-        RateLimiter {
-            rate: quota.map(Rate::new),
-            concurrency,
-            in_flight: Arc::default(),
-            requests: SharedPool::new("request", 1024),
-        }
+        RateLimiter { rate: quota.map(Rate::new), requests: SharedPool::new("request", requests) }
+    }
+
+    /// What a token does, whose requests count together.
+    async fn by_token<T>(token: Sha256, work: impl FnOnce() -> T) -> T {
+        Box::pin(Parties::one(Party::of("token", token.to_string())).scope(async { work() })).await
     }
 
     fn acquire(limiter: &RateLimiter, token: Sha256) -> Result<RequestPermit, Refusal> {
@@ -248,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_the_next_request_is_refused() {
-        let limiter = limiter_of(Some((1, 3)), 100);
+        let limiter = limiter_of(Some((1, 3)), 1024);
         let (busy, quiet) = (Sha256::of(b"busy"), Sha256::of(b"quiet"));
         for _ in 0..3 {
             assert!(acquire(&limiter, busy).is_ok());
@@ -260,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_state_of_the_rate_is_reported() {
-        let limiter = limiter_of(Some((2, 5)), 100);
+        let limiter = limiter_of(Some((2, 5)), 1024);
         let token = Sha256::of(b"token");
         let mut states = Vec::new();
         for _ in 0..6 {
@@ -272,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_request_of_several_calls_costs_all_of_them() {
-        let limiter = limiter_of(Some((1, 10)), 100);
+        let limiter = limiter_of(Some((1, 10)), 1024);
         let token = Sha256::of(b"token");
         let charge = |calls: usize| limiter.charge(&token, calls, |_| {});
         drop(acquire(&limiter, token).unwrap());
@@ -286,33 +240,41 @@ mod tests {
         limiter_of(None, 1).charge(&token, 1000, |_| panic!("there is no rate limit")).unwrap();
     }
 
-    #[test]
-    fn requests_at_a_time_are_counted_until_they_end() {
-        let limiter = limiter_of(None, 2);
+    #[tokio::test]
+    async fn requests_at_a_time_are_counted_until_they_end() {
+        // A quarter of them is two.
+        let limiter = limiter_of(None, 8);
         let token = Sha256::of(b"token");
-        let first = acquire(&limiter, token).unwrap();
-        let second = acquire(&limiter, token).unwrap();
-        assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited);
-        drop(first);
-        assert!(acquire(&limiter, token).is_ok());
-        drop(second);
-        assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
+        by_token(token, || {
+            let first = acquire(&limiter, token).unwrap();
+            let second = acquire(&limiter, token).unwrap();
+            let refusal = acquire(&limiter, token).unwrap_err();
+            assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
+            drop(first);
+            assert!(acquire(&limiter, token).is_ok());
+            drop(second);
+        })
+        .await;
+        assert_eq!(limiter.requests.free(), 8, "an idle token holds nothing");
     }
 
-    #[test]
-    fn streams_count_while_they_are_open_and_leave_half_to_calls() {
-        let limiter = limiter_of(None, 5);
+    #[tokio::test]
+    async fn streams_count_while_they_are_open_and_leave_half_to_calls() {
+        let limiter = limiter_of(None, 16);
         let token = Sha256::of(b"token");
-        let streams = SharedPool::new("stream", 100);
+        let streams = SharedPool::new("stream", 8);
         let open = || acquire(&limiter, token).unwrap().into_stream(&streams);
-        let (first, second) = (open().unwrap(), open().unwrap());
-        let refusal = open().unwrap_err();
-        assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
-        let calls: Vec<_> = (0..3).map(|_| acquire(&limiter, token).unwrap()).collect();
-        assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited, "streams are requests too");
-        drop(first);
-        let third = acquire(&limiter, token).unwrap().into_stream(&streams).unwrap();
-        drop((calls, second, third));
-        assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
+        by_token(token, || {
+            let (first, second) = (open().unwrap(), open().unwrap());
+            let refusal = open().unwrap_err();
+            assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
+            let calls: Vec<_> = (0..2).map(|_| acquire(&limiter, token).unwrap()).collect();
+            assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited, "streams are requests too");
+            drop((first, calls));
+            let third = open().unwrap();
+            drop((second, third));
+        })
+        .await;
+        assert_eq!((limiter.requests.free(), streams.free()), (16, 8), "an idle token holds nothing");
     }
 }

@@ -219,7 +219,6 @@ pub(crate) fn limits() -> Limits {
         request_timeout: Duration::from_secs(10),
         max_body_memory_bytes: 1 << 20,
         rate: None,
-        token_concurrency: 64,
         read_concurrency: 64,
         search_concurrency: 64,
         export_concurrency: 64,

@@ -53,8 +53,6 @@ pub(crate) fn limits(settings: &Settings, http: &HttpLimits) -> Result<Limits, C
         request_timeout: seconds("request-timeout-seconds", settings.request_timeout_seconds, 60)?,
         max_body_memory_bytes: memory_bytes(settings, http.max_body_bytes)?.div_ceil(2),
         rate: settings.rate_limit.filter(|limit| limit.per_second > 0).map(|limit| (limit.per_second, limit.burst)),
-        // As many as its fair share of all requests.
-        token_concurrency: (http.max_connections / 4).max(1),
         read_concurrency: permits(concurrency),
         search_concurrency: permits(concurrency),
         export_concurrency: permits(concurrency),

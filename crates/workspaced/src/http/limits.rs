@@ -49,7 +49,7 @@ pub(crate) struct RequestLimits {
     body_timeout_seconds: u64,
     /// Minimum rate of an upload or a download while the service waits for the caller.
     min_bytes_per_second: u64,
-    /// Maximum concurrent requests of one token.
+    /// Maximum concurrent requests of one token, or of one run: its share of all.
     token_concurrency: usize,
     /// Maximum requests per second of one token; missing if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,8 @@ pub(crate) async fn get_limits(
             request_timeout_seconds: limits.request_timeout.as_secs(),
             body_timeout_seconds: http.body_timeout.as_secs(),
             min_bytes_per_second: http.min_bytes_per_second,
-            token_concurrency: limits.token_concurrency,
+            // The share of a pool.
+            token_concurrency: (limits.max_requests / 4).max(1),
             rate_per_second: limits.rate.map(|(rate, _)| rate),
             rate_burst: limits.rate.map(|(_, burst)| burst),
             page_default: DEFAULT_LIMIT,

@@ -316,7 +316,7 @@ async fn an_open_stream_counts_as_a_request(#[values(Backend::Sqlite)] backend: 
             open.push(client.stream(path, None).await);
         }
         let refused = client.send(stream()).await;
-        refused.refused("RATE_LIMITED");
+        assert_eq!(refused.refused("RATE_LIMITED")["limit"], 4, "{path}");
         assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
         // Calls of the same token and streams of other tokens still work.
         client.get(&format!("/v1/runs/{}/audit", run.id)).await.ok();
