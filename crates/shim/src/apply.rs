@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tar::{Archive, EntryType};
 
-use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OPAQUE, WHITEOUT, check_path};
+use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OPAQUE, WHITEOUT, check_path, stays_inside};
 use crate::error::{LayerConflict, ShimError};
 use crate::folder::{AppliedLayer, CheckedOut};
 use crate::handles::{FolderCursor, ParentFolder, create_file, for_each_entry, name_of, open_folder, stat, unlink};
@@ -114,6 +114,9 @@ impl Application<'_> {
             }
             let version = if kind == EntryType::Symlink {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+                if !std::str::from_utf8(&target).is_ok_and(|target| stays_inside(&path, target)) {
+                    return Err(ShimError::Refused(format!("the layer has the link {path:?}, which leads out of the folder")));
+                }
                 rustix::fs::symlinkat(target.as_slice(), &incoming, &*name).map_err(ShimError::of(&path))?;
                 NodeVersion::of_link(&target)
             } else if kind.is_file() {
@@ -125,6 +128,7 @@ impl Application<'_> {
             };
             plan.nodes.insert(path, Incoming { version, name, modified });
         }
+        plan.check_places()?;
         Ok(plan)
     }
 
@@ -287,6 +291,20 @@ enum Comparison {
 
 impl LayerPlan {
     /// Takes an entry that means a deletion. Returns whether it was one.
+    /// Checks that nothing is in the place of a folder that another entry needs, before anything is moved.
+    fn check_places(&self) -> Result<(), ShimError> {
+        for path in self.nodes.keys().chain(&self.folders) {
+            let mut above = path.as_str();
+            while let Some((folder, _)) = above.rsplit_once('/') {
+                if self.nodes.contains_key(folder) {
+                    return Err(ShimError::Refused(format!("the layer has {path:?} in {folder:?}, which is no folder")));
+                }
+                above = folder;
+            }
+        }
+        Ok(())
+    }
+
     fn take_whiteout(&mut self, path: &str) -> Result<bool, ShimError> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         if name == OPAQUE {

@@ -14,7 +14,7 @@ pub(crate) const WHITEOUT: &str = ".wh.";
 /// The name that means that a folder was replaced.
 pub(crate) const OPAQUE: &str = ".wh..wh..opq";
 /// The longest path in bytes.
-const MAX_PATH_BYTES: usize = 4096;
+pub(crate) const MAX_PATH_BYTES: usize = 4096;
 /// The most names of a path: each level of a walk has an open handle.
 pub(crate) const MAX_DEPTH: usize = 128;
 
@@ -131,8 +131,11 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
         names += 1;
         match name {
             "" | "." | ".." => return Err("the path leaves the folder"),
-            ".git" => return Err("the path is in `.git`"),
-            OWN_FOLDER if names == 1 => return Err("the path is in the folder of the index"),
+            // Some file systems take both cases for one name.
+            _ if name.eq_ignore_ascii_case(".git") => return Err("the path is in `.git`"),
+            _ if names == 1 && name.eq_ignore_ascii_case(OWN_FOLDER) => {
+                return Err("the path is in the folder of the index");
+            }
             _ if name.starts_with(WHITEOUT) => return Err("the name begins with `.wh.`, which means a deletion"),
             _ if name.len() > 255 => return Err("the name is too long"),
             _ => {}

@@ -1,13 +1,13 @@
 //! Changed files as a layer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
-use tar::{Builder, EntryType, Header};
+use tar::{Archive, Builder, EntryType, Header};
 
 use crate::entry::{NodeKind, NodeStamp, NodeVersion, WHITEOUT, check_path, size_of, stays_inside};
 use crate::error::ShimError;
@@ -145,6 +145,26 @@ impl<'a> LayerWriter<'a> {
             self.report.left.push(LeftEntry { path, why: why.to_owned() });
         }
     }
+}
+
+/// Checks that a layer has nothing but `paths`, each as a file, a link or a deletion.
+///
+/// # Errors
+///
+/// If it has something else, or cannot be read.
+pub fn check_layer(layer: impl Read, paths: &[String]) -> Result<(), ShimError> {
+    let asked: HashSet<&str> = paths.iter().map(String::as_str).collect();
+    let bad = |error: io::Error| ShimError::io("the layer", error);
+    for entry in Archive::new(layer).entries().map_err(bad)? {
+        let entry = entry.map_err(bad)?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let name = name_of(&path);
+        let named = name.strip_prefix(WHITEOUT).map(|name| format!("{}{name}", &path[..path.len() - name.len() - 4]));
+        if !asked.contains(named.as_deref().unwrap_or(&path)) {
+            return Err(ShimError::Refused(format!("the sandbox sent {path:?}, which it was not asked for")));
+        }
+    }
+    Ok(())
 }
 
 /// A file of which exactly as many bytes are read as its header says. A file that became shorter is filled with zeros.

@@ -7,11 +7,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
-use crate::entry::MAX_LAYER_ENTRIES;
+use crate::entry::{MAX_LAYER_ENTRIES, MAX_PATH_BYTES};
 use crate::error::ShimError;
 use crate::folder::{AppliedLayer, CheckedOut, CommandFolder, PathChange, ReadLimits, ReadReport, ScanReport};
 use crate::frame::{DATA_BYTES, Frame, FrameKind, read_frame, write_frame, write_items, write_json};
 use crate::message::{PROTOCOL, ShimFault, ShimHello, ShimRequest};
+
+/// The most bytes of a list that a sandbox sends.
+const MAX_LIST_BYTES: usize = 64 << 20;
 
 /// A folder in a sandbox.
 ///
@@ -102,12 +105,17 @@ impl<R: Read + Send, W: Write + Send + 'static> CommandFolder for RemoteFolder<R
 
     fn scan(&mut self, build_output: &[String]) -> Result<ScanReport, ShimError> {
         self.request(&ShimRequest::Scan { build_output: build_output.to_vec() })?;
-        let mut changes: Vec<PathChange> = Vec::new();
+        let (mut changes, mut bytes): (Vec<PathChange>, usize) = (Vec::new(), 0);
         loop {
             let frame = self.next()?;
             match frame.kind {
-                FrameKind::Item if changes.len() < MAX_LAYER_ENTRIES => {
-                    changes.extend(frame.parse::<Vec<PathChange>>()?);
+                FrameKind::Item if changes.len() < MAX_LAYER_ENTRIES && bytes < MAX_LIST_BYTES => {
+                    bytes += frame.payload.len();
+                    let more: Vec<PathChange> = frame.parse()?;
+                    if more.iter().any(|change| change.path.len() > MAX_PATH_BYTES) {
+                        return Err(unexpected());
+                    }
+                    changes.extend(more);
                 }
                 FrameKind::Done => return Ok(ScanReport { changes, ..frame.parse()? }),
                 _ => return Err(unexpected()),

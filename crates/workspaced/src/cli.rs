@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod call;
 mod checkout;
+mod checkout_notes;
 pub(crate) mod connection;
 pub(crate) mod error;
 mod events;

@@ -23,12 +23,14 @@ tokio::task_local! {
 
 impl Pools {
     /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`. Small bodies have
-    /// memory of their own, a quarter, so that they never wait for large ones.
+    /// memory of their own, a quarter, so that they never wait for large ones. What the request had before is given back first: two
+    /// that wait for more would wait for each other.
     ///
     /// # Errors
     ///
     /// `RATE_LIMITED` if the token or its run has its share; `UNAVAILABLE` if others use the budget.
     pub(crate) async fn acquire_body(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
+        drop(CURRENT.try_with(|memory| memory.0.lock().take()));
         let pool = if bytes <= SMALL_BYTES { &self.small_body } else { &self.large_body };
         let permit = pool.acquire_within(Parties::current(), bytes, timeout).await;
         let permit = permit.map_err(|denied| match denied {

@@ -108,7 +108,8 @@ impl CommandReport {
             Some(code) => format!(": exit {code}"),
             None => ": no exit code".to_owned(),
         };
-        let most = MAX_SUMMARY.saturating_sub(ended.len());
+        // One for the mark of what is left out.
+        let most = MAX_SUMMARY.saturating_sub(ended.len() + 1);
         let mut data = match serde_json::to_value(self) {
             Ok(Value::Object(data)) => data,
             // A struct serialises to an object.
@@ -233,6 +234,7 @@ impl Calls {
     /// `INVALID_REQUEST` and `PATH_REJECTED` for the layer; `RATE_LIMITED` and `UNAVAILABLE` if there is no memory.
     async fn reserve_layer(&self, layer: &Bytes) -> Result<(), CallError> {
         let measured = layer.clone();
+        let _permit = self.engine.write_permit().await;
         let held = self.engine.blocking(move || Ok(measure_layer(&measured, LAYER_LIMITS)?)).await?;
         let bytes = held.saturating_add(layer.len() as u64);
         Ok(self.engine.pools.acquire_body(bytes, self.engine.limits.request_timeout).await?)

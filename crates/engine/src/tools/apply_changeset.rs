@@ -4,10 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{
-    Access, Code, Effect, FileKind, FileState, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256,
-    judge_call_bytes, judge_path,
-};
+use model::{Access, Code, Effect, FileKind, FileState, LogicalPath, OutsideChanges, PathFacts, PathRejected, Permission, Refusal, Rules, Sha256, composed, judge_call_bytes, judge_path};
 use serde::{Deserialize, Serialize};
 use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
 
@@ -136,8 +133,12 @@ pub(crate) struct ApplyChangeset {
     files: BTreeMap<LogicalPath, NewState>,
     /// The paths that may be canonically equal to existing ones.
     unfollowed: Vec<LogicalPath>,
-    /// The files that the layer deletes with their folder.
-    unnamed: BTreeSet<LogicalPath>,
+    /// The files that the layer deletes with their folder, each with the entry that takes the folder's place, if there is one.
+    unnamed: BTreeMap<LogicalPath, Option<LogicalPath>>,
+    /// The paths that were denied.
+    denied: BTreeSet<LogicalPath>,
+    /// The files whose mode stays as others have changed it.
+    kept_modes: Vec<LogicalPath>,
     left: Vec<LeftFile>,
     not_taken: BTreeMap<String, u64>,
     since: ChangedSince,
@@ -150,6 +151,17 @@ enum NewState {
     Deleted,
 }
 
+/// What a layer says of a path, where there may be a folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// All that is there is deleted, but for what the layer has in it.
+    Deleted,
+    /// A file takes the place.
+    Taken,
+    /// It was denied, so that what is there stays.
+    Kept,
+}
+
 impl ApplyChangeset {
     /// Creates a change set of a layer that is not read yet.
     pub(crate) fn new(input: ChangesetInput, layer: Bytes) -> Self {
@@ -159,7 +171,9 @@ impl ApplyChangeset {
             layer,
             files: BTreeMap::new(),
             unfollowed: Vec::new(),
-            unnamed: BTreeSet::new(),
+            unnamed: BTreeMap::new(),
+            denied: BTreeSet::new(),
+            kept_modes: Vec::new(),
             left: Vec::new(),
             not_taken: BTreeMap::new(),
             since,
@@ -177,6 +191,7 @@ impl ApplyChangeset {
         }
         let rule = refusal.details.reasons.first().cloned().unwrap_or_else(|| refusal.code.as_str().to_owned());
         self.left.push(LeftFile { path: path.to_owned(), rule });
+        self.denied.extend(LogicalPath::parse(path));
         Ok(())
     }
 
@@ -188,8 +203,7 @@ impl ApplyChangeset {
 
     /// Sorts the entries of the layer into what is wanted, denied, and not taken.
     fn sort_entries(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
-        let mut files = BTreeMap::new();
-        let (mut cleared, mut replaced) = (Vec::new(), Vec::new());
+        let (mut files, mut named) = (BTreeMap::new(), BTreeMap::new());
         for LayerEntry { path: raw, change } in read_layer(&std::mem::take(&mut self.layer), LAYER_LIMITS)? {
             let path = match LogicalPath::parse(&raw) {
                 Ok(path) => path,
@@ -198,63 +212,141 @@ impl ApplyChangeset {
                     continue;
                 }
             };
+            let is_taken = is_taken(rules, workspace, &path)?;
             let state = match change {
                 LayerChange::OnlyThese => {
-                    cleared.push(path);
+                    named.insert(path, Place::Deleted);
+                    continue;
+                }
+                LayerChange::Unsupported(_) | LayerChange::LargeFile(_) if !is_taken => {
+                    self.count_not_taken(&path);
                     continue;
                 }
                 LayerChange::Unsupported(what) => {
                     self.deny(path.as_str(), unsupported(&path, what))?;
+                    named.insert(path, Place::Kept);
                     continue;
                 }
                 LayerChange::LargeFile(size) => {
-                    if is_taken(rules, workspace, &path)? {
-                        self.deny(path.as_str(), larger_than_taken(&path, size))?;
-                    } else {
-                        self.count_not_taken(&path);
-                    }
+                    self.deny(path.as_str(), larger_than_taken(&path, size))?;
+                    named.insert(path, Place::Kept);
                     continue;
                 }
                 LayerChange::File { bytes, is_executable } => NewState::File { bytes, is_executable },
                 LayerChange::Deleted => NewState::Deleted,
             };
-            replaced.push(path.clone());
-            if !is_taken(rules, workspace, &path)? {
+            if !is_taken {
                 self.count_not_taken(&path);
-                continue;
             }
-            files.insert(path, state);
-        }
-        // A folder that is deleted or replaced, or whose place a file takes: its files are deleted.
-        for folder in cleared.iter().chain(&replaced) {
-            let Some(found) = folder_files(workspace, folder)? else { continue };
-            if matches!(files.get(folder), Some(NewState::Deleted)) {
-                files.remove(folder);
+            let place = if matches!(state, NewState::Deleted) { Place::Deleted } else { Place::Taken };
+            // What was denied stays, whatever else the layer says of the path.
+            if named.get(&path) != Some(&Place::Kept) {
+                named.insert(path.clone(), place);
             }
-            for path in found {
-                if !files.contains_key(&path) && is_taken(rules, workspace, &path)? && is_readable(rules, &path) {
-                    self.unnamed.insert(path.clone());
-                    files.insert(path, NewState::Deleted);
-                }
+            if is_taken {
+                files.insert(path, state);
             }
         }
+        files.retain(|path, _| named.get(path) != Some(&Place::Kept));
+        self.delete_folders(rules, workspace, &named, &mut files)?;
         self.files = files;
         Ok(())
     }
 
+    /// Adds the files of the folders that are deleted, or whose place a file takes. Each folder is looked into once.
+    fn delete_folders(
+        &mut self,
+        rules: &Rules,
+        workspace: &Workspace,
+        named: &BTreeMap<LogicalPath, Place>,
+        files: &mut BTreeMap<LogicalPath, NewState>,
+    ) -> Result<(), WorkspaceError> {
+        let mut folders: Vec<_> =
+            named.iter().filter(|(_, place)| **place != Place::Kept).map(|(path, _)| path).collect();
+        // Name by name, so that what is in a folder follows it.
+        folders.sort_unstable_by(|a, b| a.components().cmp(b.components()));
+        let mut walked: Option<&LogicalPath> = None;
+        for folder in folders {
+            if walked.is_some_and(|above| folder.is_under(above)) {
+                continue;
+            }
+            let Some(found) = folder_files(workspace, folder)? else { continue };
+            walked = Some(folder);
+            for path in found {
+                let above = above_in(named, &path);
+                if named.get(&path) == Some(&Place::Kept) || above.iter().any(|(_, place)| *place == Place::Kept) {
+                    continue;
+                }
+                // What the layer deletes there is a folder, and no file.
+                for (folder, _) in &above {
+                    if let Some(NewState::Deleted) = files.get(folder) {
+                        files.remove(folder);
+                    }
+                }
+                if !files.contains_key(&path) && is_taken(rules, workspace, &path)? && is_readable(rules, &path) {
+                    let cause = above.into_iter().find(|(_, place)| *place == Place::Taken);
+                    self.unnamed.insert(path.clone(), cause.map(|(cause, _)| cause));
+                    files.insert(path, NewState::Deleted);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Denies all but the first of several new names that differ in their Unicode form alone.
+    fn deny_alike(&mut self) -> Result<(), Refusal> {
+        if self.unfollowed.is_empty() {
+            return Ok(());
+        }
+        let mut names: BTreeMap<String, LogicalPath> = BTreeMap::new();
+        let mut alike = Vec::new();
+        for (path, state) in &self.files {
+            if matches!(state, NewState::Deleted) {
+                continue;
+            }
+            let above = std::iter::successors(Some(path.clone()), LogicalPath::parent);
+            for name in above.take_while(|name| !name.is_root()) {
+                let form = composed(name.as_str()).into_owned();
+                if names.entry(form).or_insert_with(|| name.clone()) != &name {
+                    alike.push(path.clone());
+                    break;
+                }
+            }
+        }
+        for path in alike {
+            self.deny(path.as_str(), Refusal::path(path.as_str(), PathRejected::CanonicallyEqual))?;
+            self.files.remove(&path);
+        }
+        Ok(())
+    }
+
     /// Returns the file that the change set wants at a target; `None` if it is there already.
-    fn desired(&self, rules: &Rules, target: &Target, wanted: NewState) -> Result<Option<Desired>, Refusal> {
-        let path = &target.path;
+    fn desired(
+        &mut self,
+        context: &PlanContext<'_>,
+        target: &Target,
+        wanted: NewState,
+    ) -> Result<Option<Desired>, Refusal> {
+        let (rules, path) = (context.rules, &target.path);
         let before = target.before.as_ref();
         let current = before.map(|(state, _)| state.sha256);
+        // A change from outside is not in the records. Where it is no reason to refuse, it is one that the command has not seen.
+        let is_outside = rules.policy().outside_changes == OutsideChanges::Record
+            && context.outside.iter().any(|change| change.path == *path);
         let (bytes, is_executable) = match wanted {
             NewState::Deleted if before.is_none() => return Ok(None),
             NewState::Deleted => {
-                if let Some(changed) = self.conflict(path, current) {
-                    // The command has not seen the file in the folder that it has deleted.
-                    if changed.before.is_none() && self.unnamed.contains(path) {
-                        return Ok(None);
-                    }
+                let cause = self.unnamed.get(path);
+                if cause.is_some_and(|cause| cause.as_ref().is_some_and(|cause| self.denied.contains(cause))) {
+                    return Ok(None);
+                }
+                let changed = self.conflict(path, current);
+                // The command has not seen the file in the folder that it has deleted.
+                let is_new = is_outside || changed.is_some_and(|changed| changed.before.is_none());
+                if is_new && cause.is_some() {
+                    return Ok(None);
+                }
+                if is_outside || changed.is_some() {
                     return Err(self.conflict_refusal(path, current, changed));
                 }
                 let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
@@ -267,20 +359,32 @@ impl ApplyChangeset {
         }
         check_content(rules, path, &bytes)?;
         let old_mode = before.map_or(NEW_FILE_MODE, |(state, _)| state.mode);
-        let mode = if is_executable { old_mode | EXECUTABLE } else { old_mode & !EXECUTABLE };
+        let mut mode = if is_executable { old_mode | EXECUTABLE } else { old_mode & !EXECUTABLE };
+        let has_changed = before.is_some() && self.since.files.contains_key(path);
+        if mode != old_mode && has_changed {
+            // No record has the mode that the command has found, so that it cannot be told who has changed it.
+            if self.input.on_conflict == OnConflict::Refuse {
+                return Err(self.conflict_refusal(path, current, self.since.files.get(path)));
+            }
+            mode = old_mode;
+            self.kept_modes.push(path.clone());
+        }
         let is_same = before.is_some_and(|(state, _)| state.sha256 == Sha256::of(&bytes));
         if is_same && mode == old_mode {
             return Ok(None);
         }
         let (mut bytes, mut is_merged) = (bytes, false);
-        if let Some(changed) = self.conflict(path, current).filter(|_| !is_same) {
+        if is_outside && !is_same {
+            return Err(self.conflict_refusal(path, current, None));
+        }
+        if let changed @ Some(FileSince { base, .. }) = self.conflict(path, current).filter(|_| !is_same) {
             let refusal = self.conflict_refusal(path, current, changed);
             let (Some((_, present)), OnConflict::Merge, Ok(text)) =
                 (before, self.input.on_conflict, std::str::from_utf8(&bytes))
             else {
                 return Err(refusal);
             };
-            bytes = merge_change(path, changed.base.as_ref(), present, text, &refusal)?;
+            bytes = merge_change(path, base.as_ref(), present, text, &refusal)?;
             is_merged = true;
         }
         let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
@@ -292,11 +396,14 @@ impl ApplyChangeset {
         self.since.files.get(path).filter(|changed| changed.before != current)
     }
 
-    fn conflict_refusal(&self, path: &LogicalPath, current: Option<Sha256>, changed: &FileSince) -> Refusal {
-        let message = format!(
-            "`{path}` has changed since record {}, on which the change set is based; the newest change is record {}",
-            self.input.based_on_seq, changed.last_seq
-        );
+    /// `changed` is what the records say; nothing of a change from outside.
+    fn conflict_refusal(&self, path: &LogicalPath, current: Option<Sha256>, changed: Option<&FileSince>) -> Refusal {
+        let newest = match changed {
+            Some(changed) => format!("the newest change is record {}", changed.last_seq),
+            None => "the change was made by something else than a call of this run".to_owned(),
+        };
+        let based_on = self.input.based_on_seq;
+        let message = format!("`{path}` has changed since record {based_on}, on which the change set is based; {newest}");
         let hint = "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \
                     send it with onConflict `merge`.";
         Refusal::new(Code::WriteConflict, message, hint)
@@ -315,7 +422,7 @@ impl Mutation for ApplyChangeset {
     fn meet_tree(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
         self.sort_entries(rules, workspace)?;
         self.unfollowed = self.files.keys().filter(|path| !path.as_str().is_ascii()).cloned().collect();
-        Ok(())
+        Ok(self.deny_alike()?)
     }
 
     fn need(&self) -> Option<Need> {
@@ -383,7 +490,7 @@ impl Mutation for ApplyChangeset {
         let mut first: Option<Refusal> = None;
         for target in &targets {
             let Some(wanted) = files.remove(&target.path) else { continue };
-            match self.desired(context.rules, target, wanted) {
+            match self.desired(context, target, wanted) {
                 Ok(None) => {}
                 Ok(Some(Desired { file, is_merged })) => {
                     if is_merged {
@@ -408,6 +515,9 @@ impl Mutation for ApplyChangeset {
                 self.deny(path.as_str(), refusal)?;
                 left.insert(path);
             }
+            let with_it = self.unnamed.iter().filter(|(_, cause)| cause.as_ref().is_some_and(|cause| left.contains(cause)));
+            let with_it: Vec<_> = with_it.map(|(path, _)| path.clone()).collect();
+            left.extend(with_it);
             if !left.is_empty() {
                 plan = plan.without(&left);
             }
@@ -425,6 +535,8 @@ impl Mutation for ApplyChangeset {
             insertions: counts.insertions,
             deletions: counts.deletions,
         };
+        let kept = self.kept_modes.drain(..);
+        plan.warnings.extend(kept.map(|path| format!("`{path}` keeps its mode, since the file has changed meanwhile")));
         plan.summary = output.summary();
         plan.output = members(&output);
         plan.is_changeset = true;
@@ -450,6 +562,12 @@ impl AppliedChangeset {
 
 fn held((_, bytes): &(FileState, Vec<u8>)) -> u64 {
     bytes.len() as u64
+}
+
+/// Returns the entries above `path`, the nearest first.
+fn above_in(named: &BTreeMap<LogicalPath, Place>, path: &LogicalPath) -> Vec<(LogicalPath, Place)> {
+    let above = std::iter::successors(path.parent(), LogicalPath::parent);
+    above.filter_map(|path| named.get(&path).map(|place| (path, *place))).collect()
 }
 
 /// Whether a change set may change the file: it is neither generated nor vendored, and git does not ignore it.

@@ -122,6 +122,7 @@ async fn meet_tree(
     mut tool: Box<dyn Mutation>,
 ) -> Result<Box<dyn Mutation>, CallError> {
     let open_run = Arc::clone(run);
+    let _permit = engine.write_permit().await;
     let meet = move || {
         tool.meet_tree(&open_run.rules, &open_run.workspace)?;
         Ok(tool)

@@ -161,7 +161,7 @@ fn entry_of(member: &TarMember, path: Vec<u8>, max_file_bytes: u64) -> Option<La
         (false, _) => (path, LayerChange::Unsupported("a deletion that is no empty file")),
         (true, OPAQUE) if folder.is_empty() => (".".to_owned(), LayerChange::OnlyThese),
         (true, OPAQUE) => (folder.to_owned(), LayerChange::OnlyThese),
-        (true, _) if hidden.is_empty() || hidden.starts_with(WHITEOUT) => {
+        (true, _) if matches!(hidden, "" | "." | "..") || hidden.starts_with(WHITEOUT) => {
             (path, LayerChange::Unsupported("a deletion of no file"))
         }
         (true, _) => (join(folder, hidden), LayerChange::Deleted),
@@ -231,6 +231,8 @@ mod tests {
             ("pipe", Fifo, b""),
             ("link", Symlink, b""),
             ("a/.wh.full", Regular, b"x"),
+            ("a/.wh..", Regular, b""),
+            ("a/.wh...", Regular, b""),
         ]);
         let expected = [
             "a/b.txt=b x",
@@ -241,6 +243,8 @@ mod tests {
             "pipe: a FIFO",
             "link: a symbolic link",
             "a/.wh.full: a deletion that is no empty file",
+            "a/.wh..: a deletion of no file",
+            "a/.wh...: a deletion of no file",
         ];
         assert_eq!(shown_entries(&tar), expected);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -9,6 +9,7 @@ use tokio::task::block_in_place;
 use workspaced_client::{Client, RunId};
 
 use crate::cli::call::parse_run;
+use crate::cli::checkout_notes::CheckoutNotes;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
 use crate::cli::folder_sync::{
@@ -37,6 +38,9 @@ pub struct PullArgs {
     /// Folder of a checkout.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// Run of the checkout [default: the one that was checked out there]
+    #[arg(long, value_name = "RUN", value_parser = parse_run)]
+    run: Option<RunId>,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
@@ -47,6 +51,9 @@ pub struct PushArgs {
     /// Folder of a checkout.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// Run of the checkout [default: the one that was checked out there]
+    #[arg(long, value_name = "RUN", value_parser = parse_run)]
+    run: Option<RunId>,
     /// Reason for the audit.
     #[arg(long, value_name = "TEXT")]
     reason: String,
@@ -62,6 +69,7 @@ pub(super) async fn checkout(args: CheckoutArgs, env: &Env<'_>) -> Result<(), Cl
     let output = Output::new(&args.connection, env);
     let mut open = block_in_place(|| OpenFolder::here(&args.dir))?;
     let pulled = check_out(&client, &args.run, &mut open).await?;
+    CheckoutNotes::of(env).add(&args.dir, &pulled.now.run)?;
     print_pulled(output, &pulled, &open)
 }
 
@@ -71,6 +79,7 @@ pub(super) async fn pull_into(args: PullArgs, env: &Env<'_>) -> Result<(), CliEr
     let output = Output::new(&args.connection, env);
     let mut open = block_in_place(|| OpenFolder::existing(&args.dir))?;
     let run = run_of(&mut open)?;
+    CheckoutNotes::of(env).check(&args.dir, run.as_str(), args.run.as_ref())?;
     let pulled = pull(&client, &run, &mut open).await?;
     print_pulled(output, &pulled, &open)
 }
@@ -80,7 +89,8 @@ pub(super) async fn push_from(args: PushArgs, env: &Env<'_>) -> Result<(), CliEr
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     let mut open = block_in_place(|| OpenFolder::existing(&args.dir))?;
-    run_of(&mut open)?;
+    let run = run_of(&mut open)?;
+    CheckoutNotes::of(env).check(&args.dir, run.as_str(), args.run.as_ref())?;
     let Some(base) = block_in_place(|| open.folder.have())? else { return Err(no_checkout(&open)) };
     let report = scan(&mut open, args.options.all)?;
     if !output.is_json {

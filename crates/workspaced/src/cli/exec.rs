@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use workspaced_client::{ChangesetCommand, Client, CommandEvent, EventKind, NewEv
 
 use crate::cli::call::parse_run;
 use crate::cli::checkout::check_out;
+use crate::cli::checkout_notes::CheckoutNotes;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
 use crate::cli::folder_sync::{
@@ -99,6 +100,9 @@ pub(super) async fn run(args: ExecArgs, env: &Env<'_>) -> Result<ExitCode, CliEr
     let output = Output::new(&args.connection, env);
     let mut open = block_in_place(|| open(&args))?;
     let pulled = check_out(&client, &args.run, &mut open).await?;
+    if let (None, false, Some(dir)) = (&args.sandbox, args.fresh, &args.dir) {
+        CheckoutNotes::of(env).add(Path::new(dir), &pulled.now.run)?;
+    }
     let execution = execute(&args, output, &mut open)?;
     let report = scan(&mut open, args.options.all)?;
     let mut line = vec![pulled.summary(), ended(&execution.outcome), changed(&report)];
@@ -135,8 +139,8 @@ fn open(args: &ExecArgs) -> Result<OpenFolder, CliError> {
     let dir = args.dir.as_deref();
     match &args.sandbox {
         Some(address) => OpenFolder::inside(address, dir, args.fresh, args.shim.as_deref()),
-        None if args.fresh => OpenFolder::fresh(dir.map(std::path::Path::new)),
-        None => OpenFolder::here(std::path::Path::new(dir.unwrap_or("."))),
+        None if args.fresh => OpenFolder::fresh(dir.map(Path::new)),
+        None => OpenFolder::here(Path::new(dir.unwrap_or("."))),
     }
 }
 

@@ -7,7 +7,9 @@ use bytes::{Buf as _, Bytes};
 use flate2::read::GzDecoder;
 use futures_util::{Stream, StreamExt as _};
 use model::FileKind;
-use shim::{AppliedLayer, ChangeKind, CheckedOut, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError};
+use shim::{
+    AppliedLayer, ChangeKind, CheckedOut, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError, check_layer,
+};
 use tempfile::SpooledTempFile;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
@@ -163,7 +165,13 @@ fn read(open: &mut OpenFolder, paths: &[String]) -> Result<(SpooledTempFile, Vec
         let mut layer = SpooledTempFile::new(MAX_LAYER_IN_MEMORY);
         let mut report = open.folder.read(&paths, LIMITS, &mut layer)?;
         if report.torn.is_empty() {
-            layer.rewind().map_err(|error| CliError::file("the layer", &error))?;
+            let rewound = |layer: &mut SpooledTempFile| {
+                layer.rewind().map_err(|error| CliError::file("the layer", &error))
+            };
+            rewound(&mut layer)?;
+            // A hostile sandbox could add what nobody was shown.
+            check_layer(&mut layer, &paths)?;
+            rewound(&mut layer)?;
             report.left.append(&mut changing);
             return Ok((layer, report.left, report.entries));
         }

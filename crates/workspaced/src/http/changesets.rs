@@ -25,6 +25,8 @@ const CHANGESET: &str = "changeset";
 const LAYER: &str = "layer";
 /// The maximum size of the JSON with the borders of the parts, in bytes.
 const MAX_CHANGESET_BYTES: u64 = 256 * 1024;
+/// The maximum size of a whole request, in bytes.
+pub(crate) const MAX_BYTES: u64 = MAX_LAYER_BYTES + MAX_CHANGESET_BYTES;
 const HINT: &str =
     "Send multipart/form-data with the part `changeset` (JSON), and then the part `layer` (a tar, tar.gz or tar.zst).";
 
@@ -89,9 +91,8 @@ pub(crate) async fn apply_changeset(
     body: Body,
 ) -> Result<Response, Problem> {
     service.calls.check_permitted(&run, &caller, &APPLY_CHANGESET).await.map_err(problem)?;
-    let limit = MAX_LAYER_BYTES + MAX_CHANGESET_BYTES;
-    let Some(body) = receive_whole(&service, body, limit).await? else {
-        let failed = service.calls.refuse_changeset(&run, caller, body_too_large(limit)).await;
+    let Some(body) = receive_whole(&service, body, MAX_BYTES).await? else {
+        let failed = service.calls.refuse_changeset(&run, caller, body_too_large(MAX_BYTES)).await;
         return Err(closed(problem(failed)));
     };
     let (changeset, layer) = match parts(&headers, body).await {

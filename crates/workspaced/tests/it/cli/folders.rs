@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -31,7 +32,14 @@ impl Used {
 
     /// Runs a command of the runner.
     fn runner(&self, args: &[&str]) -> Printed {
-        run(command(&self.server.base, &self.runner, args))
+        run(self.client(&self.runner, args))
+    }
+
+    /// Returns a command with the notes of a user of its own.
+    fn client(&self, token: &str, args: &[&str]) -> Command {
+        let mut command = command(&self.server.base, token, args);
+        command.env("XDG_STATE_HOME", self.server.home.join("state"));
+        command
     }
 
     fn folder(&self) -> &str {
@@ -127,6 +135,34 @@ async fn a_pull_overwrites_nothing_that_was_changed_here(#[values(Backend::Sqlit
     std::fs::create_dir(&nowhere).unwrap();
     used.runner(&["pull", nowhere.to_str().unwrap()])
         .failed(1, "is no checkout of a run: begin with `workspaced checkout");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_changed_index_leads_to_no_other_run(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "a\n")]).await;
+    let other = used.server.run_with_files(&[("private.txt", "p\n")], json!({})).await;
+    let operator = |args: &[&str]| run(used.client(&used.server.operator_token, args));
+    operator(&["checkout", &used.run.id, used.folder()]).ok();
+    // As a command in a sandbox can, which has the folder and no token.
+    let index = used.folder.join(".workspaced/index");
+    let text = std::fs::read(&index).unwrap();
+    let changed = String::from_utf8_lossy(&text).replace(&used.run.id, &other.id);
+    assert_ne!(changed.as_bytes(), text, "the index names the run");
+    std::fs::write(&index, changed).unwrap();
+    std::fs::write(used.folder.join("evil.txt"), "e\n").unwrap();
+    let files = other.files();
+    for args in [&["pull", used.folder()][..], &["push", used.folder(), "--reason", "r"]] {
+        operator(args).failed(1, "a command may have changed its index");
+        operator(&[args, &["--run", &used.run.id]].concat()).failed(1, "a command may have changed its index");
+    }
+    assert!(!used.folder.join("private.txt").exists() && other.files() == files);
+
+    // Without a note, the run is named.
+    std::fs::write(&index, text).unwrap();
+    std::fs::remove_dir_all(used.server.home.join("state")).unwrap();
+    operator(&["pull", used.folder()]).failed(1, "name its run with --run");
+    operator(&["pull", used.folder(), "--run", &used.run.id]).ok();
 }
 
 #[rstest]
