@@ -115,7 +115,9 @@ impl Application<'_> {
             let version = if kind == EntryType::Symlink {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
                 if !std::str::from_utf8(&target).is_ok_and(|target| stays_inside(&path, target)) {
-                    return Err(ShimError::Refused(format!("the layer has the link {path:?}, which leads out of the folder")));
+                    return Err(ShimError::Refused(format!(
+                        "the layer has the link {path:?}, which leads out of the folder"
+                    )));
                 }
                 rustix::fs::symlinkat(target.as_slice(), &incoming, &*name).map_err(ShimError::of(&path))?;
                 NodeVersion::of_link(&target)
@@ -297,7 +299,9 @@ impl LayerPlan {
             let mut above = path.as_str();
             while let Some((folder, _)) = above.rsplit_once('/') {
                 if self.nodes.contains_key(folder) {
-                    return Err(ShimError::Refused(format!("the layer has {path:?} in {folder:?}, which is no folder")));
+                    return Err(ShimError::Refused(format!(
+                        "the layer has {path:?} in {folder:?}, which is no folder"
+                    )));
                 }
                 above = folder;
             }

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{Access, Code, Effect, FileKind, FileState, LogicalPath, OutsideChanges, PathFacts, PathRejected, Permission, Refusal, Rules, Sha256, composed, judge_call_bytes, judge_path};
+use model::{
+    Access, Code, Effect, FileKind, FileState, LogicalPath, OutsideChanges, PathFacts, PathRejected, Permission,
+    Refusal, Rules, Sha256, composed, judge_call_bytes, judge_path,
+};
 use serde::{Deserialize, Serialize};
 use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
 
@@ -403,7 +406,8 @@ impl ApplyChangeset {
             None => "the change was made by something else than a call of this run".to_owned(),
         };
         let based_on = self.input.based_on_seq;
-        let message = format!("`{path}` has changed since record {based_on}, on which the change set is based; {newest}");
+        let message =
+            format!("`{path}` has changed since record {based_on}, on which the change set is based; {newest}");
         let hint = "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \
                     send it with onConflict `merge`.";
         Refusal::new(Code::WriteConflict, message, hint)
@@ -515,7 +519,8 @@ impl Mutation for ApplyChangeset {
                 self.deny(path.as_str(), refusal)?;
                 left.insert(path);
             }
-            let with_it = self.unnamed.iter().filter(|(_, cause)| cause.as_ref().is_some_and(|cause| left.contains(cause)));
+            let with_it =
+                self.unnamed.iter().filter(|(_, cause)| cause.as_ref().is_some_and(|cause| left.contains(cause)));
             let with_it: Vec<_> = with_it.map(|(path, _)| path.clone()).collect();
             left.extend(with_it);
             if !left.is_empty() {

@@ -42,7 +42,9 @@ impl CheckoutNotes {
         }
         let folder = folder.display();
         let why = "a command may have changed its index";
-        Err(CliError::Failed(format!("{folder} says that it is a checkout of the run {run}, and not of {expected}: {why}")))
+        Err(CliError::Failed(format!(
+            "{folder} says that it is a checkout of the run {run}, and not of {expected}: {why}"
+        )))
     }
 
     fn noted(&self, folder: &Path) -> Result<String, CliError> {

@@ -165,9 +165,8 @@ fn read(open: &mut OpenFolder, paths: &[String]) -> Result<(SpooledTempFile, Vec
         let mut layer = SpooledTempFile::new(MAX_LAYER_IN_MEMORY);
         let mut report = open.folder.read(&paths, LIMITS, &mut layer)?;
         if report.torn.is_empty() {
-            let rewound = |layer: &mut SpooledTempFile| {
-                layer.rewind().map_err(|error| CliError::file("the layer", &error))
-            };
+            let rewound =
+                |layer: &mut SpooledTempFile| layer.rewind().map_err(|error| CliError::file("the layer", &error));
             rewound(&mut layer)?;
             // A hostile sandbox could add what nobody was shown.
             check_layer(&mut layer, &paths)?;

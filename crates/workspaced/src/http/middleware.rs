@@ -21,6 +21,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::http::auth::bearer::PeerAddr;
+use crate::http::changesets;
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
