@@ -175,7 +175,7 @@ impl Call {
     fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         argument_forms::normalize(self.tool.name, &mut members);
         let id = text_member(&mut members, "toolCallId")?;
-        if self.tool.mutates() || id.is_some() {
+        if !self.tool.only_reads() || id.is_some() {
             self.input = canonical_json(&members);
             self.input_sha256 = Sha256::of(self.input.as_bytes());
         }
@@ -207,8 +207,11 @@ impl Call {
                     return Err(Refusal::invalid("`dryRun` is not a boolean", "Give true or false, or omit it."));
                 }
             };
-        } else {
+        } else if self.tool.only_reads() {
             self.mount = text_member(&mut members, "mount")?;
+        } else if members.contains_key("reason") {
+            let reason = take_reason(&mut members)?;
+            self.reason = Some(self.redact_input("reason", reason));
         }
         Ok(members)
     }

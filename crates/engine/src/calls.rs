@@ -2,6 +2,7 @@
 
 pub(crate) mod change_feed;
 pub(crate) mod changesets;
+pub(crate) mod commands;
 pub(crate) mod deciding;
 pub(crate) mod dispatch;
 pub(crate) mod events;
@@ -13,6 +14,7 @@ use ledger::ApprovalFilter;
 use model::{Approval, ApprovalId, Refusal, RunId};
 
 use crate::CallError;
+use crate::calls::commands::desk::CommandDesk;
 use crate::engine::Engine;
 use crate::page::{Cursor, Page};
 use crate::run::keyed::KeyedLocks;
@@ -25,6 +27,7 @@ pub use crate::call::{Answer, Call, Failed};
 pub use crate::transaction::Outcomes;
 pub use change_feed::{ChangeList, ChangesQuery};
 pub use changesets::ApplyChangesetRequest;
+pub use commands::{CommandOrder, CommandResultAnswer, CommandResultRequest, NextCommand, NextCommandRequest};
 pub use deciding::ApprovalResult;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
@@ -33,15 +36,18 @@ pub use events::uploads::{UploadedArtifact, too_large};
 pub use events::{AppendEventRequest, AppendedEvent};
 
 /// Everything that is done in a run and recorded.
+#[derive(Clone)]
 pub struct Calls {
     engine: Arc<Engine>,
     /// Locks of approvals that are being given.
-    votes: KeyedLocks<ApprovalId>,
+    votes: Arc<KeyedLocks<ApprovalId>>,
+    /// The commands that callers want run.
+    desk: Arc<CommandDesk>,
 }
 
 impl Calls {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, votes: KeyedLocks::default() }
+        Self { engine, votes: Arc::default(), desk: Arc::default() }
     }
 
     /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.

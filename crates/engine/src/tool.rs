@@ -59,6 +59,11 @@ impl Tool {
         matches!(self.run, ToolRun::Mutation(_))
     }
 
+    /// Whether it only reads.
+    pub fn only_reads(&self) -> bool {
+        matches!(self.run, ToolRun::Read(_))
+    }
+
     /// Whether a caller with these permissions may call it.
     pub fn is_permitted(&self, permissions: &BTreeSet<Permission>) -> bool {
         self.permissions.iter().any(|permission| permissions.contains(permission))
@@ -72,6 +77,8 @@ pub enum ToolRun {
     Read(Parse<dyn ReadTool>),
     /// Of a mutating tool.
     Mutation(Parse<dyn Mutation>),
+    /// Of the tool whose work a runner does, outside of the service.
+    Command,
 }
 
 /// Parses the tool's own members of an input.

@@ -17,6 +17,7 @@ mod read_file;
 mod read_files;
 mod replace_range;
 mod revert_calls;
+pub(crate) mod run_command;
 mod search_text;
 pub(crate) mod settle_drift;
 mod stat_path;
@@ -37,6 +38,7 @@ pub use catalogue::{
 };
 pub use drift::DriftReport;
 pub use files::{BY_HASH, PUT, StoredFile};
+pub use run_command::{CommandChanges, RanCommand};
 pub use settle_drift::{SETTLE, SettledDrift};
 
 /// Every tool, in the order of the catalogue.
@@ -56,6 +58,7 @@ pub static TOOLS: &[Tool] = &[
     move_file::TOOL,
     diff_workspace::TOOL,
     revert_calls::TOOL,
+    run_command::TOOL,
 ];
 
 /// Returns the tool with `name`.

@@ -249,6 +249,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
+        commands: model::CommandPolicy::default(),
         file_budget: Verdict::RequireApproval,
     };
     let run = Run {

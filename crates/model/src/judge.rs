@@ -2,6 +2,7 @@
 
 mod budget;
 mod change;
+mod command;
 mod decision;
 mod facts;
 mod path;
@@ -11,6 +12,7 @@ mod weakened_tests;
 
 pub use budget::{judge_call_bytes, judge_file_count};
 pub use change::{bytes_written, explain_path, judge_change, judge_new_text, judge_scanned_content};
+pub use command::judge_command;
 pub use decision::Decision;
 pub use facts::{Access, ChangeFacts, EvidenceFact, PathFacts};
 pub use path::{judge_path, may_read_redacted};

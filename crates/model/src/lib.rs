@@ -35,7 +35,8 @@ pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, OperatorName, RunId, TokenId, ToolCallId};
 pub use judge::{
     Access, ChangeFacts, Decision, EvidenceFact, PathFacts, bytes_written, explain_path, judge_call_bytes,
-    judge_change, judge_file_count, judge_new_text, judge_path, judge_scanned_content, may_read_redacted,
+    judge_change, judge_command, judge_file_count, judge_new_text, judge_path, judge_scanned_content,
+    may_read_redacted,
 };
 pub use kind::{FileKind, is_binary};
 pub use merge::{MAX_MERGE_BYTES, MergeFault, keep_line_endings, merge};
@@ -47,8 +48,9 @@ pub use patch::{
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable};
 pub use policy::{
-    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, OutsideChanges, Policy,
-    PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
+    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, CommandOverrides, CommandPolicy, KindDecision,
+    OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders,
+    Trigger,
 };
 pub use record::{
     ARCHIVE_TOOL, By, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,

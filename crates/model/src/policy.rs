@@ -2,6 +2,7 @@
 
 mod approval_rule;
 mod budget;
+mod commands;
 mod definition;
 mod globs;
 mod kind_decision;
@@ -12,6 +13,7 @@ mod rules;
 
 pub use approval_rule::{ApprovalRule, ApprovalRuleOverrides};
 pub use budget::{Budget, BudgetOverrides};
+pub use commands::{CommandOverrides, CommandPolicy};
 pub use definition::{OutsideChanges, Policy, PolicyOverrides, Trigger};
 pub use kind_decision::KindDecision;
 pub use profile_file::ProfileFileError;

@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod auth;
 mod changesets;
+mod commands;
 pub(crate) mod conventions;
 mod dashboard;
 mod events;
@@ -96,6 +97,8 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(audit::checkpoints::prove_consistency))
         .routes(routes!(audit::checkpoints::prove_inclusion))
         .routes(routes!(changesets::apply_changeset))
+        .routes(routes!(commands::next_command))
+        .routes(routes!(commands::report_command))
         .routes(routes!(events::append_event))
         .routes(routes!(events::append_events))
         .routes(routes!(events::uploads::put_upload, events::uploads::get_upload))

@@ -344,7 +344,7 @@ pub(crate) fn refused_entry(call: &Call, paths: &[LogicalPath], refusal: &Refusa
     draft.reasons.extend(attempted_path(refusal));
     draft.files = requested_files(paths);
     let is_retryable = refusal.code.is_retryable();
-    let reply = (call.tool.mutates() && !is_retryable).then(|| stored_reply(refusal));
+    let reply = (!call.tool.only_reads() && !is_retryable).then(|| stored_reply(refusal));
     let mut entry = call.entry(draft, reply);
     // The hint asks the caller to repeat the call, so this answer is not final.
     entry.client_supplied_id &= !is_retryable;

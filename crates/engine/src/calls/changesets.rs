@@ -136,6 +136,24 @@ fn quoted(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
+/// What a command that a runner has run has changed, without the layer.
+pub(super) struct CommandSet {
+    /// The ID of the change set.
+    pub(super) id: String,
+    /// The record at whose state the command found the tree.
+    pub(super) based_on_seq: u64,
+    pub(super) reason: String,
+    pub(super) step_id: Option<String>,
+    pub(super) on_conflict: OnConflict,
+    pub(super) on_denied: OnDenied,
+    /// What the command says as evidence.
+    pub(super) evidence_fact: EvidenceFact,
+    /// The ID of the command's event.
+    pub(super) event_id: String,
+    /// The event.
+    pub(super) event: Entry,
+}
+
 /// A change set before its layer is read.
 struct ParsedChangeset {
     call: Call,
@@ -153,27 +171,65 @@ impl Calls {
     ///
     /// The refusal, recorded. Nothing has changed then, and the command is recorded by itself.
     pub async fn apply_changeset(
-        self: &Arc<Self>,
+        &self,
         run: &RunId,
         caller: Caller,
         changeset: &[u8],
         layer: Bytes,
     ) -> Result<Answer, Failed> {
         let mut parsed = parse_changeset(run, caller, changeset, &layer);
-        if parsed.members.is_ok()
-            && let Err(error) = self.reserve_layer(&layer).await
-        {
-            match error {
-                CallError::Refused(refusal) => parsed.members = Err(refusal),
-                error => {
-                    let error = RecordedError::left_out(error);
-                    return Err(Failed { tool_call_id: parsed.call.tool_call_id, error });
-                }
+        self.reserve(&mut parsed, &layer).await?;
+        self.apply_parsed(parsed, layer).await
+    }
+
+    /// Applies what a command that a runner has run has changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`apply_changeset`](Self::apply_changeset).
+    pub(super) async fn apply_set_of_command(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        set: CommandSet,
+        layer: Bytes,
+    ) -> Result<Answer, Failed> {
+        let members = json!({
+            "toolCallId": set.id, "stepId": set.step_id, "reason": set.reason, "dryRun": false, "basedOnSeq": set.based_on_seq,
+            "onConflict": set.on_conflict, "onDenied": set.on_denied, "layerSha256": Sha256::of(&layer),
+        });
+        let mut members = members.as_object().cloned().unwrap_or_default();
+        members.retain(|_, value| !value.is_null());
+        let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
+        let evidence = Evidence { command: None, event_id: Some(set.event_id), exit_code: None, output_sha256: None };
+        call.set_evidence(evidence);
+        let mut parsed = ParsedChangeset { call, members, event: Some(set.event), evidence_fact: set.evidence_fact };
+        self.reserve(&mut parsed, &layer).await?;
+        self.apply_parsed(parsed, layer).await
+    }
+
+    /// Reserves the memory of a layer; a refusal becomes that of the call.
+    async fn reserve(&self, parsed: &mut ParsedChangeset, layer: &Bytes) -> Result<(), Failed> {
+        if parsed.members.is_err() {
+            return Ok(());
+        }
+        match self.reserve_layer(layer).await {
+            Ok(()) => Ok(()),
+            Err(CallError::Refused(refusal)) => {
+                parsed.members = Err(refusal);
+                Ok(())
+            }
+            Err(error) => {
+                let error = RecordedError::left_out(error);
+                Err(Failed { tool_call_id: parsed.call.tool_call_id.clone(), error })
             }
         }
+    }
+
+    async fn apply_parsed(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, Failed> {
         let tool_call_id = parsed.call.tool_call_id.clone();
         let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
-        let calls = Arc::clone(self);
+        let calls = self.clone();
         let work = async move { Box::pin(calls.apply_and_record(parsed, layer).instrument(span)).await };
         let applied = self.engine.detached(async move { Ok(work.await) }).await;
         let applied = applied.unwrap_or_else(|error| Err(RecordedError::left_out(error)));

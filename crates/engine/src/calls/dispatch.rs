@@ -20,9 +20,9 @@ use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::metrics::SPANS;
 use crate::run::open_run::OpenRun;
-use crate::tool::Tool;
 use crate::tool::expected_version::SEEN;
 use crate::tool::text::TextAnswer;
+use crate::tool::{Tool, ToolRun};
 use crate::tools::TOOLS;
 use crate::transaction::{Operation, Outcomes, Parsed};
 use crate::{CallError, json};
@@ -115,10 +115,11 @@ impl Calls {
     ) -> Result<Answer, RecordedError> {
         let (disclosure, span) = (Disclosure::of(&call), call.span());
         let answer = async {
-            if call.tool.mutates() {
-                self.call_mutation(call, members).await
-            } else {
-                self.call_read(call, members).await
+            match call.tool.run {
+                ToolRun::Read(_) => self.call_read(call, members).await,
+                ToolRun::Mutation(_) => self.call_mutation(call, members).await,
+                // Boxed, so that the future of any other call is smaller.
+                ToolRun::Command => Box::pin(self.call_command(call, members)).await,
             }
         };
         disclosure.apply(answer.instrument(span).await)

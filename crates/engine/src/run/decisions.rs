@@ -60,8 +60,10 @@ fn change_key(files: &[ApprovalFile], diff: Option<&str>) -> Sha256 {
         let _ = writeln!(text, "{operation} {} {} {:?}", hash(old_sha256), hash(new_sha256), path.as_str());
     }
     let lines = diff.unwrap_or_default().lines();
-    for mode in lines.filter(|line| line.starts_with("new mode ") || line.starts_with("new file mode ")) {
-        let _ = writeln!(text, "{mode}");
+    // Of a command, which names no files, the text itself.
+    let matters = |line: &&str| files.is_empty() || line.starts_with("new mode ") || line.starts_with("new file mode ");
+    for line in lines.filter(matters) {
+        let _ = writeln!(text, "{line}");
     }
     Sha256::of(text.as_bytes())
 }
@@ -147,6 +149,14 @@ impl Decisions {
         }
     }
 
+    /// Adds a line that `actor` is told with its next answer.
+    pub fn tell_later(&self, actor: &str, line: String) {
+        if actor.starts_with(RUN_TOKEN_ACTOR) {
+            self.state.lock().notices.entry(actor.to_owned()).or_default().push(line);
+            self.untold.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Returns the approval that the change of `actor` waits for.
     pub fn waiting(&self, change: Sha256, actor: &str) -> Option<ApprovalId> {
         self.state.lock().waiting.get(&(change, actor.to_owned())).cloned()
@@ -217,7 +227,8 @@ async fn last_calls(
 /// Returns the line about a decision.
 fn notice(approval: &Approval) -> String {
     let (first, others) = match approval.files.as_slice() {
-        [] => (approval.tool.clone(), 0),
+        // A command, which is the reason where its caller gave none.
+        [] => (quoted(&approval.reason), 0),
         [first, others @ ..] => (first.path.to_string(), others.len()),
     };
     let more = if others > 0 { format!(" and {others} more") } else { String::new() };

@@ -5,6 +5,7 @@
 //! exactly. Everything else is on one line: names that could be taken for something else are quoted.
 
 pub(crate) mod changes;
+pub(crate) mod command;
 pub(crate) mod diff;
 pub(crate) mod files;
 mod lines;

@@ -116,7 +116,7 @@ pub struct AppliedChangeset {
 }
 
 /// A file that a change set leaves as it is.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LeftFile {
     /// The path.

@@ -98,6 +98,11 @@ fn common_input(tool: &Tool) -> SchemaMembers {
             json!({"type": "boolean", "default": false, "description": "Return the output that the call would have, without changing anything."}),
         ));
         members.push(("evidence", evidence_schema()));
+    } else if !tool.only_reads() {
+        members.push((
+            "reason",
+            json!({"type": "string", "minLength": 1, "maxLength": 2000, "description": "The reason for the call. It is recorded in the audit; credentials in it are replaced by `[redacted: kind]`."}),
+        ));
     } else {
         members.push(("mount", json!({"type": "string", "description": "The mount to read, if not the workspace."})));
     }
@@ -141,23 +146,31 @@ fn common_output(tool: &Tool) -> SchemaMembers {
         ),
     ];
     let mut required = vec!["ok", "toolCallId"];
-    if tool.mutates() {
+    if !tool.only_reads() {
         members.extend([
             ("seq", json!({"type": "integer", "minimum": 1, "description": "The number of the call's record in the run's audit."})),
             (
                 "headHash",
                 json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "The hash of that record. A caller that stores it can verify the run's audit chain later."}),
             ),
+        ]);
+        required.extend(["seq", "headHash"]);
+    }
+    if tool.mutates() {
+        members.extend([
             (
                 "artifactUris",
                 json!({"type": "array", "items": {"type": "string"}, "description": "URIs of the call's diffs."}),
             ),
             ("summary", json!({"type": "string", "description": "One line that describes the change."})),
-            ("warnings", json!({"type": "array", "items": {"type": "string"}, "description": "Warnings about the call."})),
+            (
+                "warnings",
+                json!({"type": "array", "items": {"type": "string"}, "description": "Warnings about the call."}),
+            ),
         ]);
-        required.extend(["seq", "headHash", "artifactUris", "summary", "warnings"]);
+        required.extend(["artifactUris", "summary", "warnings"]);
     }
-    if !tool.mutates() {
+    if tool.only_reads() {
         members.push((
             "warnings",
             json!({"type": "array", "items": {"type": "string"}, "description": "Files that were changed by something else than a call of the run. Omitted if there are none."}),

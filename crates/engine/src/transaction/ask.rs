@@ -9,16 +9,17 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ledger::{Entry, EntryObject};
 use model::{
-    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, Disk, LogicalPath, Outcome, Refusal,
-    RunId, Sha256, Side, Verdict, diff_file,
+    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, Disk, LogicalPath, Outcome,
+    RecordFile, Refusal, RunId, Sha256, Side, Verdict, diff_file, excerpt,
 };
+use serde_json::json;
 use workspace::Workspaces;
 
 use crate::CallError;
 use crate::admission::pools::permit;
 use crate::approvals::waiting_calls::{BATCH, WaitingBatch, WaitingCall};
-use crate::call::Call;
 use crate::call::record::{Failure, RecordedError, refused_entry, requested_files, stored_reply};
+use crate::call::{Call, OpenedCall};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
 use crate::run::decisions::{DeniedChange, key_of, quoted};
@@ -189,6 +190,66 @@ fn stored_input(call: &Call, plan: &ChangePlan) -> String {
     format!("{members},\"{LAYER}\":\"{}\"}}", BASE64_STANDARD.encode(layer))
 }
 
+/// A command that waits for a person.
+pub(crate) struct AskedCommand<'a> {
+    /// The line.
+    pub(crate) command: &'a str,
+    /// The folder in which it is to run.
+    pub(crate) cwd: &'a str,
+    /// The patterns that ask.
+    pub(crate) reasons: &'a [String],
+}
+
+/// Records that a command waits for approval, and returns the refusal of its call.
+///
+/// # Errors
+///
+/// `POLICY_DENIED` if a person has denied it; `QUOTA_EXCEEDED` if too many calls of the run wait; the errors of the ledger.
+pub(crate) async fn ask_for_command(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    call: &OpenedCall,
+    asked: AskedCommand<'_>,
+) -> Result<RecordedError, CallError> {
+    let AskedCommand { command, cwd, reasons } = asked;
+    let shown = if cwd == "." { format!("$ {command}\n") } else { format!("$ cd {cwd}\n$ {command}\n") };
+    let rule = run.rules.policy().approval;
+    let mut approval = new_approval(call, Vec::new(), shown.as_bytes(), reasons.to_vec(), rule);
+    if approval.reason.is_empty() {
+        approval.reason = excerpt(command, MAX_JOINED_REASON - 1);
+    }
+    let (change, actor) = (key_of(&approval), approval.actor.clone());
+    if let Some(waiting) = engine.asked_before(run, change, &actor).await? {
+        let mut refusal = already_waiting(reasons);
+        refusal.details.approval_id = Some(waiting);
+        let entry = waiting_entry(call, Vec::new(), &refusal);
+        return recorded(engine, call, refusal, entry).await;
+    }
+    let reserved = reserve(engine, run).await?;
+    let mut refusal = approval_required(reasons, false);
+    refusal.details.approval_id = Some(approval.approval_id.clone());
+    let asked = approval.approval_id.clone();
+    let mut entry = waiting_entry(call, Vec::new(), &refusal);
+    entry.draft.input = json!({ "command": command, "cwd": cwd }).as_object().cloned();
+    entry.approval = Some((approval, call.input.clone()));
+    let error = recorded(engine, call, refusal, entry).await?;
+    reserved.keep();
+    run.set_awaiting_approval();
+    run.decisions.asked(change, &actor, asked);
+    Ok(error)
+}
+
+async fn recorded(
+    engine: &Engine,
+    call: &OpenedCall,
+    refusal: Refusal,
+    entry: Entry,
+) -> Result<RecordedError, CallError> {
+    let records = engine.append_for(std::slice::from_ref(call), vec![entry]).await.map_err(Failure::into_error)?;
+    let record = records.first().ok_or_else(|| CallError::Internal("a call has no record".into()))?;
+    Ok(RecordedError::of(refusal, record))
+}
+
 /// Reserves one of the run's pending approvals.
 async fn reserve<'a>(engine: &Engine, run: &'a OpenRun) -> Result<PendingReservation<'a>, CallError> {
     if let Ok(reserved) = run.pending_approvals.reserve() {
@@ -236,10 +297,14 @@ fn read_left_out() -> Refusal {
 
 /// Returns the entry of a call that waits for approval, with the reply to its repetitions.
 fn pending_entry(call: &Call, plan: &ChangePlan, refusal: &Refusal) -> Entry {
+    waiting_entry(call, requested_files(&plan.paths()), refusal)
+}
+
+fn waiting_entry(call: &Call, files: Vec<RecordFile>, refusal: &Refusal) -> Entry {
     let mut draft = call.draft(Verdict::RequireApproval, Outcome::Pending);
     draft.code = Some(Code::ApprovalRequired);
     draft.reasons.clone_from(&refusal.details.reasons);
-    draft.files = requested_files(&plan.paths());
+    draft.files = files;
     call.entry(draft, Some(stored_reply(refusal)))
 }
 

@@ -60,6 +60,10 @@ impl Operation {
                 }
                 Ok(Self::Read(tool))
             }
+            ToolRun::Command => {
+                let message = "a batch cannot run a command";
+                Err(Refusal::invalid(message, "Call run_command by itself, before or after the batch."))
+            }
         }
     }
 

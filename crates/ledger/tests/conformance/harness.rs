@@ -238,6 +238,7 @@ pub(crate) fn policy() -> Policy {
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
+        commands: model::CommandPolicy::default(),
         file_budget: Verdict::RequireApproval,
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::approval_rule::{ApprovalRule, ApprovalRuleOverrides};
 use super::budget::{Budget, BudgetOverrides};
+use super::commands::{CommandOverrides, CommandPolicy};
 use super::kind_decision::KindDecision;
 use super::quota::{Quota, QuotaOverrides};
 use crate::named_enum::named_enum;
@@ -72,6 +73,9 @@ pub struct Policy {
     /// What happens to a change of a file that was changed by something else than a call of the run.
     #[serde(default)]
     pub outside_changes: OutsideChanges,
+    /// Which commands callers may have run, where a runner is attached to the run.
+    #[serde(default)]
+    pub commands: CommandPolicy,
 }
 
 /// The decision of profiles, and of policies that an earlier version stored.
@@ -151,6 +155,7 @@ pub struct PolicyOverrides {
     pub kinds: Option<BTreeMap<FileKind, KindDecision>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetOverrides>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub command_budget: Option<BudgetOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_budget: Option<Verdict>,
@@ -172,4 +177,6 @@ pub struct PolicyOverrides {
     pub ignored_files: Option<Verdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside_changes: Option<OutsideChanges>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commands: Option<CommandOverrides>,
 }

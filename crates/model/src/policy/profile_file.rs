@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::approval_rule::ApprovalRuleOverrides;
 use super::budget::BudgetOverrides;
+use super::commands::CommandOverrides;
 use super::definition::{OutsideChanges, Policy, PolicyOverrides, Trigger};
 use super::globs::{Globs, Purpose};
 use super::kind_decision::KindDecision;
@@ -54,6 +55,7 @@ struct Profile {
     allow_mode_change: Option<bool>,
     ignored_files: Option<Verdict>,
     outside_changes: Option<OutsideChanges>,
+    commands: Option<Spanned<CommandOverrides>>,
 }
 
 /// The offset of an error in bytes, and what is wrong.
@@ -112,6 +114,7 @@ impl Profile {
         ] {
             check_globs(purpose, globs.as_deref().unwrap_or_default())?;
         }
+        let commands_at = self.commands.as_ref().map(|commands| commands.span().start);
         let kinds_at = self.kinds.as_ref().map_or(start, |kinds| kinds.span().start);
         let sizes = [(&self.max_file_bytes, MAX_FILE_BYTES), (&self.max_transfer_bytes, MAX_NUMBER)];
         let too_large =
@@ -139,8 +142,12 @@ impl Profile {
             allow_mode_change: self.allow_mode_change,
             ignored_files: self.ignored_files,
             outside_changes: self.outside_changes,
+            commands: self.commands.map(Spanned::into_inner),
         };
         let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
+            if let Some(at) = commands_at.filter(|_| refusal.message.contains("`commands.")) {
+                return (at, refusal.message);
+            }
             // Only a number that is too large has a limit; the other possible error is a kind.
             (if refusal.details.limit.is_some() { number_at } else { kinds_at }, refusal.message)
         })?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::approval_rule::{ApprovalRule, MAX_APPROVERS};
 use super::budget::{Budget, BudgetOverrides};
+use super::commands::CommandPolicy;
 use super::definition::{OutsideChanges, Policy, PolicyOverrides, Trigger, default_file_budget};
 use super::kind_decision::KindDecision;
 use super::quota::Quota;
@@ -32,6 +33,7 @@ impl Profiles {
             profile: "READ_ONLY".to_owned(),
             write: Vec::new(),
             kinds: FileKind::ALL.into_iter().map(|kind| (kind, KindDecision::Deny)).collect(),
+            commands: CommandPolicy { others: Verdict::Deny, ..CommandPolicy::default() },
             ..supervised.clone()
         };
         let autonomous =
@@ -106,6 +108,7 @@ fn base_policy(name: &str) -> Policy {
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
         outside_changes: OutsideChanges::Refuse,
+        commands: CommandPolicy::default(),
     }
 }
 
@@ -145,6 +148,9 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     policy.file_budget = overrides.file_budget.unwrap_or(profile.file_budget);
     policy.ignored_files = overrides.ignored_files.unwrap_or(profile.ignored_files);
     policy.outside_changes = overrides.outside_changes.unwrap_or(profile.outside_changes);
+    if let Some(commands) = &overrides.commands {
+        policy.commands = commands.over(&profile.commands)?;
+    }
     Ok(policy)
 }
 

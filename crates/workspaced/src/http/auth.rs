@@ -133,7 +133,7 @@ pub(crate) struct MetricsReader {
 /// Returns the scopes of operators that may call a tool. A tool that does not exist is not disclosed to others.
 pub(crate) fn scopes_for(tool: Option<&Tool>) -> &'static [Scope] {
     match tool {
-        Some(tool) if tool.mutates() => Orchestrators::SCOPES,
+        Some(tool) if !tool.only_reads() => Orchestrators::SCOPES,
         Some(tool) if tool.name == "diff_workspace" => Reviewers::SCOPES,
         Some(_) | None => Auditors::SCOPES,
     }

@@ -20,8 +20,9 @@ use crate::http::extract::{Query, json_text};
 use crate::http::problem::{Problem, ProblemBody, body_too_large};
 use crate::service::Service;
 
-/// The part with the JSON, and the one with the layer.
+/// The part with the JSON.
 const CHANGESET: &str = "changeset";
+/// The part with the layer.
 const LAYER: &str = "layer";
 /// The maximum size of the JSON with the borders of the parts, in bytes.
 const MAX_CHANGESET_BYTES: u64 = 256 * 1024;
@@ -95,7 +96,7 @@ pub(crate) async fn apply_changeset(
         let failed = service.calls.refuse_changeset(&run, caller, body_too_large(MAX_BYTES)).await;
         return Err(closed(problem(failed)));
     };
-    let (changeset, layer) = match parts(&headers, body).await {
+    let (changeset, layer) = match parts(&headers, body, CHANGESET, HINT).await.and_then(with_layer) {
         Ok(parts) => parts,
         Err(refusal) => return Err(problem(service.calls.refuse_changeset(&run, caller, refusal).await)),
     };
@@ -104,36 +105,46 @@ pub(crate) async fn apply_changeset(
     Ok(json_text(answer.body).into_response())
 }
 
-/// Returns the two parts of a request.
-async fn parts(headers: &HeaderMap, body: Vec<u8>) -> Result<(Bytes, Bytes), Refusal> {
+fn with_layer((changeset, layer): (Bytes, Option<Bytes>)) -> Result<(Bytes, Bytes), Refusal> {
+    let missing = || Refusal::invalid("the part `layer` is missing", HINT);
+    Ok((changeset, layer.ok_or_else(missing)?))
+}
+
+/// Returns the parts of a request: the JSON, whose part is `document`, and the layer.
+pub(crate) async fn parts(
+    headers: &HeaderMap,
+    body: Vec<u8>,
+    document: &str,
+    hint: &str,
+) -> Result<(Bytes, Option<Bytes>), Refusal> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let boundary = multer::parse_boundary(content_type)
-        .map_err(|_| Refusal::invalid("the body's Content-Type is not multipart/form-data with a boundary", HINT))?;
+        .map_err(|_| Refusal::invalid("the body's Content-Type is not multipart/form-data with a boundary", hint))?;
     let body = Bytes::from(body);
     let mut parts = Multipart::new(stream::iter([Ok::<_, Infallible>(body)]), boundary);
-    let (mut changeset, mut layer) = (None, None);
+    let (mut json, mut layer) = (None, None);
     let damaged =
-        |error: multer::Error| Refusal::invalid(format!("the body is no valid multipart/form-data: {error}"), HINT);
+        |error: multer::Error| Refusal::invalid(format!("the body is no valid multipart/form-data: {error}"), hint);
     while let Some(part) = parts.next_field().await.map_err(damaged)? {
         let slot = match part.name() {
-            Some(CHANGESET) => &mut changeset,
+            Some(name) if name == document => &mut json,
             Some(LAYER) => &mut layer,
             name => {
                 let name = model::excerpt(name.unwrap_or_default(), 100);
-                return Err(Refusal::invalid(format!("the body has the unknown part `{name}`"), HINT));
+                return Err(Refusal::invalid(format!("the body has the unknown part `{name}`"), hint));
             }
         };
         if slot.is_some() {
-            return Err(Refusal::invalid("the body has a part twice", HINT));
+            return Err(Refusal::invalid("the body has a part twice", hint));
         }
         *slot = Some(part.bytes().await.map_err(damaged)?);
     }
-    let missing = |name: &str| Refusal::invalid(format!("the part `{name}` is missing"), HINT);
-    let changeset = changeset.ok_or_else(|| missing(CHANGESET))?;
-    if changeset.len() as u64 > MAX_CHANGESET_BYTES {
+    let missing = || Refusal::invalid(format!("the part `{document}` is missing"), hint);
+    let json = json.ok_or_else(missing)?;
+    if json.len() as u64 > MAX_CHANGESET_BYTES {
         return Err(body_too_large(MAX_CHANGESET_BYTES));
     }
-    Ok((changeset, layer.ok_or_else(|| missing(LAYER))?))
+    Ok((json, layer))
 }
 
 fn problem(failed: Failed) -> Problem {

@@ -44,6 +44,7 @@ const CHANGES: &str = "/v1/runs/{run}/changes";
 const ARCHIVE: &str = "/v1/runs/{run}/archive";
 const FILES: &str = "/v1/runs/{run}/files/{*path}";
 const CHANGESETS: &str = "/v1/runs/{run}/changesets";
+const COMMAND_RESULT: &str = "/v1/runs/{run}/commands/{commandId}/result";
 const UPLOADS: &str = "/v1/runs/{run}/artifacts/sha256/{digest}";
 
 /// Returns the pattern of the request's route. The path itself holds IDs and file names, so it is never logged or counted.
@@ -165,7 +166,7 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     let max_body_bytes = match (request.method(), route) {
         (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
         (&Method::PUT, UPLOADS) => MAX_UPLOAD_BYTES,
-        (&Method::POST, CHANGESETS) => changesets::MAX_BYTES,
+        (&Method::POST, CHANGESETS | COMMAND_RESULT) => changesets::MAX_BYTES,
         // The run's policy limits it, which is known once the caller is.
         (&Method::PUT, FILES) => u64::MAX,
         _ => limits.max_body_bytes,

@@ -41,7 +41,7 @@ same status, and its text is `CODE: message`, the hint, and what helps with it. 
 is taken as an array of one.";
 
 /// The tags with their descriptions.
-const TAGS: [(&str, &str); 9] = [
+const TAGS: [(&str, &str); 10] = [
     (
         "tools",
         "Tool calls of an agent. A repeated `toolCallId` is the same call: a mutation returns its first response again.",
@@ -52,6 +52,7 @@ const TAGS: [(&str, &str); 9] = [
     ("webhooks", "Messages about events that the service sends, and their deliveries."),
     ("audit", "What was done, by whom and why, in a hash chain."),
     ("events", "What happened outside of the tools, in the same hash chain."),
+    ("commands", "For runners, which run the commands that agents want run. The service itself runs none."),
     ("files", "Files and trees as bytes, for programs."),
     ("open", "Routes that require no token."),
 ];

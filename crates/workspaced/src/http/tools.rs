@@ -82,6 +82,7 @@ pub(crate) async fn list_tools(
         permissions: &user.permissions,
         policy: run.as_ref().map(|run| &run.policy),
         has_mounts: !mounts.is_empty(),
+        has_runner: user.run.as_ref().is_some_and(|run| service.calls.has_runner(run)),
     };
     let list = ToolList { items: view.items(), mounts };
     let body = serde_json::to_vec(&list).map_err(|error| Problem::from(CallError::Internal(Box::new(error))))?;

@@ -16,6 +16,7 @@ mod object_store;
 mod one_state;
 mod own_view;
 mod private_git;
+mod run_command;
 mod run_queries;
 mod sources;
 mod updates;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{CATALOGUE, ToolInfo};
-use crate::tool::Tool;
+use crate::tool::{Tool, ToolRun};
 use crate::tools::TOOLS;
 
 /// The form of a tool's declaration.
@@ -81,6 +81,8 @@ pub struct CatalogueView<'a> {
     pub policy: Option<&'a Policy>,
     /// Whether the run has mounts.
     pub has_mounts: bool,
+    /// Whether a runner is attached to the run, without which no command is run.
+    pub has_runner: bool,
 }
 
 impl CatalogueView<'_> {
@@ -93,7 +95,12 @@ impl CatalogueView<'_> {
     /// Whether the caller may use `tool` at all.
     pub fn shows(&self, tool: &Tool) -> bool {
         let is_permitted = tool.permissions.iter().any(|permission| self.permissions.contains(permission));
-        is_permitted && !(tool.mutates() && self.policy.is_some_and(denies_every_change))
+        is_permitted
+            && match tool.run {
+                ToolRun::Read(_) => true,
+                ToolRun::Mutation(_) => !self.policy.is_some_and(denies_every_change),
+                ToolRun::Command => self.has_runner && !self.policy.is_some_and(|policy| policy.commands.denies_all()),
+            }
     }
 
     /// The schema of the tool's input in this view.
@@ -126,10 +133,10 @@ impl CatalogueView<'_> {
                 return json!({
                     "name": name, "title": title(name), "description": description, "inputSchema": input,
                     "annotations": {
-                        "readOnlyHint": !tool.mutates(),
+                        "readOnlyHint": tool.only_reads(),
                         "destructiveHint": tool.is_destructive(),
-                        "idempotentHint": !tool.mutates(),
-                        "openWorldHint": false,
+                        "idempotentHint": tool.only_reads(),
+                        "openWorldHint": matches!(tool.run, ToolRun::Command),
                     },
                 });
             }
@@ -167,7 +174,7 @@ impl CatalogueView<'_> {
 impl Tool {
     /// Whether a call may remove or replace what is in a file.
     pub fn is_destructive(&self) -> bool {
-        self.mutates()
+        !self.only_reads()
     }
 
     /// Whether the input may name the version of the one file that the call changes.

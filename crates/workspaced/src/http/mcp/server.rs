@@ -86,6 +86,7 @@ impl RunServer {
             permissions: &caller.caller.permissions,
             policy: Some(&run.policy),
             has_mounts: !run.mounts.is_empty(),
+            has_runner: self.service.calls.has_runner(&caller.run),
         };
         let items = view.items();
         let etag = model::Sha256::of(Value::from(items.clone()).to_string().as_bytes());

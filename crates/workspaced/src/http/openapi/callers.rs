@@ -33,6 +33,7 @@ pub(super) fn add(operation: &mut Value) {
 }
 
 /// Returns who may call an operation; `None` if it needs no token.
+#[expect(clippy::too_many_lines, reason = "a table of all operations")]
 fn callers(operation_id: &str) -> Option<Callers> {
     let (scopes, run_token) = match operation_id {
         "getHealth"
@@ -70,6 +71,8 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "appendEvent"
         | "appendEvents"
         | "applyChangeset"
+        | "nextCommand"
+        | "reportCommand"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
         "approveCall" | "denyCall" => (Deciders::SCOPES, false),
         "listAudit"

@@ -58,7 +58,11 @@ pub(crate) fn operation(tool: &Tool) -> Value {
             "text/plain": {"schema": {"type": "string"}},
         }},
     });
-    let statuses: &[_] = if tool.mutates() { &["202", "422", "507"] } else { &["507"] };
+    let statuses: &[_] = match (tool.mutates(), tool.only_reads()) {
+        (true, _) => &["202", "422", "507"],
+        (false, true) => &["507"],
+        (false, false) => &["202", "507"],
+    };
     for status in statuses {
         responses[*status] = json!(refusal(status, true));
     }
@@ -70,7 +74,7 @@ pub(crate) fn operation(tool: &Tool) -> Value {
         "x-permissions": permissions,
         "parameters": [{"name": "run", "in": "path", "required": true, "description": "The run.",
             "schema": {"$ref": "#/components/schemas/RunId"}}],
-        "requestBody": {"required": tool.mutates(), "content": {"application/json": schema((tool.input)().name)}},
+        "requestBody": {"required": !tool.only_reads(), "content": {"application/json": schema((tool.input)().name)}},
         "responses": responses,
     })
 }

@@ -12,7 +12,7 @@ fn all() -> BTreeSet<Permission> {
 }
 
 fn view(audience: Audience, format: CatalogueFormat, permissions: &BTreeSet<Permission>) -> CatalogueView<'_> {
-    CatalogueView { format, audience, permissions, policy: None, has_mounts: false }
+    CatalogueView { format, audience, permissions, policy: None, has_mounts: false, has_runner: true }
 }
 
 fn has_key(value: &Value, keys: &[&str]) -> bool {

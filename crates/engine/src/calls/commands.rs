@@ -1,0 +1,844 @@
+//! Commands as a tool: the service runs none. It judges what is asked, hands it to a runner, and records and applies what comes back.
+//!
+//! The records of one command follow each other: the command itself (`event.command`) and what it changed (`apply_changeset`), in one
+//! commit, and then the call (`run_command`), whose answer names both.
+
+pub(crate) mod desk;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ledger::{Appended, Entry, PageSize, RecordFilter, Reply};
+use model::{
+    Approval, ApprovalState, By, Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict,
+    json, judge_command,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::CallError;
+use crate::approvals::decide::{DecidingPerson, decided, decision_of};
+use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
+use crate::call::evidence::{fact_of, is_check};
+use crate::call::record::{Failure, RecordedError};
+use crate::call::{Answer, Call, Failed, OpenedCall};
+use crate::call_error::refusals::{forbidden, refusal_of, run_not_open};
+use crate::caller::Caller;
+use crate::calls::Calls;
+use crate::calls::changesets::CommandSet;
+use crate::calls::commands::desk::{Claim, Instruction, Order, RunnerKey};
+use crate::calls::dispatch::tell;
+use crate::calls::events::entry_of_members;
+use crate::clock::{new_tool_call_id, now};
+use crate::run::chain_head::ChainHead;
+use crate::run::open_run::OpenRun;
+use crate::tool::input::parse;
+use crate::tools::apply_changeset::OnDenied;
+use crate::tools::run_command::{CommandChanges, CommandInput, RanCommand, RunCommandInput, line_count};
+use crate::tools::write_file::merge::OnConflict;
+use crate::transaction::ask::{AskedCommand, ask_for_command};
+
+/// What follows the ID of a call in that of its command's event, and in that of its change set.
+const EVENT_SUFFIX: &str = ".command";
+const SET_SUFFIX: &str = ".changes";
+/// The longest ID of a call of `run_command`.
+const MAX_ID: usize = 118;
+/// The longest time that a request of a runner waits.
+const MAX_POLL: Duration = Duration::from_secs(30);
+/// The longest name that a runner gives itself, in characters.
+const MAX_NAME: usize = 128;
+/// The largest end of an output in a result, in bytes.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+/// Records that are counted at a time.
+const PAGE: u32 = 1000;
+
+/// What a runner asks for.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"runner": "web-1", "waitSeconds": 25}))]
+pub struct NextCommandRequest {
+    /// The name that the runner gives itself, 1 to 128 characters, the same in all its requests.
+    #[schema(min_length = 1, max_length = 128)]
+    runner: String,
+    /// The command that it runs now: the answer then only says whether to end it.
+    #[serde(default)]
+    running: Option<String>,
+    /// How long to wait if there is nothing to do, in seconds; at most 30.
+    #[serde(default)]
+    #[schema(maximum = 30, default = 25)]
+    wait_seconds: Option<u64>,
+}
+
+/// What a runner has to do next: one of the two, or nothing.
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NextCommand {
+    /// The command to run. It is given to the runner again until its result is reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<CommandOrder>,
+    /// The command to end: its result is reported all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cancel: Option<ToolCallId>,
+}
+
+/// A command for a runner.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandOrder {
+    /// Its ID.
+    #[schema(value_type = String, example = "tc_0190f4b8")]
+    command_id: ToolCallId,
+    /// The line, as a POSIX shell takes it.
+    #[schema(example = "cargo test --workspace")]
+    command: String,
+    /// The folder in which it runs, relative to the tree's root.
+    #[schema(example = ".")]
+    cwd: String,
+    /// The seconds after which the runner ends it.
+    timeout_seconds: u64,
+    /// Why it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// How a command ended, as its runner reports it.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "runner": "web-1", "exitCode": 0, "durationMicros": 412_345, "output": "ok\n", "outputLines": 1, "basedOnSeq": 41
+}))]
+pub struct CommandResultRequest {
+    /// The runner's name.
+    runner: String,
+    /// The exit code; omitted if a signal has ended the command.
+    #[serde(default)]
+    exit_code: Option<i64>,
+    /// The signal.
+    #[serde(default)]
+    signal: Option<i64>,
+    /// Whether the runner ended it because its time was over.
+    #[serde(default)]
+    timed_out: bool,
+    /// When it began, RFC 3339.
+    #[serde(default)]
+    started_at: Option<String>,
+    /// How long it took, in microseconds.
+    #[serde(default)]
+    duration_micros: u64,
+    /// The end of its output, at most 64 KiB. Credentials in it are redacted.
+    #[serde(default)]
+    output: String,
+    /// How many lines the whole output has.
+    #[serde(default)]
+    output_lines: u64,
+    /// SHA-256 of the whole output, if it was uploaded as an artifact.
+    #[serde(default)]
+    output_sha256: Option<Sha256>,
+    /// What it ran in, such as `{"kind": "docker", "image": "sha256:…"}`.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    environment: Option<Map<String, Value>>,
+    /// The record at whose state the command found the tree. Required with a layer.
+    #[serde(default)]
+    based_on_seq: Option<u64>,
+    /// What happens to a file that has changed in the run since `basedOnSeq`.
+    #[serde(default = "merge")]
+    on_conflict: OnConflict,
+    /// What happens if a file is denied.
+    #[serde(default = "leave")]
+    on_denied: OnDenied,
+    /// Why the changes are not sent, if there are any.
+    #[serde(default)]
+    not_sent: Option<String>,
+    /// Why the command could not be started. Nothing else is reported then.
+    #[serde(default)]
+    error: Option<String>,
+}
+
+fn merge() -> OnConflict {
+    OnConflict::Merge
+}
+
+fn leave() -> OnDenied {
+    OnDenied::Leave
+}
+
+/// What became of a result.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandResultAnswer {
+    /// Always true.
+    #[schema(example = true)]
+    ok: bool,
+    /// The number of the command's record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_seq: Option<u64>,
+    /// What became of the changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<CommandChanges>,
+}
+
+/// A command that has ended, for the answer to its caller.
+pub(crate) struct EndedCommand {
+    result: CommandResultRequest,
+    event_seq: Option<u64>,
+    changes: Option<CommandChanges>,
+}
+
+/// A call that has been judged.
+struct AllowedCommand {
+    command: String,
+    cwd: String,
+    timeout_seconds: u64,
+    max_chars: usize,
+    reasons: Vec<String>,
+}
+
+impl Calls {
+    /// Whether a runner is attached to the run, so that its callers are offered `run_command`.
+    pub fn has_runner(&self, run: &RunId) -> bool {
+        self.desk.has_runner(run)
+    }
+
+    /// Executes and records a call of `run_command`. If the caller goes away, the command is ended.
+    pub(crate) async fn call_command(
+        &self,
+        call: Call,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, RecordedError> {
+        let (run, members) = self.admit(&call, members).await?;
+        let listener = run.decisions.listener(&call.caller.actor);
+        let call = call.opened(&run, EvidenceFact::Missing);
+        let (calls, open_run) = (self.clone(), Arc::clone(&run));
+        let abandoned = CancellationToken::new();
+        let _ends_with_its_caller = abandoned.clone().drop_guard();
+        let work = async move { Ok(calls.answer_command(call, &open_run, members, &abandoned).await) };
+        let mut answer = self.engine.detached(work).await.unwrap_or_else(|error| Err(RecordedError::left_out(error)));
+        tell(&run, listener.as_deref(), &mut answer);
+        answer
+    }
+
+    async fn answer_command(
+        &self,
+        call: OpenedCall,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+        abandoned: &CancellationToken,
+    ) -> Result<Answer, RecordedError> {
+        // Two calls under one ID must not both find that it is new.
+        let _id = if call.client_supplied_id { Some(run.in_flight.lock(&call.tool_call_id).await) } else { None };
+        match self.engine.stored_answer(&call).await.map_err(RecordedError::left_out)? {
+            StoredAnswer::None => {}
+            StoredAnswer::OtherCall => return Err(self.engine.record_reused_id(&call).await),
+            StoredAnswer::Found(Ok(answer)) => return Ok(answer),
+            StoredAnswer::Found(Err(refusal)) => return Err(RecordedError::left_out(refusal)),
+        }
+        match self.try_command(&call, run, members, abandoned).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(recorded)) => Err(recorded),
+            Err(error) => Err(self.engine.record_error(&call, &[], error).await),
+        }
+    }
+
+    /// As [`answer_command`](Self::answer_command), for a call that is new. The outer error is not recorded yet.
+    async fn try_command(
+        &self,
+        call: &OpenedCall,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+        abandoned: &CancellationToken,
+    ) -> Result<Result<Answer, RecordedError>, CallError> {
+        let input = CommandInput::try_from(parse::<RunCommandInput>(members)?)?;
+        self.engine.check_history(run, std::slice::from_ref(call), 0).await?;
+        let (command, cwd, timeout_seconds, max_chars) = match input {
+            CommandInput::Output { of, start_line, max_chars } => {
+                let (ran, record) = self.output_of(&call.run_id, &of, start_line, max_chars).await?;
+                return self.record_command_call(call, &ran, record, Vec::new()).await;
+            }
+            CommandInput::Run { command, cwd, timeout_seconds, max_chars } => {
+                (command, cwd, timeout_seconds, max_chars)
+            }
+        };
+        if call.tool_call_id.as_str().len() > MAX_ID {
+            let message = format!("`toolCallId` is longer than {MAX_ID} characters");
+            return Err(Refusal::invalid(message, "Give a shorter one, or omit it.").into());
+        }
+        if let Some(answer) = self.ran_before(call, max_chars).await? {
+            return Ok(answer);
+        }
+        check_open(run)?;
+        let policy = &run.rules.policy().commands;
+        let decision = judge_command(policy, &command);
+        if let Some(refusal) = decision.refusal {
+            return Err(refusal.into());
+        }
+        self.check_count(&call.run_id, policy.max_calls).await?;
+        let most = policy.timeout_seconds;
+        let allowed = AllowedCommand {
+            cwd,
+            timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
+            max_chars,
+            reasons: decision.reasons,
+            command,
+        };
+        if decision.verdict == Verdict::RequireApproval {
+            let asked = AskedCommand { command: &allowed.command, cwd: &allowed.cwd, reasons: &allowed.reasons };
+            return Ok(Err(ask_for_command(&self.engine, run, call, asked).await?));
+        }
+        self.run_command(call, run, allowed, abandoned).await
+    }
+
+    /// Has a command run, and records the call.
+    async fn run_command(
+        &self,
+        call: &OpenedCall,
+        run: &OpenRun,
+        allowed: AllowedCommand,
+        abandoned: &CancellationToken,
+    ) -> Result<Result<Answer, RecordedError>, CallError> {
+        let AllowedCommand { command, cwd, timeout_seconds, max_chars, reasons } = allowed;
+        let mut order = Order::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
+        order.step_id.clone_from(&call.step_id);
+        order.reason.clone_from(&call.reason);
+        let asked =
+            json!({ "command": model::redact(&order.command), "cwd": order.cwd, "timeoutSeconds": timeout_seconds });
+        let ended = self.desk.run(&run.run_id, order, abandoned).await?;
+        if let Some(error) = &ended.result.error {
+            let message = format!("the runner could not run the command: {}", model::excerpt(error, 500));
+            return Err(Refusal::new(Code::Unavailable, message, "Correct what it says, or try again later.").into());
+        }
+        let result = &ended.result;
+        let mut ran = RanCommand {
+            exit_code: result.exit_code,
+            signal: result.signal,
+            timed_out: result.timed_out,
+            duration_micros: result.duration_micros,
+            output_of: result.output_sha256.map(|_| call.tool_call_id.to_string()),
+            output_sha256: result.output_sha256,
+            event_seq: ended.event_seq,
+            changes: ended.changes.clone(),
+            ..RanCommand::default()
+        };
+        ran.set_end(&model::redact(&result.output), result.output_lines, max_chars);
+        let mut record = asked.as_object().cloned().unwrap_or_default();
+        record.extend(outcome_members(&ran));
+        self.record_command_call(call, &ran, record, reasons).await
+    }
+
+    /// Records a call that has succeeded, with `record` as what its record says, and returns its answer.
+    async fn record_command_call(
+        &self,
+        call: &OpenedCall,
+        ran: &RanCommand,
+        record: Map<String, Value>,
+        reasons: Vec<String>,
+    ) -> Result<Result<Answer, RecordedError>, CallError> {
+        let body = serde_json::to_string(ran).map_err(|error| CallError::Internal(Box::new(error)))?;
+        let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+        draft.input = Some(record);
+        draft.reasons = reasons;
+        draft
+            .artifact_uris
+            .extend(ran.output_sha256.map(|sha256| format!("artifact://{}/sha256/{sha256}", call.run_id)));
+        let entry = call.entry(draft, Some(Reply { status: DONE, body: body.clone() }));
+        match self.engine.append_for(std::slice::from_ref(call), vec![entry]).await {
+            Ok(records) => match records.first() {
+                Some(record) => Ok(Ok(mutation_answer(call, &body, record.seq, record.hash))),
+                None => Err(CallError::Internal("a call has no record".into())),
+            },
+            Err(Failure::Call(_, error) | Failure::All(error)) => Err(error),
+            Err(Failure::Recorded(error)) => Ok(Err(error)),
+        }
+    }
+
+    /// Returns the answer to a call whose command was run before the service could record the call.
+    async fn ran_before(
+        &self,
+        call: &OpenedCall,
+        max_chars: usize,
+    ) -> Result<Option<Result<Answer, RecordedError>>, CallError> {
+        if !call.client_supplied_id {
+            return Ok(None);
+        }
+        let event = with_suffix(&call.tool_call_id, EVENT_SUFFIX)?;
+        if self.engine.ledger.call(&call.run_id, &event).await?.is_none() {
+            return Ok(None);
+        }
+        let (mut ran, record) = self.output_of(&call.run_id, &call.tool_call_id, 1, max_chars).await?;
+        let set = with_suffix(&call.tool_call_id, SET_SUFFIX)?;
+        if let Some(stored) = self.engine.ledger.call(&call.run_id, &set).await?
+            && let Some(reply) = stored.reply
+        {
+            let mut changes: CommandChanges = serde_json::from_str(&reply.body).unwrap_or_default();
+            (changes.seq, changes.tool_call_id) = (Some(stored.seq), Some(set.to_string()));
+            ran.changes = Some(changes);
+        }
+        self.record_command_call(call, &ran, record, Vec::new()).await.map(Some)
+    }
+
+    /// Returns the output of an earlier command, and what the record of its reading says.
+    async fn output_of(
+        &self,
+        run: &RunId,
+        id: &ToolCallId,
+        start_line: u64,
+        max_chars: usize,
+    ) -> Result<(RanCommand, Map<String, Value>), CallError> {
+        let event = match self.engine.ledger.call(run, &with_suffix(id, EVENT_SUFFIX)?).await? {
+            Some(event) => Some(event),
+            None => self.engine.ledger.call(run, id).await?,
+        };
+        let event = event.filter(|event| is_check(&event.tool)).ok_or_else(|| no_such_command(id))?;
+        let record: Value =
+            serde_json::from_str(&event.record).map_err(|error| CallError::Internal(Box::new(error)))?;
+        let data = &record["input"]["data"];
+        let sha256 = serde_json::from_value::<Sha256>(data["outputSha256"].clone()).ok();
+        let text = match &sha256 {
+            Some(sha256) => String::from_utf8_lossy(&self.uploaded_artifact(run, sha256).await?).into_owned(),
+            None => String::new(),
+        };
+        let mut ran = RanCommand {
+            exit_code: data["exitCode"].as_i64(),
+            signal: data["signal"].as_i64(),
+            timed_out: data["timedOut"].as_bool().unwrap_or(false),
+            duration_micros: record["durationMicros"].as_u64().unwrap_or(0),
+            output_of: Some(id.to_string()),
+            output_sha256: sha256,
+            event_seq: Some(event.seq),
+            ..RanCommand::default()
+        };
+        ran.set_lines(&text, start_line, max_chars);
+        let record = json!({ "outputOf": id, "startLine": start_line });
+        Ok((ran, record.as_object().cloned().unwrap_or_default()))
+    }
+
+    /// Checks how many commands the run has had run.
+    async fn check_count(&self, run: &RunId, max_calls: u64) -> Result<(), CallError> {
+        let filter =
+            RecordFilter { run: Some(run.clone()), tool: Some("event.command".to_owned()), ..RecordFilter::default() };
+        let (mut count, mut after) = (0, None);
+        while count < max_calls {
+            let page = self.engine.ledger.records(&filter, after, PageSize::rows(PAGE)).await?;
+            let (more, resume) = (page.more, page.resume.or(page.last().map(|last| last.position)));
+            count += page.iter().filter(|stored| is_of_call(&stored.text)).count() as u64;
+            if !more || resume.is_none() {
+                break;
+            }
+            after = resume;
+        }
+        if count < max_calls {
+            return Ok(());
+        }
+        let message = format!("the run has had {count} commands run; the policy allows {max_calls}");
+        let refusal = Refusal::new(Code::PolicyDenied, message, "Continue without commands.").with_details(|details| {
+            details.reasons = vec!["commands:maxCalls".to_owned()];
+            (details.limit, details.actual) = (Some(max_calls), Some(count));
+        });
+        Err(refusal.into())
+    }
+}
+
+/// Whether an event is that of a call of `run_command`, and not one that a runner has recorded by itself.
+fn is_of_call(record: &str) -> bool {
+    let record: Value = serde_json::from_str(record).unwrap_or_default();
+    record["input"]["data"]["toolCallId"].is_string()
+}
+
+/// What the record of a call says of the command's end.
+fn outcome_members(ran: &RanCommand) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.extend(ran.exit_code.map(|code| ("exitCode".to_owned(), json!(code))));
+    members.extend(ran.signal.map(|signal| ("signal".to_owned(), json!(signal))));
+    if ran.timed_out {
+        members.insert("timedOut".to_owned(), Value::Bool(true));
+    }
+    members.extend(ran.event_seq.map(|seq| ("eventSeq".to_owned(), json!(seq))));
+    members.extend(ran.output_sha256.map(|sha256| ("outputSha256".to_owned(), json!(sha256))));
+    let changes = ran.changes.as_ref();
+    members.extend(changes.and_then(|changes| changes.seq).map(|seq| ("changeSeq".to_owned(), json!(seq))));
+    members.extend(changes.and_then(|changes| changes.code).map(|code| ("changeCode".to_owned(), json!(code))));
+    members
+}
+
+fn check_open(run: &OpenRun) -> Result<(), Refusal> {
+    match run.state() {
+        model::RunState::Open | model::RunState::AwaitingApproval => Ok(()),
+        state => Err(run_not_open(state)),
+    }
+}
+
+fn with_suffix(id: &ToolCallId, suffix: &str) -> Result<ToolCallId, CallError> {
+    ToolCallId::parse(&format!("{id}{suffix}")).map_err(|error| no_such_command_for(error.to_string()).into())
+}
+
+fn no_such_command(id: &ToolCallId) -> Refusal {
+    no_such_command_for(format!("the run has no command `{id}`"))
+}
+
+fn no_such_command_for(message: String) -> Refusal {
+    Refusal::new(Code::NotFound, message, "Give the outputOf that the answer to the command has.")
+}
+
+/// What runners do.
+impl Calls {
+    /// Returns what a runner has to do next, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded; `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `RATE_LIMITED`.
+    pub async fn next_command(&self, run: &RunId, caller: &Caller, body: &[u8]) -> Result<NextCommand, RecordedError> {
+        self.check_serves(run, caller).await?;
+        let next = async {
+            let request: NextCommandRequest = request_of(body)?;
+            let open_run = self.engine.open(run).await?;
+            check_open(&open_run)?;
+            let key = runner_key(caller, &request.runner)?;
+            let running = request.running.as_deref().map(ToolCallId::parse).transpose();
+            let running =
+                running.map_err(|error| Refusal::invalid(error.to_string(), "Give the commandId as it was given."))?;
+            let wait = request.wait_seconds.map_or(Duration::from_secs(25), Duration::from_secs).min(MAX_POLL);
+            let next = self.desk.next(run, &key, running.as_ref(), wait);
+            let instruction = tokio::select! {
+                next = next => next?,
+                () = self.engine.shutdown.cancelled() => Instruction::Nothing,
+            };
+            Ok::<_, CallError>(instruction)
+        };
+        Ok(match next.await.map_err(RecordedError::left_out)? {
+            Instruction::Run(order) => NextCommand { command: Some(CommandOrder::of(&order)), cancel: None },
+            Instruction::Cancel(id) => NextCommand { command: None, cancel: Some(id) },
+            Instruction::Nothing => NextCommand::default(),
+        })
+    }
+
+    /// Checks that the caller may serve commands, before the body of its request is received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded.
+    pub async fn check_serves(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
+        if caller.permissions.contains(&Permission::CommandServe) {
+            return Ok(());
+        }
+        Err(self.record_refusal(run, caller, SERVE, forbidden(&[Permission::CommandServe])).await)
+    }
+
+    /// Records that a result was refused whose request cannot be read.
+    pub async fn refuse_command_result(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
+        self.record_refusal(run, caller, SERVE, refusal).await
+    }
+
+    /// Takes the result of a command from its runner: records the command, applies its changes, and answers the call. A runner that is
+    /// not answered reports the same again.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND` if the runner does not have the command; `UNAVAILABLE` and `RATE_LIMITED`, after which it reports the result again.
+    pub async fn end_command(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        id: &ToolCallId,
+        result: &[u8],
+        layer: Option<Bytes>,
+    ) -> Result<Value, RecordedError> {
+        self.check_serves(run, &caller).await?;
+        let checked = request_of::<CommandResultRequest>(result).and_then(|result| {
+            result.check(layer.is_some())?;
+            Ok((runner_key(&caller, &result.runner)?, result))
+        });
+        let (key, result) = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => return Err(self.record_refusal(run, &caller, SERVE, refusal).await),
+        };
+        let order = match self.desk.claim(run, &key, id) {
+            Claim::Of(order) => order,
+            Claim::Answered(answer) => return Ok(answer),
+            Claim::Unknown => {
+                let message = format!("the runner does not have the command `{id}`");
+                let refusal =
+                    Refusal::new(Code::NotFound, message, "Ask for the next command; record this one as an event.");
+                return Err(self.record_refusal(run, &caller, SERVE, refusal).await);
+            }
+        };
+        // Boxed, since they have the whole transaction.
+        let (event_seq, changes) = Box::pin(self.record_end(run, &caller, &order, &result, layer)).await?;
+        let answer = CommandResultAnswer { ok: true, event_seq, changes: changes.clone() };
+        let answer = serde_json::to_value(&answer).unwrap_or_default();
+        self.desk.end(run, &key, &order, EndedCommand { result, event_seq, changes }, answer.clone());
+        Ok(answer)
+    }
+
+    /// Records a command, and applies what it changed.
+    async fn record_end(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        order: &Order,
+        result: &CommandResultRequest,
+        layer: Option<Bytes>,
+    ) -> Result<(Option<u64>, Option<CommandChanges>), RecordedError> {
+        if result.error.is_some() {
+            return Ok((None, None));
+        }
+        let event_id = format!("{}{EVENT_SUFFIX}", order.id);
+        let event = result.event(order, run, &event_id);
+        let event = entry_of_members(run, caller, event).map_err(RecordedError::left_out)?;
+        // What an interrupted command left is half of something.
+        let is_whole = result.signal.is_none() && !result.timed_out && !order.is_cancelled();
+        let not_applied = match &layer {
+            Some(_) if !is_whole => {
+                Some("the command did not end by itself, so that what it left is not applied".to_owned())
+            }
+            _ => result.not_sent.as_deref().map(|message| model::excerpt(message, 500)),
+        };
+        let Some(layer) = layer.filter(|_| is_whole) else {
+            let seq = self.append_command(event).await.map_err(RecordedError::left_out)?;
+            let not_applied =
+                not_applied.map(|message| CommandChanges { message: Some(message), ..CommandChanges::default() });
+            return Ok((seq, not_applied));
+        };
+        let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
+        let set = CommandSet {
+            id: format!("{}{SET_SUFFIX}", order.id),
+            based_on_seq: result.based_on_seq.unwrap_or(0),
+            reason: order
+                .reason
+                .clone()
+                .unwrap_or_else(|| format!("run_command: {}", model::excerpt(&order.command, 200))),
+            step_id: order.step_id.clone(),
+            on_conflict: result.on_conflict,
+            on_denied: result.on_denied,
+            evidence_fact: if may_attest { fact_of(result.exit_code) } else { EvidenceFact::Unattested },
+            event_id: event_id.clone(),
+            event,
+        };
+        let set_id = set.id.clone();
+        let changes = match Box::pin(self.apply_set_of_command(run, caller.clone(), set, layer)).await {
+            Ok(answer) => {
+                let changes = serde_json::from_str(&answer.body);
+                changes.map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))?
+            }
+            Err(Failed { error, .. }) => match error.as_error() {
+                CallError::Refused(refusal) if !refusal.code.is_retryable() => CommandChanges {
+                    tool_call_id: Some(set_id),
+                    seq: refusal.details.seq,
+                    code: Some(refusal.code),
+                    message: Some(refusal.message.clone()),
+                    approval_id: refusal.details.approval_id.as_ref().map(ToString::to_string),
+                    ..CommandChanges::default()
+                },
+                _ => return Err(error),
+            },
+        };
+        let recorded = ToolCallId::parse(&event_id).map_err(|error| CallError::Internal(Box::new(error)));
+        let recorded = self.engine.ledger.call(run, &recorded.map_err(RecordedError::left_out)?).await;
+        let seq = recorded.map_err(RecordedError::left_out)?.map(|event| event.seq);
+        Ok((seq, Some(changes)))
+    }
+
+    /// Records the event of a command that changed nothing. Returns its number.
+    async fn append_command(&self, event: Entry) -> Result<Option<u64>, CallError> {
+        let (run, id) = (event.draft.run_id.clone(), event.draft.tool_call_id.clone());
+        match self.engine.append(vec![event]).await? {
+            Appended::Recorded(records) => Ok(records.first().map(|record| record.seq)),
+            Appended::Repeated(_) | Appended::Reused(_) => {
+                Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq))
+            }
+            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
+            other => {
+                tracing::info!(outcome = ?other, "a command was not recorded");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The tool in the record of a refused request of a runner.
+const SERVE: &str = "command.serve";
+
+impl CommandOrder {
+    fn of(order: &Order) -> Self {
+        Self {
+            command_id: order.id.clone(),
+            command: order.command.clone(),
+            cwd: order.cwd.clone(),
+            timeout_seconds: order.timeout_seconds,
+            reason: order.reason.clone(),
+        }
+    }
+}
+
+impl CommandResultRequest {
+    fn check(&self, has_layer: bool) -> Result<(), Refusal> {
+        if self.output.len() > MAX_OUTPUT_BYTES {
+            let message = format!("`output` has {} bytes; the limit is {MAX_OUTPUT_BYTES}", self.output.len());
+            return Err(Refusal::invalid(message, "Send the end of it, and upload the whole as an artifact.")
+                .with_details(|details| {
+                    (details.limit, details.actual) = (Some(MAX_OUTPUT_BYTES as u64), Some(self.output.len() as u64));
+                }));
+        }
+        if has_layer && (self.based_on_seq.is_none() || self.error.is_some()) {
+            let message = "`basedOnSeq` is missing, or there is an `error` beside a layer";
+            return Err(Refusal::invalid(message, "Give the record at whose state the command found the tree."));
+        }
+        Ok(())
+    }
+
+    /// The event that records the command.
+    fn event(&self, order: &Order, run: &RunId, id: &str) -> Map<String, Value> {
+        let ended = match (self.exit_code, self.signal) {
+            _ if self.timed_out => ": its time was over".to_owned(),
+            (Some(code), _) => format!(": exit {code}"),
+            (None, Some(signal)) => format!(": signal {signal}"),
+            (None, None) => ": no exit code".to_owned(),
+        };
+        let line = order.command.replace(['\n', '\0'], " ");
+        let most = model::MAX_SUMMARY_CHARS.saturating_sub(ended.len() + 1);
+        let mut data = json!({ "command": order.command, "cwd": order.cwd, "toolCallId": order.id });
+        let mut add = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                data[name] = value;
+            }
+        };
+        add("exitCode", self.exit_code.map(Value::from));
+        add("signal", self.signal.map(Value::from));
+        add("timedOut", self.timed_out.then_some(Value::Bool(true)));
+        add("basedOnSeq", self.based_on_seq.map(Value::from));
+        add("environment", self.environment.clone().map(Value::Object));
+        add("outputSha256", self.output_sha256.map(|sha256| json!(sha256)));
+        add("output", self.output_sha256.map(|sha256| json!(format!("artifact://{run}/sha256/{sha256}"))));
+        add("outputLines", self.output_sha256.map(|_| json!(self.output_lines.max(line_count(&self.output)))));
+        let mut event = json!({
+            "eventId": id, "kind": "command", "data": data, "durationMicros": self.duration_micros,
+            "summary": format!("{}{ended}", model::excerpt(&line, most)),
+        });
+        if let Some(started_at) = &self.started_at {
+            event["startedAt"] = json!(started_at);
+        }
+        if let Some(step_id) = &order.step_id {
+            event["stepId"] = json!(step_id);
+        }
+        event.as_object().cloned().unwrap_or_default()
+    }
+}
+
+fn request_of<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    json::parse_object(body).and_then(|members| {
+        json::members_into(members).map_err(|error| {
+            let message = format!("the request does not fit the call: {error}");
+            Refusal::invalid(message, "Compare it with the call in /openapi.json.")
+        })
+    })
+}
+
+fn runner_key(caller: &Caller, name: &str) -> Result<RunnerKey, Refusal> {
+    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+        let message = format!("`runner` is empty, longer than {MAX_NAME} characters or has control characters");
+        return Err(Refusal::invalid(message, "Give the runner a name of its own, the same in all its requests."));
+    }
+    Ok((caller.actor.clone(), name.to_owned()))
+}
+
+/// What people decide about commands.
+impl Calls {
+    /// Records that a person has approved a command, and has it run. Its caller is told when it has ended.
+    pub(crate) async fn approve_command(
+        &self,
+        run: &Arc<OpenRun>,
+        approval: &Approval,
+        decider: &DecidingPerson,
+    ) -> Result<Option<ChainHead>, CallError> {
+        let mut stored = self.engine.stored_calls(approval, Some(decider)).await?;
+        let Some(call) = stored.pop() else { return Err(CallError::Internal("an approval has no call".into())) };
+        let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
+            return Err(CallError::Internal("a stored input is not an object".into()));
+        };
+        let input = CommandInput::try_from(parse::<RunCommandInput>(Call::without_common(members))?)?;
+        let CommandInput::Run { command, cwd, timeout_seconds, max_chars } = input else {
+            return Err(CallError::Internal("an approved call is no command".into()));
+        };
+        check_open(run)?;
+        let most = run.rules.policy().commands.timeout_seconds;
+        let reasons = vec![format!("approval:{}:approved", approval.approval_id)];
+        let call = call.opened(run, EvidenceFact::Missing);
+        let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+        draft.reasons.clone_from(&reasons);
+        draft.reasons.extend(decider.reason());
+        draft.input = json!({ "command": model::redact(&command), "cwd": cwd }).as_object().cloned();
+        let mut entry = call.entry(draft, None);
+        entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Approved));
+        let records =
+            self.engine.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::into_error)?;
+        let head = records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash });
+        self.engine.refresh_state(run).await?;
+        // Its caller is told when it has ended.
+        run.decisions.correct(&decided(
+            approval,
+            Some(decider),
+            ApprovalState::Approved,
+            head.map(|head| head.seq),
+            None,
+        ));
+        let allowed = AllowedCommand {
+            cwd,
+            timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
+            max_chars,
+            reasons,
+            command,
+        };
+        let call = of_first_caller(call.call, approval).opened(run, EvidenceFact::Missing);
+        let (calls, run) = (self.clone(), Arc::clone(run));
+        self.engine.tasks.spawn(async move { calls.run_approved(call, &run, allowed).await });
+        Ok(head)
+    }
+
+    async fn run_approved(&self, call: OpenedCall, run: &Arc<OpenRun>, allowed: AllowedCommand) {
+        let command = quoted_excerpt(&allowed.command);
+        // A service that shuts down ends it.
+        let ran = self.run_command(&call, run, allowed, &self.engine.shutdown).await;
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(error) => Err(self.engine.record_error(&call, &[], error).await),
+        };
+        let outcome = match &ran {
+            Ok(answer) => {
+                let ran: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+                let exit = ran["exitCode"]
+                    .as_i64()
+                    .map_or_else(|| "ended without an exit code".to_owned(), |code| format!("exit {code}"));
+                let id = &call.tool_call_id;
+                let output =
+                    ran["outputOf"].as_str().map(|_| format!("; run_command with outputOf={id} shows its output"));
+                format!("{exit}{}", output.unwrap_or_default())
+            }
+            Err(error) => match error.as_error() {
+                CallError::Refused(refusal) => format!("not run: {}", refusal.message),
+                _ => "not run: an internal error".to_owned(),
+            },
+        };
+        run.decisions.tell_later(&call.caller.actor, format!("approved: {command} (run_command): {outcome}"));
+    }
+}
+
+/// Returns the call of a command as its caller made it, under an ID of its own: the first one is that of the request for approval.
+fn of_first_caller(call: Call, approval: &Approval) -> Call {
+    let caller = Caller { actor: approval.actor.clone(), token: None, ..call.caller };
+    Call {
+        tool_call_id: new_tool_call_id(),
+        client_supplied_id: false,
+        made_by: Some(By::of_actor(&approval.actor)),
+        caller,
+        reason: None,
+        timestamp: now(),
+        ..call
+    }
+}
+
+fn quoted_excerpt(command: &str) -> String {
+    let line: String = model::excerpt(command, 100).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("`{line}`")
+}

@@ -1,0 +1,418 @@
+//! Where callers leave the commands that they want run, and runners take them: in memory, on the node that owns the run.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::{Code, Refusal, RunId, ToolCallId};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::EndedCommand;
+
+/// How long a runner stays attached without a request.
+const LEASE: Duration = Duration::from_mins(1);
+/// How long a command waits until a runner is free.
+const MAX_WAIT: Duration = Duration::from_mins(5);
+/// How long a runner has after a command's time is over, to end it and to report.
+const GRACE: Duration = Duration::from_mins(1);
+/// How long a caller who has gone away waits for the end of what it has cancelled.
+const CANCEL_GRACE: Duration = Duration::from_secs(15);
+/// The most commands of a run that wait at a time.
+const MAX_WAITING: usize = 64;
+/// The most runners of a run.
+const MAX_RUNNERS: usize = 256;
+
+/// A runner: the token that it has, and the name that it gives itself.
+pub(crate) type RunnerKey = (String, String);
+
+/// A command that a caller wants run.
+pub(crate) struct Order {
+    /// The ID of the call.
+    pub(crate) id: ToolCallId,
+    /// The line, as a shell takes it.
+    pub(crate) command: String,
+    /// The folder in which it runs, relative to the tree's root.
+    pub(crate) cwd: String,
+    /// How long it may run.
+    pub(crate) timeout_seconds: u64,
+    /// The caller's step.
+    pub(crate) step_id: Option<String>,
+    /// Why the caller wants it.
+    pub(crate) reason: Option<String>,
+    state: Mutex<OrderState>,
+}
+
+struct OrderState {
+    /// Takes the result to the caller; taken when the caller has it, or waits no more.
+    ended: Option<oneshot::Sender<EndedCommand>>,
+    is_cancelled: bool,
+    /// When a runner has taken it.
+    given: Option<Instant>,
+    /// Whether its result is being recorded.
+    is_ending: bool,
+}
+
+impl Order {
+    /// Creates an order that nobody waits for yet.
+    pub(crate) fn new(id: ToolCallId, command: String, cwd: String, timeout_seconds: u64) -> Self {
+        let state = OrderState { ended: None, is_cancelled: false, given: None, is_ending: false };
+        Self { id, command, cwd, timeout_seconds, step_id: None, reason: None, state: Mutex::new(state) }
+    }
+
+    /// Whether its caller has cancelled it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.state.lock().is_cancelled
+    }
+
+    /// Whether its caller waits no more.
+    fn is_given_up(&self) -> bool {
+        let state = self.state.lock();
+        state.ended.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Whether its runner should end it.
+    fn is_unwanted(&self) -> bool {
+        self.state.lock().is_cancelled || self.is_given_up()
+    }
+}
+
+/// What a runner is told.
+pub(crate) enum Instruction {
+    /// Run a command.
+    Run(Arc<Order>),
+    /// End the one that it runs.
+    Cancel(ToolCallId),
+    /// Nothing: ask again.
+    Nothing,
+}
+
+/// What is known of a result that a runner reports.
+pub(crate) enum Claim {
+    /// It is of this command, which the runner has.
+    Of(ClaimedOrder),
+    /// It was reported before, and answered so.
+    Answered(Value),
+    /// The runner does not have such a command.
+    Unknown,
+}
+
+/// A command whose result is being recorded, during which it does not time out. Dropped without [`CommandDesk::end`], it stays with its
+/// runner, which reports it again.
+pub(crate) struct ClaimedOrder(Arc<Order>);
+
+impl Deref for ClaimedOrder {
+    type Target = Order;
+
+    fn deref(&self) -> &Order {
+        &self.0
+    }
+}
+
+impl Drop for ClaimedOrder {
+    fn drop(&mut self) {
+        self.0.state.lock().is_ending = false;
+    }
+}
+
+/// The commands of every run of this node.
+#[derive(Default)]
+pub(crate) struct CommandDesk {
+    runs: Mutex<HashMap<RunId, Arc<RunDesk>>>,
+}
+
+#[derive(Default)]
+struct RunDesk {
+    state: Mutex<DeskState>,
+    /// Wakes the runners that wait.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct DeskState {
+    runners: HashMap<RunnerKey, Runner>,
+    waiting: VecDeque<Arc<Order>>,
+}
+
+struct Runner {
+    seen: Instant,
+    /// Requests that wait now.
+    requests: usize,
+    order: Option<Arc<Order>>,
+    last: Option<(ToolCallId, Value)>,
+}
+
+impl Runner {
+    fn is_attached(&self) -> bool {
+        self.requests > 0 || self.seen.elapsed() < LEASE
+    }
+}
+
+impl DeskState {
+    fn has_runner(&self) -> bool {
+        self.runners.values().any(Runner::is_attached)
+    }
+
+    fn forget_lost_runners(&mut self) {
+        self.runners.retain(|_, runner| runner.is_attached());
+    }
+
+    /// Returns the runner that has the order.
+    fn holder(&self, order: &Arc<Order>) -> Option<&Runner> {
+        self.runners.values().find(|runner| runner.order.as_ref().is_some_and(|held| Arc::ptr_eq(held, order)))
+    }
+}
+
+/// A request of a runner that waits: the runner is attached as long as it does.
+struct WaitingRequest<'a> {
+    desk: &'a RunDesk,
+    key: &'a RunnerKey,
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        if let Some(runner) = self.desk.state.lock().runners.get_mut(self.key) {
+            runner.requests = runner.requests.saturating_sub(1);
+            runner.seen = Instant::now();
+        }
+    }
+}
+
+impl CommandDesk {
+    /// Whether a runner is attached to the run.
+    pub(crate) fn has_runner(&self, run: &RunId) -> bool {
+        self.runs.lock().get(run).is_some_and(|desk| desk.state.lock().has_runner())
+    }
+
+    fn of(&self, run: &RunId) -> Arc<RunDesk> {
+        let mut runs = self.runs.lock();
+        // Runs that nobody serves or asks any more.
+        runs.retain(|other, desk| {
+            other == run || Arc::strong_count(desk) > 1 || {
+                let mut state = desk.state.lock();
+                state.forget_lost_runners();
+                !(state.runners.is_empty() && state.waiting.is_empty())
+            }
+        });
+        Arc::clone(runs.entry(run.clone()).or_default())
+    }
+
+    /// Returns what a runner has to do next, and waits for that at most `wait`. `running` is the command that it runs.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED` if the run has too many runners.
+    pub(crate) async fn next(
+        &self,
+        run: &RunId,
+        key: &RunnerKey,
+        running: Option<&ToolCallId>,
+        wait: Duration,
+    ) -> Result<Instruction, Refusal> {
+        let desk = self.of(run);
+        let mut changed = desk.changed.subscribe();
+        {
+            let mut state = desk.state.lock();
+            state.forget_lost_runners();
+            if !state.runners.contains_key(key) && state.runners.len() >= MAX_RUNNERS {
+                return Err(too_many_runners());
+            }
+            let now = Instant::now();
+            let new = || Runner { seen: now, requests: 0, order: None, last: None };
+            state.runners.entry(key.clone()).or_insert_with(new).requests += 1;
+        }
+        let _waiting = WaitingRequest { desk: &desk, key };
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            changed.mark_unchanged();
+            if let Some(instruction) = desk.instruction(key, running) {
+                return Ok(instruction);
+            }
+            if tokio::time::timeout_at(deadline, changed.changed()).await.is_err() {
+                return Ok(Instruction::Nothing);
+            }
+        }
+    }
+
+    /// Adds a command, waits for its end, and returns it. If `abandoned` is cancelled, so is the command.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` if no runner is attached, takes it or reports in time; `RATE_LIMITED` if too many wait.
+    pub(crate) async fn run(
+        &self,
+        run: &RunId,
+        mut order: Order,
+        abandoned: &CancellationToken,
+    ) -> Result<EndedCommand, Refusal> {
+        let desk = self.of(run);
+        let (sender, mut ended) = oneshot::channel();
+        order.state.get_mut().ended = Some(sender);
+        let order = Arc::new(order);
+        {
+            let mut state = desk.state.lock();
+            if !state.has_runner() {
+                return Err(no_runner());
+            }
+            if state.waiting.len() >= MAX_WAITING {
+                return Err(too_many_commands());
+            }
+            state.waiting.push_back(Arc::clone(&order));
+        }
+        desk.changed.send_replace(());
+        let began = Instant::now();
+        let mut cancelled: Option<Instant> = None;
+        let mut ticks = tokio::time::interval(Duration::from_millis(500));
+        let failed = loop {
+            tokio::select! {
+                done = &mut ended => return done.map_err(|_| lost()),
+                () = abandoned.cancelled(), if cancelled.is_none() => {
+                    cancelled = Some(Instant::now());
+                    order.state.lock().is_cancelled = true;
+                    desk.changed.send_replace(());
+                }
+                _ = ticks.tick() => {}
+            }
+            if let Some(refusal) = desk.why_not(&order, began, cancelled) {
+                break refusal;
+            }
+        };
+        desk.state.lock().waiting.retain(|other| !Arc::ptr_eq(other, &order));
+        drop(ended);
+        // Its runner is told to end it.
+        desk.changed.send_replace(());
+        Err(failed)
+    }
+
+    /// Returns the command whose result a runner reports.
+    pub(crate) fn claim(&self, run: &RunId, key: &RunnerKey, id: &ToolCallId) -> Claim {
+        let desk = self.of(run);
+        let mut state = desk.state.lock();
+        let Some(runner) = state.runners.get_mut(key) else { return Claim::Unknown };
+        runner.seen = Instant::now();
+        if let Some((last, answer)) = &runner.last
+            && last == id
+        {
+            return Claim::Answered(answer.clone());
+        }
+        match runner.order.as_ref().filter(|order| order.id == *id) {
+            Some(order) if !std::mem::replace(&mut order.state.lock().is_ending, true) => {
+                Claim::Of(ClaimedOrder(Arc::clone(order)))
+            }
+            Some(_) | None => Claim::Unknown,
+        }
+    }
+
+    /// Gives the result to the caller, and frees the runner. `answer` is what the runner is told, now and if it reports again.
+    pub(crate) fn end(&self, run: &RunId, key: &RunnerKey, order: &ClaimedOrder, ended: EndedCommand, answer: Value) {
+        let desk = self.of(run);
+        if let Some(runner) = desk.state.lock().runners.get_mut(key) {
+            runner.seen = Instant::now();
+            runner.order = None;
+            runner.last = Some((order.id.clone(), answer));
+        }
+        if let Some(caller) = order.state.lock().ended.take() {
+            // A caller that waits no more does not learn it; the record of the command says it.
+            let _ = caller.send(ended);
+        }
+        desk.changed.send_replace(());
+    }
+}
+
+impl RunDesk {
+    /// Returns what a runner has to do, if there is something.
+    fn instruction(&self, key: &RunnerKey, running: Option<&ToolCallId>) -> Option<Instruction> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let runner = state.runners.get_mut(key)?;
+        match (&runner.order, running) {
+            (Some(order), Some(id)) if order.id == *id => {
+                return order.is_unwanted().then(|| Instruction::Cancel(id.clone()));
+            }
+            // It does not run what it says: the service was started again, or has given the command up.
+            (_, Some(id)) => return Some(Instruction::Cancel(id.clone())),
+            // The answer that gave it the command was lost.
+            (Some(order), None) if !order.is_unwanted() => return Some(Instruction::Run(Arc::clone(order))),
+            (Some(_) | None, None) => runner.order = None,
+        }
+        while let Some(order) = state.waiting.pop_front() {
+            if order.is_unwanted() {
+                continue;
+            }
+            order.state.lock().given = Some(Instant::now());
+            runner.order = Some(Arc::clone(&order));
+            return Some(Instruction::Run(order));
+        }
+        None
+    }
+
+    /// Returns why a command is not waited for any more; `None` while it is.
+    fn why_not(&self, order: &Arc<Order>, began: Instant, cancelled: Option<Instant>) -> Option<Refusal> {
+        let state = self.state.lock();
+        let (given, is_ending) = {
+            let order = order.state.lock();
+            (order.given, order.is_ending)
+        };
+        let Some(given) = given else {
+            return if cancelled.is_some() {
+                Some(cancelled_before())
+            } else if !state.has_runner() {
+                Some(no_runner())
+            } else {
+                (began.elapsed() > MAX_WAIT).then(busy)
+            };
+        };
+        if is_ending {
+            return None;
+        }
+        if cancelled.is_some_and(|since| since.elapsed() > CANCEL_GRACE)
+            || !state.holder(order).is_some_and(Runner::is_attached)
+        {
+            return Some(lost());
+        }
+        let most = Duration::from_secs(order.timeout_seconds) + GRACE;
+        (given.elapsed() > most).then(lost)
+    }
+}
+
+fn no_runner() -> Refusal {
+    let message = "no runner is attached to the run, so that no command can be run";
+    Refusal::new(
+        Code::Unavailable,
+        message,
+        "Continue with the other tools. An operator attaches one with `workspaced runner`.",
+    )
+}
+
+fn busy() -> Refusal {
+    let message = "no runner was free to run the command; it was not run";
+    Refusal::new(Code::Unavailable, message, "Try again when the commands before it have ended.")
+}
+
+fn cancelled_before() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "the call was cancelled before its command was run",
+        "Make the call again if you need it.",
+    )
+}
+
+fn lost() -> Refusal {
+    let message = "the runner has not reported the end of the command; what it changed is not in the run";
+    Refusal::new(Code::Unavailable, message, "Look at the files, and run the command again.")
+}
+
+fn too_many_commands() -> Refusal {
+    let message = format!("{MAX_WAITING} commands of the run wait already");
+    Refusal::new(Code::RateLimited, message, "Wait until they have ended.")
+        .with_details(|details| details.limit = Some(MAX_WAITING as u64))
+}
+
+fn too_many_runners() -> Refusal {
+    let message = format!("{MAX_RUNNERS} runners are attached to the run already");
+    Refusal::new(Code::RateLimited, message, "End one of them first.")
+        .with_details(|details| details.limit = Some(MAX_RUNNERS as u64))
+}

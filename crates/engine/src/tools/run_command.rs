@@ -1,0 +1,281 @@
+//! `run_command`: a command that a runner runs, outside of the service, in the run's files; and what it has printed.
+
+use std::collections::BTreeMap;
+
+use model::{Code, Permission, Refusal, Sha256, ToolCallId};
+use serde::{Deserialize, Serialize};
+
+use crate::tool::input::{any_path, max_chars};
+use crate::tool::{Tool, ToolRun, ToolSchema, text};
+use crate::tools::apply_changeset::LeftFile;
+
+/// The longest command, in bytes.
+const MAX_COMMAND_BYTES: usize = 16 * 1024;
+/// The characters of output that an answer has unless the call asks for fewer.
+const MAX_OUTPUT_CHARS: usize = 16_000;
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "run_command",
+    description: "Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of \
+                  the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output.",
+    is_expensive: true,
+    permissions: &[Permission::CommandRun],
+    content: &["output"],
+    input: ToolSchema::of::<RunCommandInput>,
+    output: ToolSchema::of::<RanCommand>,
+    text: text::command::ran,
+    run: ToolRun::Command,
+};
+
+/// The input of `run_command`: `command`, or `outputOf`.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"command": "cargo test --workspace", "timeoutSeconds": 300}))]
+pub(crate) struct RunCommandInput {
+    /// The command, as a POSIX shell takes it.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 16_384)]
+    command: Option<String>,
+    /// The folder in which it runs, by default the root.
+    #[serde(default)]
+    cwd: Option<String>,
+    /// The seconds after which it is ended. Default and maximum: those of the policy.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    timeout_seconds: Option<u64>,
+    /// The ID of an earlier command, whose output is returned instead.
+    #[serde(default)]
+    output_of: Option<String>,
+    /// With outputOf: the first line.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    start_line: Option<u64>,
+    /// The maximum length of `output`, in characters; at most 16,000.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
+}
+
+/// A parsed input.
+#[derive(Debug)]
+pub(crate) enum CommandInput {
+    /// To run a command.
+    Run {
+        /// The line.
+        command: String,
+        /// The folder in which it runs.
+        cwd: String,
+        /// The seconds that the caller gives it.
+        timeout_seconds: Option<u64>,
+        /// The characters of output that are shown.
+        max_chars: usize,
+    },
+    /// To read an output.
+    Output {
+        /// The command.
+        of: ToolCallId,
+        /// The first line, from 1.
+        start_line: u64,
+        /// The characters of output that are shown.
+        max_chars: usize,
+    },
+}
+
+impl TryFrom<RunCommandInput> for CommandInput {
+    type Error = Refusal;
+
+    fn try_from(input: RunCommandInput) -> Result<Self, Refusal> {
+        let max_chars = max_chars(input.max_chars)?.unwrap_or(MAX_OUTPUT_CHARS).min(MAX_OUTPUT_CHARS);
+        match (input.command, input.output_of) {
+            (Some(command), None) => {
+                if command.trim().is_empty() || command.contains('\0') || command.len() > MAX_COMMAND_BYTES {
+                    let message =
+                        format!("`command` is empty, has a NUL character or is longer than {MAX_COMMAND_BYTES} bytes");
+                    return Err(Refusal::invalid(
+                        message,
+                        "Give one command line; write a longer script into a file first.",
+                    ));
+                }
+                if let Some(what) = model::credential_in(command.as_bytes()) {
+                    // It would be recorded.
+                    let message = format!("the command contains a credential: {what}");
+                    let hint =
+                        "Let the sandbox have the credential in a variable or a file, and name that in the command.";
+                    return Err(Refusal::new(Code::PolicyDeniedSecret, message, hint)
+                        .with_details(|details| details.reasons = vec![format!("secret:{what}")]));
+                }
+                if input.timeout_seconds == Some(0) || input.start_line.is_some() {
+                    let message = "`timeoutSeconds` is 0, or `startLine` is given without `outputOf`";
+                    return Err(Refusal::invalid(message, "Omit them."));
+                }
+                let cwd = any_path(input.cwd.as_deref().unwrap_or_default())?.as_str().to_owned();
+                Ok(Self::Run { command, cwd, timeout_seconds: input.timeout_seconds, max_chars })
+            }
+            (None, Some(of)) => {
+                let of = ToolCallId::parse(&of).map_err(|error| {
+                    Refusal::invalid(error.to_string(), "Give the ID that the answer to the command has.")
+                })?;
+                Ok(Self::Output { of, start_line: input.start_line.unwrap_or(1).max(1), max_chars })
+            }
+            (None, None) | (Some(_), Some(_)) => {
+                let message = "the call needs one of `command` and `outputOf`";
+                Err(Refusal::invalid(
+                    message,
+                    "Give `command` to run one, or `outputOf` to read the output of an earlier one.",
+                ))
+            }
+        }
+    }
+}
+
+/// The output of `run_command`.
+#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RanCommand {
+    /// The exit code; omitted if a signal or the time limit has ended the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i64>,
+    /// The signal that has ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signal: Option<i64>,
+    /// Whether its time was over.
+    pub(crate) timed_out: bool,
+    /// How long it took, in microseconds.
+    pub(crate) duration_micros: u64,
+    /// What it printed, both streams as they came, without credentials: the end of it, or from `startLine` on.
+    pub(crate) output: String,
+    /// The number of the first line of `output`, from 1.
+    pub(crate) output_start_line: u64,
+    /// How many lines the whole output has.
+    pub(crate) output_lines: u64,
+    /// The ID by which `outputOf` reads the output; omitted if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output_of: Option<String>,
+    /// SHA-256 of the whole output, which is an artifact of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output_sha256: Option<Sha256>,
+    /// The number of the command's record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) event_seq: Option<u64>,
+    /// What it changed; omitted if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changes: Option<CommandChanges>,
+}
+
+/// What became of the changes of a command.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandChanges {
+    /// The ID of the change set, by which `revert_calls` undoes it; omitted if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tool_call_id: Option<String>,
+    /// The number of its record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seq: Option<u64>,
+    /// The paths that are as the command left them.
+    #[serde(default)]
+    pub(crate) applied: Vec<String>,
+    /// The paths into which its changes were merged, because they have changed since.
+    #[serde(default)]
+    pub(crate) merged: Vec<String>,
+    /// What was denied and is as before in the run.
+    #[serde(default)]
+    pub(crate) left: Vec<LeftFile>,
+    /// How many files were not taken, by the folder at the top.
+    #[serde(default)]
+    pub(crate) not_taken: BTreeMap<String, u64>,
+    /// Lines added.
+    #[serde(default)]
+    pub(crate) insertions: u64,
+    /// Lines removed.
+    #[serde(default)]
+    pub(crate) deletions: u64,
+    /// Why nothing of it is in the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<Code>,
+    /// The same for people and models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    /// The approval for which the changes wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) approval_id: Option<String>,
+}
+
+impl RanCommand {
+    /// Takes as many of the last lines of `text`, which has `lines` in all, as `max_chars` characters.
+    pub(crate) fn set_end(&mut self, text: &str, lines: u64, max_chars: usize) {
+        let total = text.chars().count();
+        let skipped = text.char_indices().nth(total.saturating_sub(max_chars)).map_or(text.len(), |(at, _)| at);
+        let mut begin = skipped;
+        // From the beginning of a line, unless that leaves nothing.
+        if begin > 0
+            && let Some(end) = text[begin..].find('\n').filter(|end| begin + end + 1 < text.len())
+        {
+            begin += end + 1;
+        }
+        text[begin..].clone_into(&mut self.output);
+        self.output_lines = lines.max(line_count(text));
+        self.output_start_line = (self.output_lines + 1).saturating_sub(line_count(&self.output)).max(1);
+    }
+
+    /// Takes as many lines from `start_line` on as `max_chars` characters.
+    pub(crate) fn set_lines(&mut self, text: &str, start_line: u64, max_chars: usize) {
+        self.output_lines = line_count(text);
+        self.output_start_line = start_line;
+        let skip = usize::try_from(start_line - 1).unwrap_or(usize::MAX);
+        let mut left = max_chars;
+        for line in text.split_inclusive('\n').skip(skip) {
+            let chars = line.chars().count();
+            if chars > left {
+                if self.output.is_empty() {
+                    self.output = line.chars().take(left).collect();
+                }
+                break;
+            }
+            left -= chars;
+            self.output.push_str(line);
+        }
+    }
+}
+
+/// How many lines a text has.
+pub(crate) fn line_count(text: &str) -> u64 {
+    text.lines().count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end_of(text: &str, max_chars: usize) -> (String, u64, u64) {
+        let mut ran = RanCommand::default();
+        ran.set_end(text, 0, max_chars);
+        (ran.output, ran.output_start_line, ran.output_lines)
+    }
+
+    #[test]
+    fn the_end_of_an_output_begins_with_a_line() {
+        assert_eq!(end_of("", 10), (String::new(), 1, 0));
+        assert_eq!(end_of("a\nb\n", 10), ("a\nb\n".into(), 1, 2));
+        assert_eq!(end_of("one\ntwo\nthree\n", 7), ("three\n".into(), 3, 3));
+        assert_eq!(end_of("one\ntwo\nthree\n", 6), ("three\n".into(), 3, 3));
+        assert_eq!(end_of("äöüäöü", 3), ("äöü".into(), 1, 1));
+        // The runner has sent the end alone.
+        let mut ran = RanCommand::default();
+        ran.set_end("y\nz\n", 100, 50);
+        assert_eq!((&*ran.output, ran.output_start_line, ran.output_lines), ("y\nz\n", 99, 100));
+    }
+
+    #[test]
+    fn lines_of_an_output_are_whole() {
+        let lines = |start, max| {
+            let mut ran = RanCommand::default();
+            ran.set_lines("one\ntwo\nthree\n", start, max);
+            (ran.output, ran.output_start_line, ran.output_lines)
+        };
+        assert_eq!(lines(2, 100), ("two\nthree\n".into(), 2, 3));
+        assert_eq!(lines(1, 8), ("one\ntwo\n".into(), 1, 3));
+        assert_eq!(lines(3, 2), ("th".into(), 3, 3));
+        assert_eq!(lines(9, 100), (String::new(), 9, 3));
+    }
+}

@@ -1,0 +1,229 @@
+//! Takes a line apart as a POSIX shell does, as far as that is certain without running it.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// Its text, without quotes.
+    pub(super) text: String,
+    /// Whether the shell takes it as it is. If not, it becomes something else: a variable, names of files.
+    pub(super) is_exact: bool,
+}
+
+impl Word {
+    pub(super) fn exact(text: &str) -> Self {
+        Self { text: text.to_owned(), is_exact: true }
+    }
+
+    /// Whether it sets a variable of the command after it.
+    pub(super) fn is_assignment(&self) -> bool {
+        let Some((name, _)) = self.text.split_once('=') else { return false };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        !name.is_empty() && name.chars().all(is_name) && !name.starts_with(|c: char| c.is_ascii_digit())
+    }
+}
+
+/// Words that begin what is more than one command.
+const RESERVED: [&str; 21] = [
+    "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function",
+    "coproc", "{", "}", "[[", "]]", "in", "!",
+];
+
+/// Returns the commands of a line; `None` if it has what only a shell can tell: substitutions, loops, functions, texts that follow.
+pub(super) fn parts_of(line: &str) -> Option<Vec<Vec<Word>>> {
+    let mut reader = Reader { chars: line.chars().peekable(), parts: Vec::new(), words: Vec::new(), is_target: false };
+    reader.read()?;
+    reader.end_part()?;
+    Some(reader.parts)
+}
+
+/// Returns what looks like a word anywhere in a text.
+pub(super) fn words_in(text: &str) -> Vec<String> {
+    let is_between = |c: char| c.is_whitespace() || ";&|(){}`$\"'<>\\".contains(c);
+    text.split(is_between).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// What looks like a word.
+enum Token {
+    Word(Word),
+    /// The number of a stream that is redirected.
+    Stream,
+}
+
+struct Reader<'a> {
+    chars: Peekable<Chars<'a>>,
+    parts: Vec<Vec<Word>>,
+    words: Vec<Word>,
+    /// Whether the next word names the file of a redirection.
+    is_target: bool,
+}
+
+impl Reader<'_> {
+    fn read(&mut self) -> Option<()> {
+        loop {
+            match self.chars.peek().copied() {
+                None => return Some(()),
+                Some('\n' | ';' | '&' | '|') => self.operator()?,
+                Some('<' | '>') => self.redirection()?,
+                Some('(' | ')' | '`') => return None,
+                Some(c) if c.is_whitespace() => {
+                    self.chars.next();
+                }
+                Some('#') => while self.chars.next_if(|c| *c != '\n').is_some() {},
+                Some(_) => {
+                    if let Token::Word(word) = self.word()? {
+                        self.add(word);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, word: Word) {
+        if !std::mem::take(&mut self.is_target) {
+            self.words.push(word);
+        }
+    }
+
+    /// Reads what ends a command.
+    fn operator(&mut self) -> Option<()> {
+        let first = self.chars.next()?;
+        match (first, self.chars.peek().copied()) {
+            // Both outputs into a file.
+            ('&', Some('>')) => {
+                self.redirection()?;
+                return Some(());
+            }
+            ('&', Some('&')) | ('|', Some('|' | '&')) => {
+                self.chars.next();
+            }
+            (';', Some(';' | '&')) => return None,
+            _ => {}
+        }
+        self.end_part()
+    }
+
+    fn redirection(&mut self) -> Option<()> {
+        let first = self.chars.next()?;
+        let second = self.chars.next_if(|c| matches!(c, '<' | '>' | '&' | '|'));
+        match (first, second) {
+            // A text that follows, and the pipe of a command.
+            ('<', Some('<')) if self.chars.next_if_eq(&'<').is_none() => return None,
+            _ if self.chars.peek() == Some(&'(') => return None,
+            _ => {}
+        }
+        if self.is_target {
+            return None;
+        }
+        self.is_target = true;
+        Some(())
+    }
+
+    fn end_part(&mut self) -> Option<()> {
+        if self.is_target {
+            return None;
+        }
+        let words = std::mem::take(&mut self.words);
+        let begin = words.iter().position(|word| !word.is_assignment()).unwrap_or(words.len());
+        let Some(program) = words.get(begin) else {
+            // Variables alone, or nothing.
+            return Some(());
+        };
+        if !program.is_exact || RESERVED.contains(&program.text.as_str()) {
+            return None;
+        }
+        self.parts.push(words[begin..].to_vec());
+        Some(())
+    }
+
+    /// Reads a word, or what looks like one and is none.
+    fn word(&mut self) -> Option<Token> {
+        let (mut word, mut is_plain) = (Word { text: String::new(), is_exact: true }, true);
+        while let Some(c) = self.chars.peek().copied() {
+            match c {
+                // Digits before a redirection are the number of a stream.
+                '<' | '>' if is_plain && word.text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    return Some(Token::Stream);
+                }
+                '\n' | ';' | '&' | '|' | '<' | '>' => break,
+                '(' | ')' | '`' => return None,
+                c if c.is_whitespace() => break,
+                '\'' => {
+                    is_plain = false;
+                    self.chars.next();
+                    self.single_quoted(&mut word)?;
+                }
+                '"' => {
+                    is_plain = false;
+                    self.chars.next();
+                    self.double_quoted(&mut word)?;
+                }
+                '\\' => {
+                    self.chars.next();
+                    match self.chars.next()? {
+                        '\n' => {}
+                        c => word.text.push(c),
+                    }
+                }
+                '$' => {
+                    self.chars.next();
+                    self.variable(&mut word)?;
+                }
+                _ => {
+                    self.chars.next();
+                    word.is_exact &= !matches!(c, '*' | '?' | '[' | '{' | '~');
+                    word.text.push(c);
+                }
+            }
+        }
+        // The program `[` is no pattern.
+        word.is_exact |= word.text == "[";
+        Some(Token::Word(word))
+    }
+
+    fn single_quoted(&mut self, word: &mut Word) -> Option<()> {
+        loop {
+            match self.chars.next()? {
+                '\'' => return Some(()),
+                c => word.text.push(c),
+            }
+        }
+    }
+
+    fn double_quoted(&mut self, word: &mut Word) -> Option<()> {
+        loop {
+            match self.chars.next()? {
+                '"' => return Some(()),
+                '`' => return None,
+                '$' => self.variable(word)?,
+                '\\' => match self.chars.next()? {
+                    '\n' => {}
+                    c @ ('"' | '\\' | '$' | '`') => word.text.push(c),
+                    c => word.text.extend(['\\', c]),
+                },
+                c => word.text.push(c),
+            }
+        }
+    }
+
+    /// Reads what follows a `$`.
+    fn variable(&mut self, word: &mut Word) -> Option<()> {
+        match self.chars.peek() {
+            Some('(' | '\'' | '"') => return None,
+            Some('{') => loop {
+                match self.chars.next()? {
+                    '}' => break,
+                    c if c == '{' || c == '_' || c.is_ascii_alphanumeric() => {}
+                    // It may run a command.
+                    _ => return None,
+                }
+            },
+            _ => {}
+        }
+        word.is_exact = false;
+        word.text.push('$');
+        Some(())
+    }
+}

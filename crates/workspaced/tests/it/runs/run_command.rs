@@ -1,0 +1,369 @@
+//! `run_command`: a command is judged, run by a runner outside of the service, and recorded with what it printed and changed.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, sha256, tar_of};
+
+const FILES: [(&str, &str); 2] = [("a.txt", "a\n"), ("src/b.rs", "b\n")];
+const NAME: &str = "r1";
+
+/// A runner of a run, as its program speaks with the service.
+#[derive(Clone)]
+struct Runner {
+    run: String,
+    client: Client,
+    name: String,
+}
+
+impl Runner {
+    async fn new(run: &Run) -> Self {
+        Self::with(run, &["command:serve", "changeset:apply", "file:read", "event:append", "evidence:attest"]).await
+    }
+
+    async fn with(run: &Run, permissions: &[&str]) -> Self {
+        let token =
+            run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": permissions})).await;
+        let client = run.agent.with_token(token.is(201)["token"].as_str());
+        Self { run: run.id.clone(), client, name: NAME.to_owned() }
+    }
+
+    async fn ask(&self, wait_seconds: u64, running: Option<&str>) -> Answer {
+        let body = json!({"runner": self.name, "waitSeconds": wait_seconds, "running": running});
+        self.client.post(&format!("/v1/runs/{}/commands/next", self.run), body).await
+    }
+
+    /// Attaches to the run.
+    async fn attach(&self) {
+        assert_eq!(self.ask(0, None).await.ok(), json!({}));
+    }
+
+    /// Waits for the next command.
+    async fn next(&self) -> Value {
+        self.ask(20, None).await.ok()["command"].clone()
+    }
+
+    async fn report(&self, id: &str, result: Value, layer: Option<&[u8]>) -> Answer {
+        let mut all = json!({"runner": self.name, "durationMicros": 1500});
+        all.as_object_mut().unwrap().extend(result.as_object().unwrap().clone());
+        let part = |name: &str| format!("--border\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+        let mut body = format!("{}{all}\r\n", part("result")).into_bytes();
+        if let Some(layer) = layer {
+            body.extend([part("layer").as_bytes(), layer, b"\r\n"].concat());
+        }
+        body.extend(b"--border--\r\n");
+        let request = self.client.request(Method::POST, &format!("/v1/runs/{}/commands/{id}/result", self.run));
+        self.client.send(request.header("content-type", "multipart/form-data; boundary=border").body(body)).await
+    }
+}
+
+/// Makes a call that waits for a runner.
+fn begin(run: &Run, input: Value) -> JoinHandle<Answer> {
+    let run = run.clone();
+    tokio::spawn(async move { run.call("run_command", input).await })
+}
+
+async fn head(run: &Run) -> u64 {
+    run.last_record().await["seq"].as_u64().unwrap()
+}
+
+async fn tools(client: &Client) -> Vec<String> {
+    let list = client.get("/v1/tools?audience=model").await.ok();
+    list["items"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_command_is_run_by_a_runner_and_recorded_with_what_it_changed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_, run) = Run::shared(backend, &FILES).await;
+    assert!(!tools(&run.agent).await.contains(&"run_command".to_owned()), "no runner is attached");
+    run.call("run_command", json!({"command": "cargo fmt"})).await.refused("UNAVAILABLE");
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    assert!(tools(&run.agent).await.contains(&"run_command".to_owned()));
+
+    let before = head(&run).await;
+    let input =
+        json!({"toolCallId": "c1", "stepId": "s1", "command": "cargo fmt 2>&1", "cwd": "src", "timeoutSeconds": 9});
+    let called = begin(&run, input.clone());
+    let order = runner.next().await;
+    assert_eq!(order, json!({"commandId": "c1", "command": "cargo fmt 2>&1", "cwd": "src", "timeoutSeconds": 9}));
+    // The answer may be lost: it is given again, and to no other.
+    assert_eq!(runner.next().await, order);
+    let other = Runner { name: "r2".to_owned(), ..runner.clone() };
+    other.attach().await;
+    other.report("c1", json!({"exitCode": 0}), None).await.refused("NOT_FOUND");
+
+    let output = "one\ntwo\n";
+    runner.client.put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(output)), output).await.is(201);
+    let seq = head(&run).await;
+    let layer = tar_of(&[("src/b.rs", b"b2\n"), (".env", b"A=1\n"), ("n.txt", b"n\n")]);
+    let result = json!({
+        "exitCode": 3, "output": output, "outputLines": 2, "outputSha256": sha256(output), "basedOnSeq": seq,
+        "environment": {"kind": "docker"}, "startedAt": "2026-01-01T00:00:00Z",
+    });
+    let reported = runner.report("c1", result.clone(), Some(&layer)).await.ok();
+    let answer = called.await.unwrap().ok();
+    assert_eq!((&answer["ok"], &answer["exitCode"], &answer["output"]), (&json!(true), &json!(3), &json!(output)));
+    assert_eq!(answer["changes"]["applied"], json!(["n.txt", "src/b.rs"]), "{answer:#}");
+    assert_eq!(answer["changes"]["left"], json!([{"path": ".env", "rule": "kind:SECRET_LIKE"}]));
+    assert_eq!(reported["changes"], answer["changes"]);
+    assert_eq!((run.on_disk("src/b.rs"), run.files().contains_key(".env")), ("b2\n".to_owned(), false));
+    // Reported twice, answered twice, recorded once.
+    assert_eq!(runner.report("c1", result, Some(&layer)).await.ok(), reported);
+
+    let records = run.audit().await;
+    let [event, set, call] = &records[records.len() - 3..] else { panic!() };
+    assert_eq!([&event["tool"], &set["tool"], &call["tool"]], ["event.command", "apply_changeset", "run_command"]);
+    assert_eq!(event["input"]["summary"], "cargo fmt 2>&1: exit 3");
+    let data = &event["input"]["data"];
+    assert_eq!((&data["exitCode"], &data["toolCallId"], &data["cwd"]), (&json!(3), &json!("c1"), &json!("src")));
+    assert_eq!(set["evidence"]["eventId"], event["toolCallId"]);
+    assert_eq!((&event["stepId"], &set["stepId"], &call["stepId"]), (&json!("s1"), &json!("s1"), &json!("s1")));
+    assert_eq!(call["input"]["command"], "cargo fmt 2>&1");
+    assert_eq!((&call["input"]["eventSeq"], &call["input"]["changeSeq"]), (&event["seq"], &set["seq"]));
+    assert_eq!(
+        (&answer["eventSeq"], &answer["seq"], &answer["changes"]["seq"]),
+        (&event["seq"], &call["seq"], &set["seq"])
+    );
+    assert!(before < event["seq"].as_u64().unwrap());
+
+    // The same call again answers the same; another one under its ID is refused.
+    assert_eq!(run.call("run_command", input).await.ok(), answer);
+    run.call("run_command", json!({"toolCallId": "c1", "command": "ls"})).await.refused("TOOL_CALL_ID_REUSED");
+    assert_eq!(runner.ask(0, None).await.ok(), json!({}), "it is not run again");
+
+    // A model reads the same as text, and more of the output by its name.
+    let read = run.ok("run_command", json!({"outputOf": answer["outputOf"], "startLine": 2})).await;
+    assert_eq!((&read["output"], &read["outputLines"], &read["exitCode"]), (&json!("two\n"), &json!(2), &json!(3)));
+    run.call("run_command", json!({"outputOf": "c9"})).await.refused("NOT_FOUND");
+
+    let id = answer["changes"]["toolCallId"].as_str().unwrap();
+    run.ok("revert_calls", json!({"toolCallIds": [id], "reason": "undo"})).await;
+    assert_eq!(run.on_disk("src/b.rs"), "b\n");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn a_model_reads_the_outcome_in_plain_lines() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let begin = |input: Value| {
+        let run = run.clone();
+        tokio::spawn(async move { run.text("run_command", input).await })
+    };
+    let called = begin(json!({"toolCallId": "t1", "command": "make", "maxChars": 12}));
+    runner.next().await;
+    let long = "line 1\nline 2\nline 3\n";
+    runner.client.put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(long)), long).await.is(201);
+    let layer = tar_of(&[("a.txt", b"a2\n"), (".env", b"A=1\n"), ("target/x.o", b"x"), ("target/y.o", b"y")]);
+    let seq = head(&run).await;
+    let result =
+        json!({"exitCode": 2, "output": long, "outputLines": 3, "outputSha256": sha256(long), "basedOnSeq": seq});
+    runner.report("t1", result, Some(&layer)).await.ok();
+    assert_eq!(
+        called.await.unwrap().text(),
+        "exit 2 after 0.0 s\nline 3\nchanged:\n  a.txt\ndenied, and not changed in the run:\n  .env (kind:SECRET_LIKE)\n\
+         [2 generated or ignored in target/ not taken]\n\
+         [output lines 3-3 of 3; outputOf=\"t1\" with startLine=1 reads others]\n"
+    );
+
+    let called = begin(json!({"command": "sleep 9"}));
+    let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
+    runner.report(&id, json!({"signal": 9, "timedOut": true, "durationMicros": 5_000_000}), None).await.ok();
+    assert_eq!(called.await.unwrap().text(), "ended after 5.0 s: its time was over\n");
+
+    let called = begin(json!({"command": "gone"}));
+    let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
+    runner.report(&id, json!({"error": "the container has ended"}), None).await.ok();
+    called.await.unwrap().refusal();
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_policy_decides_which_commands_are_run(#[values(Backend::Sqlite)] backend: Backend) {
+    let commands = json!({
+        "allow": ["cargo *", "sleep"], "ask": ["cargo publish"], "deny": ["git push"], "timeoutSeconds": 5, "maxCalls": 2
+    });
+    let (_, run) = Run::shared_with(backend, &FILES, json!({"policy": {"commands": commands}})).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    for (command, reason) in [("git push", "commands:deny:git push"), ("curl x", "commands:others:curl")] {
+        let refused = run.call("run_command", json!({"command": command})).await.refused("POLICY_DENIED");
+        assert_eq!(refused["reasons"], json!([reason]), "{command}");
+    }
+    let credential = format!("cargo test --token ghp_{}", "a1".repeat(18));
+    run.call("run_command", json!({"command": credential})).await.refused("POLICY_DENIED_SECRET");
+    assert!(!run.audit().await.iter().any(|record| record.to_string().contains("ghp_")), "it is not recorded");
+    assert_eq!(runner.ask(0, None).await.ok(), json!({}), "nothing of it has reached the runner");
+
+    for _ in 0..2 {
+        let called = begin(&run, json!({"command": "cargo test", "timeoutSeconds": 100}));
+        let order = runner.next().await;
+        assert_eq!(order["timeoutSeconds"], 5, "the policy's limit");
+        runner.report(order["commandId"].as_str().unwrap(), json!({"exitCode": 0}), None).await.ok();
+        called.await.unwrap().ok();
+    }
+    let refused = run.call("run_command", json!({"command": "cargo test"})).await.refused("POLICY_DENIED");
+    assert_eq!((&refused["reasons"], &refused["limit"]), (&json!(["commands:maxCalls"]), &json!(2)));
+
+    let (_, run) = Run::shared_with(backend, &FILES, json!({"policy": {"profile": "READ_ONLY"}})).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    assert!(!tools(&run.agent).await.contains(&"run_command".to_owned()));
+    run.call("run_command", json!({"command": "ls"})).await.refused("POLICY_DENIED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_command_that_needs_a_person_is_run_once_it_is_approved(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"policy": {"commands": {"ask": ["cargo publish"]}}});
+    let (_, run) = Run::shared_with(backend, &FILES, policy).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let input = json!({"command": "cargo publish --dry-run"});
+    let asked = run.call("run_command", input.clone()).await.is(202);
+    let id = asked["approvalId"].as_str().unwrap();
+    assert_eq!(asked["reasons"], json!(["commands:ask:cargo publish"]));
+    // The same command while it waits is the same request.
+    assert_eq!(run.call("run_command", input.clone()).await.is(202)["approvalId"], *id);
+    let approval = run.operator.get(&format!("/v1/approvals/{id}")).await.ok();
+    assert_eq!(
+        (&approval["tool"], &approval["diff"], &approval["files"]),
+        (&json!("run_command"), &json!("$ cargo publish --dry-run\n"), &json!([]))
+    );
+    let other = run.call("run_command", json!({"command": "cargo publish"})).await.is(202);
+    assert_ne!(other["approvalId"], *id);
+    assert_eq!(runner.ask(0, None).await.ok(), json!({}), "not run before");
+
+    let decided = run.operator.post(&format!("/v1/approvals/{id}/approve"), json!({"onBehalfOf": "ada"})).await.ok();
+    assert_eq!(decided["state"], "approved");
+    let order = runner.next().await;
+    assert_eq!(order["command"], "cargo publish --dry-run");
+    let command = order["commandId"].as_str().unwrap();
+    runner.report(command, json!({"exitCode": 0, "output": "done\n"}), None).await.ok();
+    let told = async {
+        loop {
+            let read = run.ok("read_file", json!({"path": "a.txt"})).await;
+            if let Some(notices) = read.get("notices") {
+                return notices[0].as_str().unwrap().to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+    assert!(told.starts_with("approved: `cargo publish --dry-run` (run_command): exit 0"), "{told}");
+    let records = run.audit().await;
+    let ran = records.iter().find(|record| record["toolCallId"] == *command).unwrap();
+    assert_eq!(ran["reasons"], json!([format!("approval:{id}:approved")]));
+
+    let other = other["approvalId"].as_str().unwrap();
+    run.operator
+        .post(&format!("/v1/approvals/{other}/deny"), json!({"onBehalfOf": "ada", "note": "not yet"}))
+        .await
+        .ok();
+    let denied = run.call("run_command", json!({"command": "cargo publish"})).await.refused("POLICY_DENIED");
+    assert!(denied["message"].as_str().unwrap().contains("not yet"), "{denied}");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_ends_its_command() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let called = begin(&run, json!({"toolCallId": "x1", "command": "sleep 100"}));
+    assert_eq!(runner.next().await["commandId"], "x1");
+    called.abort();
+    let told = runner.ask(20, Some("x1")).await.ok();
+    assert_eq!(told, json!({"cancel": "x1"}));
+    let layer = tar_of(&[("half.txt", b"half")]);
+    let seq = head(&run).await;
+    runner.report("x1", json!({"signal": 2, "basedOnSeq": seq}), Some(&layer)).await.ok();
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "x1.command").unwrap();
+    assert_eq!(event["input"]["summary"], "sleep 100: signal 2");
+    assert!(!run.files().contains_key("half.txt"), "what an interrupted command left is half of something");
+    // One that the service does not know any more is ended too.
+    assert_eq!(runner.ask(20, Some("x9")).await.ok(), json!({"cancel": "x9"}));
+}
+
+#[tokio::test]
+async fn a_runner_needs_its_permission_and_a_run_that_is_open() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let other = Runner::with(&run, &["changeset:apply", "event:append", "file:read"]).await;
+    other.ask(0, None).await.refused("FORBIDDEN");
+    other.report("c1", json!({"exitCode": 0}), None).await.refused("FORBIDDEN");
+    let agent = Runner { run: run.id.clone(), client: run.agent.clone(), name: NAME.to_owned() };
+    agent.ask(0, None).await.refused("FORBIDDEN");
+    let runner = Runner::new(&run).await;
+    for name in ["", "a\nb", &"x".repeat(129)] {
+        Runner { name: name.to_owned(), ..runner.clone() }.ask(0, None).await.refused("INVALID_REQUEST");
+    }
+    runner.attach().await;
+    runner.report("c1", json!({"exitCode": 0}), None).await.refused("NOT_FOUND");
+    let called = begin(&run, json!({"toolCallId": "c1", "command": "make"}));
+    runner.next().await;
+    runner.report("c1", json!({"exitCode": 0, "output": "x".repeat(65_537)}), None).await.refused("INVALID_REQUEST");
+    runner.report("c1", json!({"exitCode": 0}), Some(&tar_of(&[("a.txt", b"x")]))).await.refused("INVALID_REQUEST");
+    // Another run's set changes nothing there, and its own is judged as any.
+    let (_, another) = Run::shared(Backend::Sqlite, &FILES).await;
+    Runner { run: another.id.clone(), ..runner.clone() }.ask(0, None).await.is(403);
+    runner.report("c1", json!({"exitCode": 0}), None).await.ok();
+    called.await.unwrap().ok();
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    runner.ask(0, None).await.refused("RUN_CLOSED");
+    run.call("run_command", json!({"command": "make"})).await.refused("RUN_CLOSED");
+}
+
+#[tokio::test]
+async fn inputs_that_are_no_command_are_refused() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    for input in [
+        json!({}),
+        json!({"command": ""}),
+        json!({"command": " \n"}),
+        json!({"command": "a\0b"}),
+        json!({"command": "x".repeat(16_385)}),
+        json!({"command": "ls", "outputOf": "c1"}),
+        json!({"command": "ls", "startLine": 2}),
+        json!({"command": "ls", "timeoutSeconds": 0}),
+        json!({"command": "ls", "cmd": "ls"}),
+        json!({"command": "ls", "toolCallId": "x".repeat(119)}),
+    ] {
+        run.call("run_command", input.clone()).await.refused("INVALID_REQUEST");
+    }
+    run.call("run_command", json!({"command": "ls", "cwd": "../x"})).await.refused("PATH_REJECTED");
+    let batch = json!([{"tool": "run_command", "input": {"command": "ls"}}]);
+    run.batch(batch).await.refused("INVALID_REQUEST");
+    let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:read"]})).await;
+    let reader = run.agent.with_token(token.is(201)["token"].as_str());
+    reader.post(&format!("/v1/runs/{}/tools/run_command", run.id), json!({"command": "ls"})).await.refused("FORBIDDEN");
+}
+
+/// What a set of a runner may not do, no other way may either.
+#[tokio::test]
+async fn a_runner_that_dies_is_told_and_its_command_is_not_applied() {
+    let server = Server::start_with(Setup::new(Backend::Sqlite)).await;
+    let run = server.run_with_files(&FILES, json!({})).await;
+    let runner = Runner::with(&run, &["command:serve"]).await;
+    runner.attach().await;
+    let called = begin(&run, json!({"toolCallId": "c1", "command": "make"}));
+    runner.next().await;
+    // Without the permission for sets, the command is recorded and its changes are refused.
+    let seq = head(&run).await;
+    let layer = tar_of(&[("a.txt", b"x\n")]);
+    let reported = runner.report("c1", json!({"exitCode": 0, "basedOnSeq": seq}), Some(&layer)).await.ok();
+    assert_eq!(reported["changes"]["code"], "FORBIDDEN", "{reported:#}");
+    let answer = called.await.unwrap().ok();
+    assert_eq!((&answer["exitCode"], &answer["changes"]["code"]), (&json!(0), &json!("FORBIDDEN")));
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+}
