@@ -357,13 +357,13 @@ pub(crate) fn approval_decision(decision: &DecidedApproval, seq: i64, code: Opti
 /// the record at `seq`.
 pub(crate) const CALL: Select<StoredCall> = Select {
     sql: concat!(
-        "WITH earliest AS (SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.position \
+        "WITH earliest AS (SELECT a.seq, a.tool, a.input_sha256, a.run_no, a.tool_call_id, a.position \
       FROM audit_record a \
       WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
     replied AS (\
       SELECT a.seq, a.position FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
       AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
-      JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1), \
+      JOIN call_reply c ON c.position = a.position ORDER BY a.seq LIMIT 1), \
     found AS (\
       SELECT coalesce(replied.seq, earliest.seq) AS seq, earliest.tool, earliest.input_sha256, replied.position AS replied, \
         coalesce(replied.position, earliest.position) AS position, \

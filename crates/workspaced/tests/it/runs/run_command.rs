@@ -183,7 +183,8 @@ async fn a_model_reads_the_outcome_in_plain_lines() {
     let called = begin(json!({"command": "gone"}));
     let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
     runner.report(&id, json!({"error": "the container has ended"}), None).await.ok();
-    called.await.unwrap().refusal();
+    let refused = called.await.unwrap().text();
+    assert!(refused.starts_with("UNAVAILABLE: the runner could not run the command: the container has ended"), "{refused}");
 }
 
 #[rstest]
@@ -343,7 +344,7 @@ async fn inputs_that_are_no_command_are_refused() {
     }
     run.call("run_command", json!({"command": "ls", "cwd": "../x"})).await.refused("PATH_REJECTED");
     let batch = json!([{"tool": "run_command", "input": {"command": "ls"}}]);
-    run.batch(batch).await.refused("INVALID_REQUEST");
+    assert_eq!(run.batch(batch).await.is(400)["results"][0]["answer"]["code"], "INVALID_REQUEST");
     let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:read"]})).await;
     let reader = run.agent.with_token(token.is(201)["token"].as_str());
     reader.post(&format!("/v1/runs/{}/tools/run_command", run.id), json!({"command": "ls"})).await.refused("FORBIDDEN");
