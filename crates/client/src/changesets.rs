@@ -188,7 +188,8 @@ impl Client {
         changeset: &NewChangeset,
         layer: &[u8],
     ) -> Result<ChangesetOutcome, Error> {
-        let form = LayerForm::of(changeset)?;
+        let members = with_id(changeset, "changesetId", new_id("cs_"))?;
+        let form = LayerForm::new("changeset", &Value::Object(members), true);
         let body = [form.head.as_slice(), layer, form.tail.as_slice()].concat();
         self.changesets(run)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
     }
@@ -198,25 +199,28 @@ impl Client {
     }
 }
 
-/// The form around a layer.
-struct LayerForm {
-    head: Vec<u8>,
-    tail: Vec<u8>,
-    media_type: String,
+/// The form around a layer, with its other part: a document of JSON.
+pub(crate) struct LayerForm {
+    pub(crate) head: Vec<u8>,
+    pub(crate) tail: Vec<u8>,
+    pub(crate) media_type: String,
 }
 
 impl LayerForm {
-    fn of(changeset: &NewChangeset) -> Result<Self, Error> {
-        let members = with_id(changeset, "changesetId", new_id("cs_"))?;
+    pub(crate) fn new(name: &str, document: &Value, has_layer: bool) -> Self {
         let boundary = new_id("workspaced-");
-        let head = format!(
-            "--{boundary}\r\nContent-Disposition: form-data; name=\"changeset\"\r\nContent-Type: application/json\r\n\r\n\
-             {}\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"layer\"\r\n\
-             Content-Type: application/x-tar\r\n\r\n",
-            Value::Object(members)
-        );
-        let tail = format!("\r\n--{boundary}--\r\n");
+        let part = |name: &str, media_type: &str| {
+            format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\nContent-Type: {media_type}\r\n\r\n"
+            )
+        };
+        let mut head = format!("{}{document}\r\n", part(name, "application/json"));
+        let mut tail = format!("--{boundary}--\r\n");
+        if has_layer {
+            head += &part("layer", "application/x-tar");
+            tail.insert_str(0, "\r\n");
+        }
         let media_type = format!("multipart/form-data; boundary={boundary}");
-        Ok(Self { head: head.into_bytes(), tail: tail.into_bytes(), media_type })
+        Self { head: head.into_bytes(), tail: tail.into_bytes(), media_type }
     }
 }

@@ -26,6 +26,7 @@ mod exec;
 mod kept_output;
 mod pipe;
 mod place;
+mod serve;
 
 pub use self::address::SandboxAddress;
 pub use self::checkout::{ChangedLayer, Checkout, Pulled, PushOptions, Pushed, ScanScope};
@@ -33,3 +34,4 @@ pub use self::command::{CommandSignals, Execution};
 pub use self::error::FolderError;
 pub use self::exec::{ExecMode, ExecOptions, Executed, RecordedCommand, shown_command};
 pub use self::place::{FolderPlace, OpenFolder, SandboxPlace};
+pub use self::serve::{Runner, ServedCommand};

@@ -45,6 +45,7 @@
 mod approvals;
 mod audit;
 mod changesets;
+mod commands;
 mod events;
 mod files;
 #[cfg(feature = "folders")]
@@ -68,12 +69,14 @@ pub use audit::{AuditFilter, Verification};
 pub use changesets::{
     ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, RunLayer,
 };
+pub use commands::{CommandOrder, CommandResult, NextCommand, ReportedChanges, ReportedCommand};
 pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
 #[cfg(feature = "folders")]
 pub use folders::{
     ChangedLayer, Checkout, CommandSignals, ExecMode, ExecOptions, Executed, Execution, FolderError, FolderPlace,
-    OpenFolder, Pulled, PushOptions, Pushed, RecordedCommand, SandboxAddress, SandboxPlace, ScanScope, shown_command,
+    OpenFolder, Pulled, PushOptions, Pushed, RecordedCommand, Runner, SandboxAddress, SandboxPlace, ScanScope,
+    ServedCommand, shown_command,
 };
 pub use follow::FollowedRecord;
 pub use operators::{CreatedOperator, NewOperator, NewOperatorToken};

@@ -117,6 +117,15 @@ impl Error {
         if let Self::Problem(problem) = self { Some(problem) } else { None }
     }
 
+    /// Whether the same request may succeed later: no answer arrived, or the service cannot take it now.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Transport(_) => true,
+            Self::Problem(problem) => problem.is_temporary(),
+            Self::Protocol(_) | Self::Invalid(_) | Self::Io(_) => false,
+        }
+    }
+
     /// Whether the service cannot be reached.
     pub fn is_transport(&self) -> bool {
         matches!(self, Self::Transport(_))

@@ -126,6 +126,17 @@ impl Client {
         self.pages(vec!["v1".to_owned(), "runs".to_owned()], query)
     }
 
+    /// Lists the runs with a label, in one state or in all, in order of creation.
+    pub fn labelled_runs(
+        &self,
+        state: Option<RunState>,
+        (name, value): (&str, &str),
+    ) -> impl Stream<Item = Result<Run, Error>> + use<> {
+        let label = Some(format!("{name}:{value}"));
+        let query = vec![("state", state.map(|state| state.as_str().to_owned())), ("label", label)];
+        self.pages(vec!["v1".to_owned(), "runs".to_owned()], query)
+    }
+
     /// Lists runs, the newest first.
     pub fn newest_runs(&self, state: Option<RunState>) -> impl Stream<Item = Result<Run, Error>> + use<> {
         let state = state.map(|state| state.as_str().to_owned());

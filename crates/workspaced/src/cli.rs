@@ -17,6 +17,7 @@ mod manual;
 mod mcp;
 pub(crate) mod output;
 mod revert;
+mod runner;
 mod runs;
 mod token_file;
 mod tokens;
@@ -66,6 +67,8 @@ pub enum ClientCommand {
     Push(checkout::PushArgs),
     /// Run a command in a run's files, here or in a sandbox. Its exit code is that of the command.
     Exec(exec::ExecArgs),
+    /// Run the commands that agents want run by `run_command`, in a sandbox, until it is interrupted.
+    Runner(runner::RunnerArgs),
     /// Print a run's report as Markdown.
     Report(exports::ReportArgs),
     /// Serve the Model Context Protocol on standard input and output, for clients that start a process.
@@ -107,6 +110,7 @@ pub async fn run(
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        ClientCommand::Runner(args) => runner::run(args, env).await,
         ClientCommand::Report(args) => exports::report(args, env).await,
         ClientCommand::Mcp(args) => mcp::run(args, env).await,
         ClientCommand::Completions(args) => manual::completions(&args, program),
@@ -156,6 +160,7 @@ impl ClientCommand {
             Self::Pull(args) => &args.connection,
             Self::Push(args) => &args.connection,
             Self::Exec(args) => &args.connection,
+            Self::Runner(args) => &args.connection,
             Self::Report(args) => &args.connection,
             Self::Mcp(_) | Self::Completions(_) | Self::Man(_) => return None,
         })

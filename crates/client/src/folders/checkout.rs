@@ -129,6 +129,11 @@ impl Checkout {
         self.folder
     }
 
+    /// The record that the folder was brought to last.
+    pub fn seq(&self) -> Option<u64> {
+        self.now.as_ref().map(|now| now.seq)
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -234,7 +239,7 @@ impl Checkout {
 
     /// Brings the folder to the state after its set was applied: what was merged comes back, and so does what others have changed
     /// meanwhile.
-    async fn take_back(&mut self, base: u64, taken: Vec<String>) -> Result<(), FolderError> {
+    pub(super) async fn take_back(&mut self, base: u64, taken: Vec<String>) -> Result<(), FolderError> {
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
         self.apply(layer, Some(base)).await.map(drop)

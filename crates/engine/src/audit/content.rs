@@ -1,15 +1,16 @@
-//! Content of files in records: the data of events, which is shown only to callers with `file:read`.
+//! Content of files in records: the data of events and commands, which is shown only to callers with `file:read`.
 
 use serde_json::{Map, Value};
 
 use crate::CallError;
+use crate::tools::run_command::RUN_COMMAND;
 
 /// What replaces the data of an event.
 const WITHHELD: &str = "[withheld: requires file:read]";
 
-/// Whether records of this tool are events.
+/// Whether records of this tool are events, or commands, whose text may have the content of a file.
 pub(super) fn is_event(tool: &str) -> bool {
-    tool.starts_with("event.")
+    tool.starts_with("event.") || tool == RUN_COMMAND
 }
 
 /// Replaces the data in the input of an event. Returns whether it has any.
@@ -32,7 +33,7 @@ pub fn has_event_data(record: &Value) -> bool {
 /// If it is not the text of a record.
 pub fn without_event_data(text: String) -> Result<String, CallError> {
     // Quotes in strings are escaped, so that most records need not be parsed.
-    if !text.contains(r#""tool":"event."#) {
+    if !text.contains(r#""tool":"event."#) && !text.contains(r#""tool":"run_command""#) {
         return Ok(text);
     }
     let mut record: Value = serde_json::from_str(&text).map_err(|error| CallError::Internal(Box::new(error)))?;

@@ -77,6 +77,10 @@ pub struct RunReport {
     pub files: Vec<ReportFile>,
     /// Number of files that are left out of `files`.
     pub more_files: u64,
+    /// The newest commands and tests that runners have recorded, in order.
+    pub commands: Vec<ReportCommand>,
+    /// Number of commands and tests that are left out.
+    pub more_commands: u64,
     /// The approvals, in order.
     pub approvals: Vec<ReportApproval>,
     /// Number of approvals that are left out.
@@ -122,6 +126,8 @@ pub struct ReportCounts {
     pub failed: u64,
     /// Events and uploaded artifacts.
     pub events: u64,
+    /// Commands that callers had run.
+    pub commands: u64,
 }
 
 /// One member of the run's budget.
@@ -175,6 +181,31 @@ pub struct ReportFile {
     /// Hash after the last mutation. Missing if the file is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_sha256: Option<Sha256>,
+}
+
+/// A command or a test that a runner has recorded.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportCommand {
+    /// The number of its record.
+    pub seq: u64,
+    /// `event.command` or `event.test`.
+    pub tool: String,
+    /// The command and how it ended, cut to 300 characters.
+    pub summary: String,
+    /// Its exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i64>,
+    /// Whether the files are still those that it has seen: nothing has changed since.
+    pub is_current: bool,
+    /// Whether the token that recorded it may attest evidence.
+    pub is_attested: bool,
+    /// SHA-256 of its output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_sha256: Option<Sha256>,
+    /// The hash of the tree that it has seen, if it ran in a new folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree_sha256: Option<Sha256>,
 }
 
 /// An approval.
@@ -246,6 +277,8 @@ impl Audit {
             diff_problem,
             files: collected.files,
             more_files: collected.more_files,
+            commands: collected.commands,
+            more_commands: collected.more_commands,
             more_approvals: all - approvals.len() as u64,
             approvals,
             timeline: collected.timeline,

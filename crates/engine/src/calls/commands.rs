@@ -285,7 +285,9 @@ impl Calls {
             command,
         };
         if decision.verdict == Verdict::RequireApproval {
-            let asked = AskedCommand { command: &allowed.command, cwd: &allowed.cwd, reasons: &allowed.reasons };
+            let record = summarised(&allowed.command, "", asked_members(&allowed.command, &allowed.cwd, None));
+            let asked =
+                AskedCommand { command: &allowed.command, cwd: &allowed.cwd, reasons: &allowed.reasons, record };
             return Ok(Err(ask_for_command(&self.engine, run, call, asked).await?));
         }
         self.run_command(call, run, allowed, abandoned).await
@@ -303,8 +305,8 @@ impl Calls {
         let mut order = Order::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
         order.step_id.clone_from(&call.step_id);
         order.reason.clone_from(&call.reason);
-        let asked =
-            json!({ "command": model::redact(&order.command), "cwd": order.cwd, "timeoutSeconds": timeout_seconds });
+        let line = order.command.clone();
+        let mut data = asked_members(&line, &order.cwd, Some(timeout_seconds));
         let ended = self.desk.run(&run.run_id, order, abandoned).await?;
         if let Some(error) = &ended.result.error {
             let message = format!("the runner could not run the command: {}", model::excerpt(error, 500));
@@ -323,8 +325,8 @@ impl Calls {
             ..RanCommand::default()
         };
         ran.set_end(&model::redact(&result.output), result.output_lines, max_chars);
-        let mut record = asked.as_object().cloned().unwrap_or_default();
-        record.extend(outcome_members(&ran));
+        data.extend(outcome_members(&ran));
+        let record = summarised(&line, &result.ended(), data);
         self.record_command_call(call, &ran, record, reasons).await
     }
 
@@ -411,8 +413,9 @@ impl Calls {
             ..RanCommand::default()
         };
         ran.set_lines(&text, start_line, max_chars);
-        let record = json!({ "outputOf": id, "startLine": start_line });
-        Ok((ran, record.as_object().cloned().unwrap_or_default()))
+        let data = json!({ "outputOf": id, "startLine": start_line });
+        let data = data.as_object().cloned().unwrap_or_default();
+        Ok((ran, summarised(&format!("output of {id}"), "", data)))
     }
 
     /// Checks how many commands the run has had run.
@@ -445,6 +448,23 @@ impl Calls {
 fn is_of_call(record: &str) -> bool {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record["input"]["data"]["toolCallId"].is_string()
+}
+
+/// What the record of a call says of the command.
+pub(crate) fn asked_members(command: &str, cwd: &str, timeout_seconds: Option<u64>) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.insert("command".to_owned(), json!(model::redact(command)));
+    members.insert("cwd".to_owned(), json!(cwd));
+    members.extend(timeout_seconds.map(|seconds| ("timeoutSeconds".to_owned(), json!(seconds))));
+    members
+}
+
+/// Returns the input in a record: one line about a command, and the details, which are shown as those of an event.
+pub(crate) fn summarised(command: &str, ended: &str, data: Map<String, Value>) -> Map<String, Value> {
+    let line: String = command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let most = model::MAX_SUMMARY_CHARS.saturating_sub(ended.len() + 1);
+    let summary = format!("{}{ended}", model::excerpt(&line, most));
+    Map::from_iter([("summary".to_owned(), Value::from(summary)), ("data".to_owned(), Value::Object(data))])
 }
 
 /// What the record of a call says of the command's end.
@@ -690,20 +710,9 @@ impl CommandResultRequest {
 
     /// The event that records the command.
     fn event(&self, order: &Order, run: &RunId, id: &str) -> Map<String, Value> {
-        let ended = match (self.exit_code, self.signal) {
-            _ if self.timed_out => ": its time was over".to_owned(),
-            (Some(code), _) => format!(": exit {code}"),
-            (None, Some(signal)) => format!(": signal {signal}"),
-            (None, None) => ": no exit code".to_owned(),
-        };
-        let line = order.command.replace(['\n', '\0'], " ");
-        let most = model::MAX_SUMMARY_CHARS.saturating_sub(ended.len() + 1);
-        let mut data = json!({ "command": order.command, "cwd": order.cwd, "toolCallId": order.id });
-        let mut add = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                data[name] = value;
-            }
-        };
+        let mut data = asked_members(&order.command, &order.cwd, None);
+        data.insert("toolCallId".to_owned(), json!(order.id));
+        let mut add = |name: &str, value: Option<Value>| data.extend(value.map(|value| (name.to_owned(), value)));
         add("exitCode", self.exit_code.map(Value::from));
         add("signal", self.signal.map(Value::from));
         add("timedOut", self.timed_out.then_some(Value::Bool(true)));
@@ -712,17 +721,24 @@ impl CommandResultRequest {
         add("outputSha256", self.output_sha256.map(|sha256| json!(sha256)));
         add("output", self.output_sha256.map(|sha256| json!(format!("artifact://{run}/sha256/{sha256}"))));
         add("outputLines", self.output_sha256.map(|_| json!(self.output_lines.max(line_count(&self.output)))));
-        let mut event = json!({
-            "eventId": id, "kind": "command", "data": data, "durationMicros": self.duration_micros,
-            "summary": format!("{}{ended}", model::excerpt(&line, most)),
-        });
-        if let Some(started_at) = &self.started_at {
-            event["startedAt"] = json!(started_at);
+        let mut event = summarised(&order.command, &self.ended(), data);
+        let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
+        add("eventId", Some(json!(id)));
+        add("kind", Some(json!("command")));
+        add("durationMicros", Some(json!(self.duration_micros)));
+        add("startedAt", self.started_at.clone().map(Value::from));
+        add("stepId", order.step_id.clone().map(Value::from));
+        event
+    }
+
+    /// How the command ended, after its line.
+    fn ended(&self) -> String {
+        match (self.exit_code, self.signal) {
+            _ if self.timed_out => ": its time was over".to_owned(),
+            (Some(code), _) => format!(": exit {code}"),
+            (None, Some(signal)) => format!(": signal {signal}"),
+            (None, None) => ": no exit code".to_owned(),
         }
-        if let Some(step_id) = &order.step_id {
-            event["stepId"] = json!(step_id);
-        }
-        event.as_object().cloned().unwrap_or_default()
     }
 }
 
@@ -768,7 +784,7 @@ impl Calls {
         let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
         draft.reasons.clone_from(&reasons);
         draft.reasons.extend(decider.reason());
-        draft.input = json!({ "command": model::redact(&command), "cwd": cwd }).as_object().cloned();
+        draft.input = Some(summarised(&command, "", asked_members(&command, &cwd, None)));
         let mut entry = call.entry(draft, None);
         entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Approved));
         let records =

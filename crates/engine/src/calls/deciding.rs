@@ -19,7 +19,7 @@ use crate::clock::latest;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files::{self, may_be_journalled};
-use crate::tools::run_command;
+use crate::tools::run_command::RUN_COMMAND;
 use crate::transaction::{Operation, Parsed};
 
 /// The approval that a call has decided.
@@ -125,7 +125,7 @@ impl Calls {
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
         let run = self.engine.open(&approval.run_id).await?;
-        if approval.tool == run_command::TOOL.name {
+        if approval.tool == RUN_COMMAND {
             return self.approve_command(&run, approval, decider).await;
         }
         let calls = self.engine.stored_calls(approval, Some(decider)).await?.into_iter();

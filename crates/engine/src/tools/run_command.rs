@@ -14,8 +14,11 @@ const MAX_COMMAND_BYTES: usize = 16 * 1024;
 /// The characters of output that an answer has unless the call asks for fewer.
 const MAX_OUTPUT_CHARS: usize = 16_000;
 
+/// The name of the tool, also in records.
+pub(crate) const RUN_COMMAND: &str = "run_command";
+
 pub(crate) const TOOL: Tool = Tool {
-    name: "run_command",
+    name: RUN_COMMAND,
     description: "Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of \
                   the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output.",
     is_expensive: true,

@@ -12,7 +12,7 @@ use model::{
     Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, Disk, LogicalPath, Outcome,
     RecordFile, Refusal, RunId, Sha256, Side, Verdict, diff_file, excerpt,
 };
-use serde_json::json;
+use serde_json::{Map, Value};
 use workspace::Workspaces;
 
 use crate::CallError;
@@ -198,6 +198,8 @@ pub(crate) struct AskedCommand<'a> {
     pub(crate) cwd: &'a str,
     /// The patterns that ask.
     pub(crate) reasons: &'a [String],
+    /// What the record of the call says of it.
+    pub(crate) record: Map<String, Value>,
 }
 
 /// Records that a command waits for approval, and returns the refusal of its call.
@@ -211,7 +213,7 @@ pub(crate) async fn ask_for_command(
     call: &OpenedCall,
     asked: AskedCommand<'_>,
 ) -> Result<RecordedError, CallError> {
-    let AskedCommand { command, cwd, reasons } = asked;
+    let AskedCommand { command, cwd, reasons, record } = asked;
     let shown = if cwd == "." { format!("$ {command}\n") } else { format!("$ cd {cwd}\n$ {command}\n") };
     let rule = run.rules.policy().approval;
     let mut approval = new_approval(call, Vec::new(), shown.as_bytes(), reasons.to_vec(), rule);
@@ -230,7 +232,7 @@ pub(crate) async fn ask_for_command(
     refusal.details.approval_id = Some(approval.approval_id.clone());
     let asked = approval.approval_id.clone();
     let mut entry = waiting_entry(call, Vec::new(), &refusal);
-    entry.draft.input = json!({ "command": command, "cwd": cwd }).as_object().cloned();
+    entry.draft.input = Some(record);
     entry.approval = Some((approval, call.input.clone()));
     let error = recorded(engine, call, refusal, entry).await?;
     reserved.keep();

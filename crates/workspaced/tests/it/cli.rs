@@ -8,6 +8,7 @@ mod folders;
 mod follow;
 mod hostile_texts;
 mod relay;
+mod runner;
 mod settings;
 
 use std::process::{Command, Output};

@@ -4,10 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::{By, LogicalPath, Record, excerpt};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::entry::{EntryKind, ReportEntry, paths_of};
-use super::{ReportCounts, ReportFile};
+use super::{ReportCommand, ReportCounts, ReportFile};
+use crate::call::evidence::ATTESTED;
 
+/// The records of commands and tests.
+const COMMANDS: [&str; 2] = ["event.command", "event.test"];
+/// The most commands and tests of a report.
+const MAX_COMMANDS: usize = 50;
 /// The longest text of a report, in characters.
 const MAX_TEXT: usize = 300;
 /// The most bytes of JSON of the first and of the last entries.
@@ -23,6 +29,8 @@ pub(super) struct Collected {
     pub(super) counts: ReportCounts,
     pub(super) files: Vec<ReportFile>,
     pub(super) more_files: u64,
+    pub(super) commands: Vec<ReportCommand>,
+    pub(super) more_commands: u64,
     pub(super) timeline: Vec<ReportEntry>,
     pub(super) more_entries: u64,
 }
@@ -44,6 +52,9 @@ pub(super) struct Collector {
     last: VecDeque<(ReportEntry, usize)>,
     last_bytes: usize,
     more_entries: u64,
+    /// The newest commands and tests.
+    commands: VecDeque<ReportCommand>,
+    more_commands: u64,
 }
 
 impl Collector {
@@ -62,6 +73,8 @@ impl Collector {
             last: VecDeque::new(),
             last_bytes: 0,
             more_entries: 0,
+            commands: VecDeque::new(),
+            more_commands: 0,
         }
     }
 
@@ -82,6 +95,7 @@ impl Collector {
             return;
         }
         self.count(kind);
+        self.add_command(record, kind);
         for path in paths_of(record, kind) {
             self.add_file(path, record, kind);
         }
@@ -104,11 +118,41 @@ impl Collector {
         let files = fit(files, MAX_FILE_BYTES);
         let timeline = self.first.into_iter().chain(self.last.into_iter().map(|(entry, _)| entry)).collect();
         Collected {
+            commands: self.commands.into(),
+            more_commands: self.more_commands,
             counts: self.counts,
             more_files: all - files.len() as u64 + self.unlisted,
             files,
             timeline,
             more_entries: self.more_entries,
+        }
+    }
+
+    /// Adds a command or a test. A change is later than all of them.
+    fn add_command(&mut self, record: &Record, kind: EntryKind) {
+        if kind == EntryKind::Write {
+            self.commands.iter_mut().for_each(|command| command.is_current = false);
+        }
+        if kind != EntryKind::Event || !COMMANDS.contains(&record.tool.as_str()) {
+            return;
+        }
+        let input = record.input.as_ref();
+        let data = input.and_then(|input| input.get("data"));
+        let hash = |value: Option<&Value>| value.and_then(|value| serde_json::from_value(value.clone()).ok());
+        let summary = input.and_then(|input| input.get("summary")).and_then(Value::as_str).unwrap_or_default();
+        self.commands.push_back(ReportCommand {
+            seq: record.seq,
+            tool: record.tool.clone(),
+            summary: cut(summary),
+            exit_code: data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64),
+            is_current: true,
+            is_attested: record.reasons.iter().any(|reason| reason == ATTESTED),
+            output_sha256: hash(data.and_then(|data| data.get("outputSha256"))),
+            tree_sha256: hash(data.and_then(|data| data.pointer("/environment/treeSha256"))),
+        });
+        if self.commands.len() > MAX_COMMANDS {
+            self.commands.pop_front();
+            self.more_commands += 1;
         }
     }
 
@@ -122,6 +166,7 @@ impl Collector {
             EntryKind::ApprovalRequested => self.counts.approvals_requested += 1,
             EntryKind::Failed => self.counts.failed += 1,
             EntryKind::Event => self.counts.events += 1,
+            EntryKind::Command => self.counts.commands += 1,
             EntryKind::Lifecycle | EntryKind::Export => {}
         }
     }
@@ -161,6 +206,7 @@ impl Collector {
             | EntryKind::ApprovalRequested
             | EntryKind::Failed
             | EntryKind::Event
+            | EntryKind::Command
             | EntryKind::Lifecycle => {}
         }
     }

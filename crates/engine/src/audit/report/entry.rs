@@ -4,6 +4,8 @@ use model::{Code, LogicalPath, Outcome, Record};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::tools::run_command::RUN_COMMAND;
+
 use super::collect::cut;
 
 /// The most paths of an entry.
@@ -31,6 +33,8 @@ pub enum EntryKind {
     Failed,
     /// An event, or an uploaded artifact.
     Event,
+    /// A command that a caller had run.
+    Command,
     /// An operation on the run or its tokens.
     Lifecycle,
     /// An export of the tree.
@@ -92,6 +96,7 @@ impl EntryKind {
             Outcome::Pending => Self::ApprovalRequested,
             Outcome::Failed => Self::Failed,
             Outcome::Ok if record.tool.starts_with("event.") || record.tool == "artifact.upload" => Self::Event,
+            Outcome::Ok if record.tool == RUN_COMMAND => Self::Command,
             Outcome::Ok if record.mutates && record.paths_written.is_empty() => Self::DryRun,
             Outcome::Ok if record.mutates => Self::Write,
             Outcome::Ok if record.tool.contains('.') => Self::Lifecycle,
@@ -112,7 +117,8 @@ impl ReportEntry {
             tool: record.tool.clone(),
             timestamp: record.timestamp.clone(),
             actor: record.actor.clone(),
-            duration_micros: (kind == EntryKind::Event && record.duration_micros > 0).then_some(record.duration_micros),
+            duration_micros: (matches!(kind, EntryKind::Event | EntryKind::Command) && record.duration_micros > 0)
+                .then_some(record.duration_micros),
             code: record.code,
             summary: summary_of(record),
             reason: record.reason.as_deref().map(cut),
@@ -145,6 +151,7 @@ pub(super) fn paths_of(record: &Record, kind: EntryKind) -> Vec<&LogicalPath> {
         | EntryKind::ApprovalRequested
         | EntryKind::Failed
         | EntryKind::Event
+        | EntryKind::Command
         | EntryKind::Lifecycle => {
             let files = record.files.iter().map(|file| &file.path);
             let mut paths: Vec<_> = record.paths_written.iter().chain(&record.paths_read).chain(files).collect();

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{EntryKind, ReportApproval, ReportEntry, ReportFile, RunReport};
+use super::{EntryKind, ReportApproval, ReportCommand, ReportEntry, ReportFile, RunReport};
 use model::ApprovalState;
 use serde_json::Value;
 
@@ -13,8 +13,9 @@ const MAX_BYTES: usize = 60_000;
 /// The most bytes of the lists.
 const MAX_LABEL_BYTES: usize = 4_000;
 const MAX_FILE_BYTES: usize = 16_000;
+const MAX_COMMAND_BYTES: usize = 8_000;
 const MAX_APPROVAL_BYTES: usize = 8_000;
-const MAX_TIMELINE_BYTES: usize = 28_000;
+const MAX_TIMELINE_BYTES: usize = 24_000;
 /// The longest quoted text, in characters.
 const MAX_QUOTED: usize = 160;
 /// Paths of one line.
@@ -28,6 +29,8 @@ impl RunReport {
         self.write_numbers(&mut out);
         let files = self.files.iter().map(file_line);
         write_list(&mut out, "Files", files, self.more_files, MAX_FILE_BYTES);
+        let commands = self.commands.iter().map(command_line);
+        write_list(&mut out, "Commands and tests", commands, self.more_commands, MAX_COMMAND_BYTES);
         let approvals = self.approvals.iter().map(approval_line);
         write_list(&mut out, "Approvals", approvals, self.more_approvals, MAX_APPROVAL_BYTES);
         let timeline = self.timeline.iter().map(entry_line);
@@ -147,6 +150,16 @@ fn file_line(file: &ReportFile) -> String {
     format!("- {}: {counts}{change}", quote(&file.path))
 }
 
+fn command_line(command: &ReportCommand) -> String {
+    let outcome = match command.exit_code {
+        Some(0) => "exit 0",
+        _ => "**failed**",
+    };
+    let files = if command.is_current { "on the present files" } else { "before later changes" };
+    let said = if command.is_attested { "" } else { ", not attested" };
+    format!("- {} {}: {outcome}, {files}{said}", command.seq, quote(&command.summary))
+}
+
 fn approval_line(approval: &ReportApproval) -> String {
     let state = match approval.state {
         ApprovalState::Pending => "pending",
@@ -184,7 +197,7 @@ fn entry_line(entry: &ReportEntry) -> String {
         }
         EntryKind::ApprovalRequested => format!("{} requires approval", plain(&entry.tool)),
         EntryKind::Failed => format!("{} **failed**", plain(&entry.tool)),
-        EntryKind::Event | EntryKind::Lifecycle | EntryKind::Export => plain(&entry.tool),
+        EntryKind::Event | EntryKind::Command | EntryKind::Lifecycle | EntryKind::Export => plain(&entry.tool),
     };
     let mut line = format!("- {number} {what}");
     if !entry.paths.is_empty() {

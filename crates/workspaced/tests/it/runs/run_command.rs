@@ -126,8 +126,9 @@ async fn a_command_is_run_by_a_runner_and_recorded_with_what_it_changed(
     assert_eq!((&data["exitCode"], &data["toolCallId"], &data["cwd"]), (&json!(3), &json!("c1"), &json!("src")));
     assert_eq!(set["evidence"]["eventId"], event["toolCallId"]);
     assert_eq!((&event["stepId"], &set["stepId"], &call["stepId"]), (&json!("s1"), &json!("s1"), &json!("s1")));
-    assert_eq!(call["input"]["command"], "cargo fmt 2>&1");
-    assert_eq!((&call["input"]["eventSeq"], &call["input"]["changeSeq"]), (&event["seq"], &set["seq"]));
+    assert_eq!(call["input"]["data"]["command"], "cargo fmt 2>&1");
+    assert_eq!(call["input"]["summary"], "cargo fmt 2>&1: exit 3");
+    assert_eq!((&call["input"]["data"]["eventSeq"], &call["input"]["data"]["changeSeq"]), (&event["seq"], &set["seq"]));
     assert_eq!(
         (&answer["eventSeq"], &answer["seq"], &answer["changes"]["seq"]),
         (&event["seq"], &call["seq"], &set["seq"])
@@ -184,7 +185,10 @@ async fn a_model_reads_the_outcome_in_plain_lines() {
     let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
     runner.report(&id, json!({"error": "the container has ended"}), None).await.ok();
     let refused = called.await.unwrap().text();
-    assert!(refused.starts_with("UNAVAILABLE: the runner could not run the command: the container has ended"), "{refused}");
+    assert!(
+        refused.starts_with("UNAVAILABLE: the runner could not run the command: the container has ended"),
+        "{refused}"
+    );
 }
 
 #[rstest]

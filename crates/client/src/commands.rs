@@ -1,0 +1,148 @@
+//! Commands that callers of `run_command` want run: what a runner asks for and reports. With the feature `folders`, a
+//! [`Runner`](crate::Runner) does it all.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{RunId, Sha256, ToolCallId};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::changesets::{ChangesetConflict, ChangesetDenied, ChangesetPath, LayerForm};
+use crate::problem::Error;
+use crate::transport::Client;
+
+/// What a runner has to do next: one of the two, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NextCommand {
+    /// The command to run. It is given again until its result is reported.
+    pub command: Option<CommandOrder>,
+    /// The command to end: its result is reported all the same.
+    pub cancel: Option<ToolCallId>,
+}
+
+/// A command for a runner.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandOrder {
+    /// Its ID.
+    pub command_id: ToolCallId,
+    /// The line, as a POSIX shell takes it.
+    pub command: String,
+    /// The folder in which it runs, relative to the tree's root.
+    pub cwd: String,
+    /// The seconds after which the runner ends it.
+    pub timeout_seconds: u64,
+    /// Why it is wanted.
+    pub reason: Option<String>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandResult {
+    /// The exit code; none if a signal has ended the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Whether its time was over.
+    pub timed_out: bool,
+    /// When it began, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// How long it took, in microseconds.
+    pub duration_micros: u64,
+    /// The end of its output, at most 64 KiB.
+    pub output: String,
+    /// How many lines the whole output has.
+    pub output_lines: u64,
+    /// SHA-256 of the whole output, if it was uploaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_sha256: Option<Sha256>,
+    /// What it ran in.
+    pub environment: Map<String, Value>,
+    /// The record at whose state the command found the tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub based_on_seq: Option<u64>,
+    /// What happens to files that others have changed.
+    pub on_conflict: ChangesetConflict,
+    /// What happens if a file is denied.
+    pub on_denied: ChangesetDenied,
+    /// Why the changes are not sent, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_sent: Option<String>,
+    /// Why the command could not be started. Nothing else counts then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What became of a result.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedCommand {
+    /// The number of the command's record.
+    pub event_seq: Option<u64>,
+    /// What became of the changes.
+    pub changes: Option<ReportedChanges>,
+}
+
+/// What became of the changes of a command.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedChanges {
+    /// The number of the change set's record.
+    pub seq: Option<u64>,
+    /// The paths that are as the command left them.
+    pub applied: Vec<ChangesetPath>,
+    /// The paths into which its changes were merged.
+    pub merged: Vec<ChangesetPath>,
+    /// What was denied.
+    pub left: Vec<ChangesetPath>,
+    /// Why nothing of it is in the run.
+    pub message: Option<String>,
+}
+
+impl Client {
+    /// Asks what a runner has to do next, and waits for that up to `wait`, at most 30 seconds. `name` is the runner's own, the same in all
+    /// its requests; `running` the command that it runs.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn next_command(
+        &self,
+        run: &RunId,
+        name: &str,
+        running: Option<&ToolCallId>,
+        wait: Duration,
+    ) -> Result<NextCommand, Error> {
+        let body = json!({ "runner": name, "running": running, "waitSeconds": wait.as_secs() });
+        let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "commands", "next"])?;
+        request.json(&body).answer(self).await
+    }
+
+    /// Reports how a command ended, with what it changed as a layer. May be sent again.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn report_command(
+        &self,
+        run: &RunId,
+        name: &str,
+        command: &ToolCallId,
+        result: &CommandResult,
+        layer: Option<&[u8]>,
+    ) -> Result<ReportedCommand, Error> {
+        let mut document = serde_json::to_value(result).map_err(|error| Error::Invalid(error.to_string()))?;
+        document["runner"] = json!(name);
+        let form = LayerForm::new("result", &document, layer.is_some());
+        let body = [form.head.as_slice(), layer.unwrap_or_default(), form.tail.as_slice()].concat();
+        let path = ["v1", "runs", run.as_str(), "commands", command.as_str(), "result"];
+        self.request(Method::POST, path)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
+    }
+}

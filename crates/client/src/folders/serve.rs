@@ -1,0 +1,237 @@
+//! A runner: it runs the commands that callers of `run_command` want, one after the other, in one checkout.
+
+use std::time::Duration;
+
+use model::{RunId, ToolCallId};
+use shim::{CommandSpec, OutputStream, ShimError};
+
+use crate::changesets::{ChangesetConflict, ChangesetDenied};
+use crate::commands::{CommandOrder, CommandResult, ReportedCommand};
+use crate::folders::checkout::{Checkout, ScanScope};
+use crate::folders::command::{CommandSignals, Execution};
+use crate::folders::error::FolderError;
+use crate::problem::Error;
+use crate::request::new_id;
+use crate::transport::Client;
+
+/// How long a request for the next command waits.
+const WAIT: Duration = Duration::from_secs(25);
+/// How long it is until a request is made again that has failed.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long a command has that is asked to end, until it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a result is reported that the service cannot take now.
+const MAX_REPORTS: u32 = 30;
+/// The largest end of an output in a result, in bytes.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+const TERMINATE: i32 = 15;
+
+/// Runs the commands of one run in one checkout. Its caller needs the permissions `command:serve`, `changeset:apply`, `event:append` and
+/// `file:read`.
+#[derive(Debug)]
+pub struct Runner {
+    checkout: Checkout,
+    name: String,
+    scope: ScanScope,
+    /// The last command, which is never run twice.
+    last: Option<ToolCallId>,
+}
+
+/// A command that was run.
+#[derive(Clone, Debug)]
+pub struct ServedCommand {
+    /// The command.
+    pub order: CommandOrder,
+    /// How it ended.
+    pub result: CommandResult,
+    /// What became of it in the run.
+    pub reported: ReportedCommand,
+}
+
+impl Runner {
+    /// A runner with a name of its own.
+    pub fn new(checkout: Checkout, scope: ScanScope) -> Self {
+        Self { checkout, name: new_id("runner_"), scope, last: None }
+    }
+
+    /// Waits for a command, at most 25 seconds, runs it and reports its result. `sink` gets its output as it comes.
+    ///
+    /// # Errors
+    ///
+    /// The service refuses the runner, or the sandbox is lost, after which the checkout has to be opened again. In both cases a command
+    /// that was taken is reported as not run.
+    pub async fn serve_next(
+        &mut self,
+        sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
+    ) -> Result<Option<ServedCommand>, FolderError> {
+        let (client, run) = (self.checkout.client().clone(), self.checkout.run().clone());
+        let next = client.next_command(&run, &self.name, None, WAIT).await?;
+        let Some(order) = next.command else { return Ok(None) };
+        if self.last.as_ref() == Some(&order.command_id) {
+            // Its result could not be reported. It may have had effects, so that it is not run again.
+            let result = CommandResult {
+                error: Some("it was run, and its result could not be reported; it is not run again".to_owned()),
+                ..CommandResult::default()
+            };
+            self.report(&order, &result, None).await?;
+            return Ok(None);
+        }
+        self.last = Some(order.command_id.clone());
+        match self.run(&order, sink).await {
+            Ok((result, layer)) => {
+                let reported = self.report(&order, &result, layer.as_deref()).await?;
+                self.take_back(&result, &reported).await?;
+                Ok(Some(ServedCommand { order, result, reported }))
+            }
+            Err(error) => {
+                let said = [error.to_string(), error.next_step()].join(". ");
+                let result = CommandResult { error: Some(said), ..CommandResult::default() };
+                self.report(&order, &result, None).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes the checkout.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Checkout::close`].
+    pub async fn close(self) -> Result<(), FolderError> {
+        self.checkout.close().await
+    }
+
+    async fn run(
+        &mut self,
+        order: &CommandOrder,
+        sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
+    ) -> Result<(CommandResult, Option<Vec<u8>>), FolderError> {
+        let differs = match self.checkout.pull().await {
+            Ok(_) => None,
+            // What an earlier command left here and the run did not take is not lost: the caller settles it, by commands.
+            Err(error @ FolderError::Folder(ShimError::Conflicts(_))) => Some(error),
+            Err(error) => return Err(error),
+        };
+        let signals = CommandSignals::new();
+        let argv = ["sh", "-c", &order.command].map(str::to_owned).to_vec();
+        let spec = CommandSpec { argv, cwd: order.cwd.clone(), env: Vec::new() };
+        let limit = Some(Duration::from_secs(order.timeout_seconds));
+        let watch =
+            watch(self.checkout.client().clone(), self.checkout.run().clone(), &self.name, order, signals.clone());
+        let execution = tokio::select! {
+            done = self.checkout.run_command(&spec, limit, &signals, sink) => done?,
+            never = watch => match never {},
+        };
+        let report = self.checkout.scan(self.scope).await?;
+        let mut result = self.result(&execution, differs.as_ref()).await;
+        if report.changes.is_empty() || !execution.is_complete() {
+            return Ok((result, None));
+        }
+        match self.checkout.layer_of(&report.changes).await {
+            Ok(layer) if layer.entries == 0 => Ok((result, None)),
+            Ok(layer) => Ok((result, Some(layer.packed))),
+            Err(error @ FolderError::Folder(ShimError::Lost(_))) => Err(error),
+            // The command has run: what it printed is told, and why nothing of it is in the run.
+            Err(error) => {
+                result.not_sent = Some(error.to_string());
+                Ok((result, None))
+            }
+        }
+    }
+
+    async fn result(&self, execution: &Execution, differs: Option<&FolderError>) -> CommandResult {
+        let (client, run) = (self.checkout.client(), self.checkout.run());
+        let mut output = execution.output_end(MAX_OUTPUT_BYTES / 2).to_owned();
+        if let Some(error) = differs {
+            output.insert_str(0, &format!("[the sandbox is not up to date with the run: {error}]\n"));
+        }
+        // Without it, the end of the output is all that is kept.
+        let output_sha256 = match execution.output_sha256 {
+            Some(sha256) => {
+                let uploaded = client.upload_artifact(run, execution.output.clone().into_bytes()).await;
+                uploaded.ok().map(|_| sha256)
+            }
+            None => None,
+        };
+        CommandResult {
+            exit_code: execution.outcome.exit_code,
+            signal: execution.outcome.signal,
+            timed_out: execution.is_timed_out,
+            started_at: Some(execution.started_at.clone()),
+            duration_micros: execution.outcome.duration_micros,
+            output,
+            output_lines: execution.output.lines().count() as u64,
+            output_sha256,
+            environment: self.checkout.folder().environment().clone(),
+            based_on_seq: self.checkout.seq(),
+            on_conflict: ChangesetConflict::Merge,
+            on_denied: ChangesetDenied::Leave,
+            not_sent: None,
+            error: None,
+        }
+    }
+
+    /// Reports a result, again while the service cannot take it.
+    async fn report(
+        &self,
+        order: &CommandOrder,
+        result: &CommandResult,
+        layer: Option<&[u8]>,
+    ) -> Result<ReportedCommand, FolderError> {
+        let (client, run) = (self.checkout.client(), self.checkout.run());
+        let mut layer = layer;
+        let mut result = result.clone();
+        for _ in 0..MAX_REPORTS {
+            match client.report_command(run, &self.name, &order.command_id, &result, layer).await {
+                Ok(reported) => return Ok(reported),
+                Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,
+                // The service has given it up, or was started again: nobody waits for it.
+                Err(Error::Problem(problem)) if problem.status == 404 => return Ok(ReportedCommand::default()),
+                // The changes cannot be taken: what the command did is told without them.
+                Err(error) if layer.is_some() => {
+                    layer = None;
+                    result.not_sent = Some(error.to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(ReportedCommand::default())
+    }
+
+    /// Brings the folder to the state after its changes were applied.
+    async fn take_back(&mut self, result: &CommandResult, reported: &ReportedCommand) -> Result<(), FolderError> {
+        let (Some(base), Some(changes)) = (result.based_on_seq, &reported.changes) else { return Ok(()) };
+        let taken: Vec<_> =
+            changes.applied.iter().chain(&changes.merged).map(|taken| taken.path().to_owned()).collect();
+        if taken.is_empty() {
+            return Ok(());
+        }
+        match self.checkout.take_back(base, taken).await {
+            // Its next command says so.
+            Ok(()) | Err(FolderError::Folder(ShimError::Conflicts(_))) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Keeps the runner attached while its command runs, and ends the command if nobody wants it any more.
+async fn watch(
+    client: Client,
+    run: RunId,
+    name: &str,
+    order: &CommandOrder,
+    signals: CommandSignals,
+) -> std::convert::Infallible {
+    loop {
+        match client.next_command(&run, name, Some(&order.command_id), WAIT).await {
+            Ok(next) if next.cancel.as_ref() == Some(&order.command_id) => {
+                signals.signal(TERMINATE);
+                tokio::time::sleep(GRACE).await;
+                signals.kill();
+                std::future::pending::<()>().await;
+            }
+            Ok(_) => {}
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}

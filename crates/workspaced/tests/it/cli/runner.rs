@@ -1,0 +1,187 @@
+//! `runner`: the program that runs the commands of `run_command`, in a sandbox behind a pipe.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::folders::shim;
+use super::{command, run};
+use crate::harness::{Backend, Run, Server};
+
+const PERMISSIONS: [&str; 5] = ["command:serve", "changeset:apply", "event:append", "file:read", "evidence:attest"];
+
+/// A runner that ends with its test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+impl Started {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+async fn token(run: &Run) -> String {
+    let path = format!("/v1/runs/{}/tokens", run.id);
+    let token = run.operator.post(&path, json!({ "permissions": PERMISSIONS })).await.is(201);
+    token["token"].as_str().unwrap().to_owned()
+}
+
+async fn start(server: &Server, run: &Run, folder: &str) -> Started {
+    let token = token(run).await;
+    let shim = shim();
+    let args = ["runner", &run.id, "--in", "pipe:env -i PATH=/usr/bin:/bin", "--shim", &shim, "--dir", folder];
+    let mut runner = command(&server.base, &token, &args);
+    let started = Started(runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    until_attached(run).await;
+    started
+}
+
+async fn until_attached(run: &Run) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let tools = run.agent.get("/v1/tools").await.ok();
+        if tools["items"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_command") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no runner is attached");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn sandbox(server: &Server) -> (PathBuf, String) {
+    let folder = server.home.join("sandbox");
+    let text = folder.to_str().unwrap().to_owned();
+    (folder, text)
+}
+
+/// The loop of an agent: the test fails, an edit, the test passes; every step is in one chain, and the report tells it.
+#[rstest]
+#[tokio::test]
+async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let files = [("add.sh", "echo $(($1 - $2))\n"), ("test.sh", "test \"$(sh add.sh 2 3)\" = 5 && echo passed\n")];
+    let run = server.run_with_files(&files, json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+
+    let failed = run.ok("run_command", json!({"command": "sh test.sh", "stepId": "1"})).await;
+    assert_eq!((&failed["exitCode"], &failed["output"], failed.get("changes")), (&json!(1), &json!(""), None));
+    let edit =
+        json!({"path": "add.sh", "edits": [{"oldString": "-", "newString": "+"}], "reason": "add", "stepId": "2"});
+    run.ok("edit_file", edit).await;
+    let text =
+        run.text("run_command", json!({"command": "sh test.sh; echo log > log.txt; echo S=1 > .env"})).await.text();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("exit 0 after "), "{text}");
+    assert_eq!(
+        lines[1..],
+        ["passed", "changed:", "  log.txt", "denied, and not changed in the run:", "  .env (kind:SECRET_LIKE)"]
+    );
+    assert_eq!(run.on_disk("log.txt"), "log\n");
+    assert!(folder.join(".env").exists(), "it stays in the sandbox");
+
+    // What others change meanwhile is there for the next command.
+    run.create("new.txt", "n\n").await;
+    let seen = run.ok("run_command", json!({"command": "cat new.txt log.txt add.sh; pwd", "cwd": "."})).await;
+    assert!(seen["output"].as_str().unwrap().starts_with("n\nlog\necho $(($1 + $2))\n"), "{seen:#}");
+    let tools: Vec<_> = run.audit().await.iter().map(|record| record["tool"].as_str().unwrap().to_owned()).collect();
+    let told: Vec<_> = tools
+        .iter()
+        .map(String::as_str)
+        .filter(|tool| ["event.command", "edit_file", "apply_changeset", "run_command"].contains(tool))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "event.command",
+            "run_command",
+            "edit_file",
+            "event.command",
+            "apply_changeset",
+            "run_command",
+            "event.command",
+            "run_command"
+        ]
+    );
+    let report = run.operator.get(&format!("/v1/runs/{}/report?format=markdown", run.id)).await;
+    assert!(report.contains("sh test.sh: exit 1") && report.contains("exit 0"), "{}", report.text());
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn a_command_ends_at_its_time_and_with_its_runner() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let mut runner = start(&server, &run, &dir).await;
+    let input = json!({"command": "echo begun; echo half > half.txt; sleep 60", "timeoutSeconds": 1});
+    let ended = run.ok("run_command", input).await;
+    assert_eq!((&ended["timedOut"], &ended["output"]), (&json!(true), &json!("begun\n")), "{ended:#}");
+    assert!(folder.join("half.txt").exists() && !run.files().contains_key("half.txt"));
+
+    // A long output: its end is shown, the rest can be read.
+    let long = run.ok("run_command", json!({"command": "seq 1 100000; rm half.txt"})).await;
+    assert!(long["output"].as_str().unwrap().ends_with("99999\n100000\n"), "{}", long["outputLines"]);
+    assert_eq!(long["outputLines"], 100_000);
+    let first = run.ok("run_command", json!({"outputOf": long["outputOf"], "maxChars": 4})).await;
+    assert_eq!((&first["output"], &first["outputStartLine"]), (&json!("1\n2\n"), &json!(1)));
+
+    // Two at a time wait for each other.
+    let both = [1, 2].map(|number| {
+        let run = run.clone();
+        let command = format!("mkdir lock && sleep 0.3 && rmdir lock && echo {number}");
+        tokio::spawn(async move { run.ok("run_command", json!({ "command": command })).await })
+    });
+    for one in both {
+        assert_eq!(one.await.unwrap()["exitCode"], 0);
+    }
+
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { run.call("run_command", json!({"command": "touch started; sleep 60", "timeoutSeconds": 60})).await }
+    });
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !folder.join("started").exists() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    runner.kill();
+    waiting.abort();
+    assert!(!run.files().contains_key("started"));
+    let _again = start(&server, &run, &dir).await;
+    let after: Value = run.ok("run_command", json!({"command": "rm -f started; cat a.txt"})).await;
+    assert_eq!((&after["exitCode"], &after["output"]), (&json!(0), &json!("a\n")));
+}
+
+#[tokio::test]
+async fn one_runner_serves_all_runs_with_a_label() {
+    let server = Server::start(Backend::Sqlite).await;
+    let labelled = json!({"labels": {"pool": "web"}});
+    let first = server.run_with_files(&[("a.txt", "first\n")], labelled.clone()).await;
+    let other = server.run_with_files(&[("a.txt", "other\n")], json!({})).await;
+    let shim = shim();
+    let (_, dir) = sandbox(&server);
+    let args = ["runner", "--label", "pool=web", "--in", "pipe:env", "--shim", &shim, "--dir", &dir];
+    let mut runner = command(&server.base, &server.operator_token, &args);
+    let _runner = Started(runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    until_attached(&first).await;
+    let second = server.run_with_files(&[("a.txt", "second\n")], labelled).await;
+    until_attached(&second).await;
+    for (run, text) in [(&first, "first\n"), (&second, "second\n")] {
+        assert_eq!(run.ok("run_command", json!({"command": "cat a.txt"})).await["output"], text);
+    }
+    other.call("run_command", json!({"command": "cat a.txt"})).await.refused("UNAVAILABLE");
+    run(command(&server.base, &server.operator_token, &["runner", "x", "--label", "a=b"]))
+        .failed(2, "cannot be used with");
+}
