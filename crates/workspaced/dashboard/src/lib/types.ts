@@ -34,6 +34,12 @@ export interface AuditRecord {
   evidence?: { command?: string; exitCode?: number; eventId?: string };
 }
 
+/** What the record of a command says of it. */
+export interface CommandData {
+  command?: string; cwd?: string; exitCode?: number; signal?: number; timedOut?: boolean; output?: string; outputSha256?: string;
+  eventSeq?: number; changeSeq?: number; changeCode?: string; outputOf?: string;
+}
+
 export interface Approval {
   approvalId: string; runId: string; toolCallId: string; tool: string; reason: string; actor: string;
   state: "pending" | "approved" | "denied" | "expired" | "failed"; reasons: string[];
@@ -65,6 +71,8 @@ export interface Report {
   files: { path: string; kind?: string; reads: number; writes: number; refused: number; lastSeq: number }[];
   moreFiles: number;
   verification?: { intact: boolean; verifiedSeq: number; checkpointedSeq: number };
+  commands: { seq: number; tool: string; summary: string; exitCode?: number; isCurrent: boolean; isAttested: boolean; treeSha256?: string }[];
+  moreCommands: number;
   approvals: { approvalId: string; tool: string; state: string; reason?: string; paths: string[] }[];
   timeline: { seq: number; kind: string; tool: string; reason?: string; summary?: string; code?: string; paths: string[] }[];
   moreEntries: number;

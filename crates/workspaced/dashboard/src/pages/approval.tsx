@@ -53,7 +53,7 @@ export function ApprovalView({ approval, rights, error, changed }: Props) {
       {isPending && rights.audit && !drift.data && !drift.error && <Loading what="the current versions" />}
       {isPending && !rights.audit && <p class="quiet">Your scopes do not include the current versions. The service compares them when you approve.</p>}
       {mayDecide && <Decide approval={approval} isReady={!rights.audit || drift.data !== undefined || drift.error !== undefined} drift={drift.data?.size ?? 0} changed={changed} />}
-      <DiffView text={approval.diff ?? ""} scope={approval.approvalId} />
+      {approval.tool === "run_command" ? <pre class="command" aria-label="Command"><Foreign text={approval.diff ?? ""} /></pre> : <DiffView text={approval.diff ?? ""} scope={approval.approvalId} />}
       {rights.audit && <p><a href={`${runHref(approval.runId)}?kind=changes`}>What else the run did</a>{approval.seq && <> · <a href={callHref(approval.runId, approval.seq)}>its record</a></>}</p>}
     </section>
   );

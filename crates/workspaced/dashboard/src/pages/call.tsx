@@ -5,9 +5,10 @@ import { duration, exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { lineReader } from "../lib/files.ts";
 import { callHref } from "../lib/route.ts";
+import { commandOf, isFailed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
 import { DiffView } from "../ui/diff_view.tsx";
-import { Badge, Dialog, Failed, Foreign, Hash, Loading } from "../ui/parts.tsx";
+import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading } from "../ui/parts.tsx";
 
 interface Props { record: AuditRecord; rights: Rights; close: () => void; last: number }
 
@@ -17,7 +18,7 @@ export function Call({ record, rights, close, last }: Props) {
   return (
     <section class="call" aria-label={`Call ${record.seq}`}>
       <header>
-        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span></h2> <Badge state={record.outcome} />
+        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span></h2> <Badge state={record.outcome} /> <Exit record={record} />
         <span class="inline end">
           {record.seq > 1 && <a href={callHref(record.runId, record.seq - 1) + location.search} aria-label="Previous record">↑</a>}
           {record.seq < last && <a href={callHref(record.runId, record.seq + 1) + location.search} aria-label="Next record">↓</a>}
@@ -28,7 +29,8 @@ export function Call({ record, rights, close, last }: Props) {
       {record.input?.summary && <blockquote><Foreign text={record.input.summary} /></blockquote>}
       <Decision record={record} />
       {record.outcome === "pending" && <PendingApproval record={record} />}
-      {record.artifactUris.map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={rights.audit} />)}
+      <Command record={record} />
+      {record.artifactUris.map((uri) => (isUpload(uri) ? <Output key={uri} uri={uri} run={record.runId} /> : <Artifact key={uri} uri={uri} record={record} mayRead={rights.audit} />))}
       {mayRevert && <Revert record={record} />}
       <Files record={record} />
       {record.input && <details open={!record.input.summary || record.input.data !== undefined}><summary>Input</summary><pre class="json">{visible(JSON.stringify(record.input.data ?? record.input, null, 2))}</pre></details>}
@@ -62,6 +64,47 @@ function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; 
   if (load.error) return <Failed error={load.error} what="Reading the diff" retry={load.reload} />;
   if (load.data === undefined) return <Loading what="the diff" />;
   return <DiffView text={load.data} scope={record.diffSha256 ?? id} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
+}
+
+/** The lines of an output that are shown first: the end says how it ended. */
+const SHOWN_LINES = 200;
+
+/** Whether an artifact was uploaded, such as the output of a command. */
+const isUpload = (uri: string): boolean => uri.includes("/sha256/");
+
+/** A command: what was run, how it ended, and the records beside this one. */
+function Command({ record }: { record: AuditRecord }) {
+  const command = commandOf(record);
+  if (!command) return null;
+  const beside: [string, number | undefined][] = [["its record", command.eventSeq], ["what it changed", command.changeSeq]];
+  return (
+    <>
+      {command.command && <pre class="command" aria-label="Command"><Foreign text={command.command} /></pre>}
+      <p class="inline">
+        {isFailed(command) && command.timedOut && <span class="tone-bad">its time was over</span>}
+        {beside.map(([name, seq]) => seq !== undefined && <a key={name} href={callHref(record.runId, seq) + location.search}>{name} #{seq}</a>)}
+        {command.changeCode && <span class="tone-bad">not applied: <code>{visible(command.changeCode)}</code></span>}
+      </p>
+      {!record.artifactUris.length && command.output && isUpload(command.output) && <Output uri={command.output} run={record.runId} />}
+    </>
+  );
+}
+
+/** The output of a command, its end first. */
+function Output({ uri, run }: { uri: string; run: string }) {
+  const digest = uri.slice(uri.lastIndexOf("/") + 1);
+  const [isWhole, setWhole] = useState(false);
+  const load = useLoad(uri, (signal) => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(digest)}`, signal));
+  if (load.error) return <Failed error={load.error} what="Reading the output" retry={load.reload} />;
+  if (load.data === undefined) return <Loading what="the output" />;
+  const lines = load.data.split("\n");
+  const more = isWhole ? 0 : lines.length - SHOWN_LINES;
+  return (
+    <details open><summary>Output</summary>
+      {more > 0 && <p class="quiet">{more} earlier lines are not shown. <button type="button" onClick={() => setWhole(true)}>Show all</button></p>}
+      <pre class="json">{visible((more > 0 ? lines.slice(more) : lines).join("\n"))}</pre>
+    </details>
+  );
 }
 
 function Files({ record }: { record: AuditRecord }) {

@@ -3,8 +3,10 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { RequestError } from "../lib/api.ts";
+import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { ago, exactTime, short, visible } from "../lib/format.ts";
 import { useNow } from "../lib/hooks.ts";
+import type { AuditRecord } from "../lib/types.ts";
 
 const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
   ["ok", ["✓", "good", "ok"]],
@@ -21,6 +23,8 @@ const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
   ["deleted", ["✕", "quiet", "deleted"]],
   ["alive", ["●", "good", "alive"]],
   ["ended", ["■", "quiet", "ended"]],
+  ["exit", ["✓", "good", "exit 0"]],
+  ["exit failed", ["✕", "bad", "failed"]],
 ]);
 
 /** A state with its own shape as well as its own colour. */
@@ -32,6 +36,13 @@ export function Badge({ state, short: isShort, text: given }: { state: string; s
       <span aria-hidden="true">{symbol}</span> <span class={isShort ? "sr-only" : ""}>{text}</span>
     </span>
   );
+}
+
+/** How the command of a record has ended: red if it has failed. */
+export function Exit({ record }: { record: AuditRecord }) {
+  const command = commandOf(record);
+  const text = command && ended(command);
+  return text ? <Badge state={isFailed(command) ? "exit failed" : "exit"} text={text} /> : null;
 }
 
 /** Text of an agent: shown as text, with characters that would hide something made visible. */

@@ -7,7 +7,7 @@ import { madeBy, type RecordFilter, type Records, useMatches, useRecords } from 
 import { callHref, navigate, runHref, setParams, useRoute } from "../../lib/route.ts";
 import type { Approval, AuditRecord } from "../../lib/types.ts";
 import { Boundary } from "../../ui/boundary.tsx";
-import { Badge, Choice, Empty, Failed, Field, Loading } from "../../ui/parts.tsx";
+import { Badge, Choice, Empty, Exit, Failed, Field, Loading } from "../../ui/parts.tsx";
 import { Windowed } from "../../ui/window.tsx";
 import { Call } from "../call.tsx";
 
@@ -149,7 +149,7 @@ function TimelineRow({ record, approval, seq, before, run, isFocused, isBroken }
       <span class="number quiet">{record.seq}</span>
       <time class="quiet" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
       <span class="cut"><code class="tool">{record.tool}</code> <bdi>{visible(subject(record))}</bdi></span>
-      <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={approval.resolution} /> : <Badge state={record.outcome} short={record.outcome === "ok"} />}</span>
+      <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={approval.resolution} /> : <Badge state={record.outcome} short={record.outcome === "ok"} />} <Exit record={record} /></span>
       <span class="cut quiet row-detail">{startsStep && <span class="step">{visible(record.stepId!)}</span>} {record.code && <code>{record.code}</code>} <bdi>{visible(record.reason ?? "")}</bdi></span>
       <span class="number quiet row-duration">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
     </a>
