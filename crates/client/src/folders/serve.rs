@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use model::{RunId, ToolCallId};
+use serde_json::json;
 use shim::{CommandSpec, OutputStream, ShimError};
 
 use crate::changesets::{ChangesetConflict, ChangesetDenied};
 use crate::commands::{CommandOrder, CommandResult, ReportedCommand};
+use crate::events::{CommandEvent, NewEvent};
 use crate::folders::checkout::{Checkout, ScanScope};
 use crate::folders::command::{CommandSignals, Execution};
 use crate::folders::error::FolderError;
@@ -185,8 +187,12 @@ impl Runner {
             match client.report_command(run, &self.name, &order.command_id, &result, layer).await {
                 Ok(reported) => return Ok(reported),
                 Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,
-                // The service has given it up, or was started again: nobody waits for it.
-                Err(Error::Problem(problem)) if problem.status == 404 => return Ok(ReportedCommand::default()),
+                // The service has given it up, or was started again: nobody waits for it. That it was run is recorded all the same.
+                Err(Error::Problem(problem)) if problem.status == 404 && result.error.is_none() => {
+                    let event = event_of(order, &result);
+                    let recorded = client.append_event(run, &event).await?;
+                    return Ok(ReportedCommand { event_seq: Some(recorded.seq), changes: None });
+                }
                 // The changes cannot be taken: what the command did is told without them.
                 Err(error) if layer.is_some() => {
                     layer = None;
@@ -212,6 +218,19 @@ impl Runner {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The event of a command whose result nobody takes.
+fn event_of(order: &CommandOrder, result: &CommandResult) -> NewEvent {
+    let mut event = NewEvent::from(&CommandEvent {
+        command: &order.command,
+        exit_code: result.exit_code,
+        duration: Some(Duration::from_micros(result.duration_micros)),
+        output: None,
+    });
+    event.data.insert("commandId".to_owned(), json!(order.command_id));
+    event.data.extend(result.output_sha256.map(|sha256| ("outputSha256".to_owned(), json!(sha256))));
+    event
 }
 
 /// Keeps the runner attached while its command runs, and ends the command if nobody wants it any more.

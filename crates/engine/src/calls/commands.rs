@@ -307,7 +307,7 @@ impl Calls {
         order.reason.clone_from(&call.reason);
         let line = order.command.clone();
         let mut data = asked_members(&line, &order.cwd, Some(timeout_seconds));
-        let ended = self.desk.run(&run.run_id, order, abandoned).await?;
+        let ended = self.desk.run(&run.run_id, order, abandoned, &self.engine.shutdown).await?;
         if let Some(error) = &ended.result.error {
             let message = format!("the runner could not run the command: {}", model::excerpt(error, 500));
             return Err(Refusal::new(Code::Unavailable, message, "Correct what it says, or try again later.").into());
@@ -513,8 +513,8 @@ impl Calls {
         self.check_serves(run, caller).await?;
         let next = async {
             let request: NextCommandRequest = request_of(body)?;
-            let open_run = self.engine.open(run).await?;
-            check_open(&open_run)?;
+            // The run is not kept open while the runner waits.
+            check_open(&*self.engine.open(run).await?)?;
             let key = runner_key(caller, &request.runner)?;
             let running = request.running.as_deref().map(ToolCallId::parse).transpose();
             let running =
@@ -814,8 +814,7 @@ impl Calls {
 
     async fn run_approved(&self, call: OpenedCall, run: &Arc<OpenRun>, allowed: AllowedCommand) {
         let command = quoted_excerpt(&allowed.command);
-        // A service that shuts down ends it.
-        let ran = self.run_command(&call, run, allowed, &self.engine.shutdown).await;
+        let ran = self.run_command(&call, run, allowed, &CancellationToken::new()).await;
         let ran = match ran {
             Ok(ran) => ran,
             Err(error) => Err(self.engine.record_error(&call, &[], error).await),

@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::EndedCommand;
+use crate::call_error::refusals::shutting_down;
 
 /// How long a runner stays attached without a request.
 const LEASE: Duration = Duration::from_mins(1);
@@ -237,7 +238,8 @@ impl CommandDesk {
         }
     }
 
-    /// Adds a command, waits for its end, and returns it. If `abandoned` is cancelled, so is the command.
+    /// Adds a command, waits for its end, and returns it. If `abandoned` is cancelled, so is the command; at a `shutdown` it is not waited
+    /// for.
     ///
     /// # Errors
     ///
@@ -247,6 +249,7 @@ impl CommandDesk {
         run: &RunId,
         mut order: Order,
         abandoned: &CancellationToken,
+        shutdown: &CancellationToken,
     ) -> Result<EndedCommand, Refusal> {
         let desk = self.of(run);
         let (sender, mut ended) = oneshot::channel();
@@ -269,6 +272,7 @@ impl CommandDesk {
         let failed = loop {
             tokio::select! {
                 done = &mut ended => return done.map_err(|_| lost()),
+                () = shutdown.cancelled() => break shutting_down(),
                 () = abandoned.cancelled(), if cancelled.is_none() => {
                     cancelled = Some(Instant::now());
                     order.state.lock().is_cancelled = true;

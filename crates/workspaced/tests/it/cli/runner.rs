@@ -78,7 +78,7 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
     let failed = run.ok("run_command", json!({"command": "sh test.sh", "stepId": "1"})).await;
     assert_eq!((&failed["exitCode"], &failed["output"], failed.get("changes")), (&json!(1), &json!(""), None));
     let edit =
-        json!({"path": "add.sh", "edits": [{"oldString": "-", "newString": "+"}], "reason": "add", "stepId": "2"});
+        json!({"path": "add.sh", "oldString": "-", "newString": "+", "reason": "add", "stepId": "2"});
     run.ok("edit_file", edit).await;
     let text =
         run.text("run_command", json!({"command": "sh test.sh; echo log > log.txt; echo S=1 > .env"})).await.text();
