@@ -77,7 +77,7 @@ fn last(printed: &Printed) -> String {
 }
 
 /// The sandbox program, which the tests of its crate build.
-fn shim() -> String {
+pub(super) fn shim() -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_workspaced")).with_file_name("workspaced-shim");
     assert!(program.exists(), "build it first: cargo build --workspace");
     program.to_str().unwrap().to_owned()

@@ -1,7 +1,7 @@
 //! Change sets: what a command has changed outside of the service is judged, recorded and applied as a whole, or not at all.
 
 mod judged;
-
+mod together;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
