@@ -1,6 +1,7 @@
 //! The commands that call a service, and the client crate that they use.
 
 mod bridge;
+mod checkouts;
 mod client;
 mod commands;
 mod folders;
