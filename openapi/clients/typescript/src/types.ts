@@ -328,6 +328,46 @@ export interface CheckpointLeaf {
 
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
 
+export interface CommandChanges {
+  applied?: Array<string>;
+  approvalId?: string | null;
+  code?: Code | null;
+  deletions?: number;
+  insertions?: number;
+  left?: Array<LeftFile>;
+  merged?: Array<string>;
+  message?: string | null;
+  notTaken?: { [name: string]: number };
+  seq?: number | null;
+  toolCallId?: string | null;
+}
+
+export interface CommandOrder {
+  command: string;
+  commandId: string;
+  cwd: string;
+  reason?: string | null;
+  timeoutSeconds: number;
+}
+
+export interface CommandOverrides {
+  allow?: Array<string> | null;
+  ask?: Array<string> | null;
+  deny?: Array<string> | null;
+  maxCalls?: number | null;
+  others?: Verdict | null;
+  timeoutSeconds?: number | null;
+}
+
+export interface CommandPolicy {
+  allow?: Array<string>;
+  ask?: Array<string>;
+  deny?: Array<string>;
+  maxCalls: number;
+  others: Verdict;
+  timeoutSeconds: number;
+}
+
 export interface CommandReport {
   argv: Array<string>;
   cwd?: string | null;
@@ -336,6 +376,35 @@ export interface CommandReport {
   exitCode?: number | null;
   outputSha256?: Sha256 | null;
   startedAt?: string | null;
+}
+
+export interface CommandResultAnswer {
+  changes?: CommandChanges | null;
+  eventSeq?: number | null;
+  ok: boolean;
+}
+
+export interface CommandResultParts {
+  layer?: string | null;
+  result: CommandResultRequest;
+}
+
+export interface CommandResultRequest {
+  basedOnSeq?: number | null;
+  durationMicros?: number;
+  environment?: { [name: string]: unknown };
+  error?: string | null;
+  exitCode?: number | null;
+  notSent?: string | null;
+  onConflict?: OnConflict;
+  onDenied?: OnDenied;
+  output?: string;
+  outputLines?: number;
+  outputSha256?: Sha256 | null;
+  runner: string;
+  signal?: number | null;
+  startedAt?: string | null;
+  timedOut?: boolean;
 }
 
 export interface Conflict {
@@ -556,7 +625,7 @@ export interface Entry {
   type: EntryType;
 }
 
-export type EntryKind = "read" | "write" | "dry_run" | "refused" | "approval_requested" | "failed" | "event" | "lifecycle" | "export";
+export type EntryKind = "read" | "write" | "dry_run" | "refused" | "approval_requested" | "failed" | "event" | "command" | "lifecycle" | "export";
 
 export type EntryType = "file" | "directory" | "symlink" | "other";
 
@@ -775,6 +844,17 @@ export interface NearestText {
   line: number;
 }
 
+export interface NextCommand {
+  cancel?: string | null;
+  command?: CommandOrder | null;
+}
+
+export interface NextCommandRequest {
+  runner: string;
+  running?: string | null;
+  waitSeconds?: number | null;
+}
+
 export interface NodeView {
   incarnation: number;
   isAlive: boolean;
@@ -927,13 +1007,14 @@ export interface PeopleCounts {
   mutations: number;
 }
 
-export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest" | "changeset:apply";
+export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest" | "changeset:apply" | "command:run" | "command:serve";
 
 export interface Policy {
   allowModeChange: boolean;
   approval?: ApprovalRule;
   budget: Budget;
   commandBudget?: Budget;
+  commands?: CommandPolicy;
   deny: Array<string>;
   fileBudget?: Verdict;
   ignoredFiles: Verdict;
@@ -967,6 +1048,7 @@ export interface PolicyOverrides {
   approval?: ApprovalRuleOverrides | null;
   budget?: BudgetOverrides | null;
   commandBudget?: BudgetOverrides | null;
+  commands?: CommandOverrides | null;
   deny?: Array<string> | null;
   fileBudget?: Verdict | null;
   ignoredFiles?: Verdict | null;
@@ -1066,6 +1148,26 @@ export interface QuotaOverrides {
   maxRecords?: number | null;
   maxTreeBytes?: number | null;
   pendingApprovals?: number | null;
+}
+
+export interface RanCommand {
+  changes?: CommandChanges | null;
+  contentWithheld?: boolean;
+  durationMicros: number;
+  eventSeq?: number | null;
+  exitCode?: number | null;
+  headHash: string;
+  notices?: Array<string>;
+  ok: true;
+  output: string;
+  outputLines: number;
+  outputOf?: string | null;
+  outputSha256?: Sha256 | null;
+  outputStartLine: number;
+  seq: number;
+  signal?: number | null;
+  timedOut: boolean;
+  toolCallId: string;
 }
 
 export interface ReadFileInput {
@@ -1177,8 +1279,20 @@ export interface ReportBudget {
   used: number;
 }
 
+export interface ReportCommand {
+  exitCode?: number | null;
+  isAttested: boolean;
+  isCurrent: boolean;
+  outputSha256?: Sha256 | null;
+  seq: number;
+  summary: string;
+  tool: string;
+  treeSha256?: Sha256 | null;
+}
+
 export interface ReportCounts {
   approvalsRequested: number;
+  commands: number;
   dryRuns: number;
   events: number;
   failed: number;
@@ -1336,6 +1450,18 @@ export interface RunChange {
   toolCallId: ToolCallId;
 }
 
+export interface RunCommandInput {
+  command?: string | null;
+  cwd?: string | null;
+  maxChars?: number | null;
+  outputOf?: string | null;
+  reason?: string;
+  startLine?: number | null;
+  stepId?: string;
+  timeoutSeconds?: number | null;
+  toolCallId?: string;
+}
+
 export interface RunCounts {
   calls: number;
   denied: number;
@@ -1350,6 +1476,7 @@ export interface RunReport {
   baseCommit?: string | null;
   budgets: Array<ReportBudget>;
   closedAt?: string | null;
+  commands: Array<ReportCommand>;
   counts: ReportCounts;
   createdAt: string;
   diff?: ReportDiff | null;
@@ -1359,6 +1486,7 @@ export interface RunReport {
   headSeq: number;
   labels: { [name: string]: string };
   moreApprovals: number;
+  moreCommands: number;
   moreEntries: number;
   moreFiles: number;
   policyProfile: string;
@@ -1740,6 +1868,7 @@ export interface Tools {
   read_files: { input: ReadFilesInput; output: ReadFilesOutput };
   replace_range: { input: ReplaceRangeInput; output: EditFileOutput };
   revert_calls: { input: RevertCallsInput; output: RevertCallsOutput };
+  run_command: { input: RunCommandInput; output: RanCommand };
   search_text: { input: SearchTextInput; output: SearchTextOutput };
   stat_path: { input: StatPathInput; output: StatPathOutput };
   tree_stats: { input: TreeStatsInput; output: TreeStatsOutput };

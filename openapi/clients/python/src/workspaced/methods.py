@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, cast
 
-from .types import ApplyPatchInputEvidence, ApplyPatchOutput, DeleteFileInputEvidence, DeleteFileOutput, DiffWorkspaceOutput, EditFileInputEvidence, EditFileOutput, ExpectedVersion, FindFilesOutput, ListDirOutput, MoveFileInputEvidence, MoveFileOutput, ReadFileOutput, ReadFilesOutput, ReplaceRangeInputEvidence, RevertCallsInputEvidence, RevertCallsOutput, SearchTextOutput, StatPathOutput, TreeStatsOutput, WriteFileInputEvidence, WriteFileOutput
+from .types import ApplyPatchInputEvidence, ApplyPatchOutput, DeleteFileInputEvidence, DeleteFileOutput, DiffWorkspaceOutput, EditFileInputEvidence, EditFileOutput, ExpectedVersion, FindFilesOutput, ListDirOutput, MoveFileInputEvidence, MoveFileOutput, RanCommand, ReadFileOutput, ReadFilesOutput, ReplaceRangeInputEvidence, RevertCallsInputEvidence, RevertCallsOutput, SearchTextOutput, StatPathOutput, TreeStatsOutput, WriteFileInputEvidence, WriteFileOutput
 
 
 class ToolMethods:
@@ -213,6 +213,24 @@ class ToolMethods:
         input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
+
+    def run_command(
+        self,
+        *,
+        command: str | None = None,
+        cwd: str | None = None,
+        maxChars: int | None = None,
+        outputOf: str | None = None,
+        reason: str | None = None,
+        startLine: int | None = None,
+        stepId: str | None = None,
+        timeoutSeconds: int | None = None,
+        toolCallId: str | None = None,
+    ) -> RanCommand:
+        """Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output."""
+        input = {"command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
+        answer = self._call("run_command", {key: value for key, value in input.items() if value is not None})
+        return cast(RanCommand, answer)
 
     def search_text(
         self,
@@ -492,6 +510,24 @@ class AsyncToolMethods:
         input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = await self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
+
+    async def run_command(
+        self,
+        *,
+        command: str | None = None,
+        cwd: str | None = None,
+        maxChars: int | None = None,
+        outputOf: str | None = None,
+        reason: str | None = None,
+        startLine: int | None = None,
+        stepId: str | None = None,
+        timeoutSeconds: int | None = None,
+        toolCallId: str | None = None,
+    ) -> RanCommand:
+        """Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output."""
+        input = {"command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
+        answer = await self._call("run_command", {key: value for key, value in input.items() if value is not None})
+        return cast(RanCommand, answer)
 
     async def search_text(
         self,

@@ -339,6 +339,46 @@ class CheckpointLeaf(TypedDict):
 Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'CHANGED_OUTSIDE', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
 
 
+class CommandChanges(TypedDict):
+    applied: NotRequired[list[str]]
+    approvalId: NotRequired[str | None]
+    code: NotRequired[Code | None]
+    deletions: NotRequired[int]
+    insertions: NotRequired[int]
+    left: NotRequired[list[LeftFile]]
+    merged: NotRequired[list[str]]
+    message: NotRequired[str | None]
+    notTaken: NotRequired[dict[str, int]]
+    seq: NotRequired[int | None]
+    toolCallId: NotRequired[str | None]
+
+
+class CommandOrder(TypedDict):
+    command: str
+    commandId: str
+    cwd: str
+    reason: NotRequired[str | None]
+    timeoutSeconds: int
+
+
+class CommandOverrides(TypedDict):
+    allow: NotRequired[list[str] | None]
+    ask: NotRequired[list[str] | None]
+    deny: NotRequired[list[str] | None]
+    maxCalls: NotRequired[int | None]
+    others: NotRequired[Verdict | None]
+    timeoutSeconds: NotRequired[int | None]
+
+
+class CommandPolicy(TypedDict):
+    allow: NotRequired[list[str]]
+    ask: NotRequired[list[str]]
+    deny: NotRequired[list[str]]
+    maxCalls: int
+    others: Verdict
+    timeoutSeconds: int
+
+
 class CommandReport(TypedDict):
     argv: list[str]
     cwd: NotRequired[str | None]
@@ -347,6 +387,35 @@ class CommandReport(TypedDict):
     exitCode: NotRequired[int | None]
     outputSha256: NotRequired[Sha256 | None]
     startedAt: NotRequired[str | None]
+
+
+class CommandResultAnswer(TypedDict):
+    changes: NotRequired[CommandChanges | None]
+    eventSeq: NotRequired[int | None]
+    ok: bool
+
+
+class CommandResultParts(TypedDict):
+    layer: NotRequired[str | None]
+    result: CommandResultRequest
+
+
+class CommandResultRequest(TypedDict):
+    basedOnSeq: NotRequired[int | None]
+    durationMicros: NotRequired[int]
+    environment: NotRequired[dict[str, Any]]
+    error: NotRequired[str | None]
+    exitCode: NotRequired[int | None]
+    notSent: NotRequired[str | None]
+    onConflict: NotRequired[OnConflict]
+    onDenied: NotRequired[OnDenied]
+    output: NotRequired[str]
+    outputLines: NotRequired[int]
+    outputSha256: NotRequired[Sha256 | None]
+    runner: str
+    signal: NotRequired[int | None]
+    startedAt: NotRequired[str | None]
+    timedOut: NotRequired[bool]
 
 
 class Conflict(TypedDict):
@@ -570,7 +639,7 @@ class Entry(TypedDict):
     type: EntryType
 
 
-EntryKind: TypeAlias = "Literal['read', 'write', 'dry_run', 'refused', 'approval_requested', 'failed', 'event', 'lifecycle', 'export']"
+EntryKind: TypeAlias = "Literal['read', 'write', 'dry_run', 'refused', 'approval_requested', 'failed', 'event', 'command', 'lifecycle', 'export']"
 
 
 EntryType: TypeAlias = "Literal['file', 'directory', 'symlink', 'other']"
@@ -800,6 +869,17 @@ class NearestText(TypedDict):
     line: int
 
 
+class NextCommand(TypedDict):
+    cancel: NotRequired[str | None]
+    command: NotRequired[CommandOrder | None]
+
+
+class NextCommandRequest(TypedDict):
+    runner: str
+    running: NotRequired[str | None]
+    waitSeconds: NotRequired[int | None]
+
+
 class NodeView(TypedDict):
     incarnation: int
     isAlive: bool
@@ -958,7 +1038,7 @@ class PeopleCounts(TypedDict):
     mutations: int
 
 
-Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest', 'changeset:apply']"
+Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest', 'changeset:apply', 'command:run', 'command:serve']"
 
 
 class Policy(TypedDict):
@@ -966,6 +1046,7 @@ class Policy(TypedDict):
     approval: NotRequired[ApprovalRule]
     budget: Budget
     commandBudget: NotRequired[Budget]
+    commands: NotRequired[CommandPolicy]
     deny: list[str]
     fileBudget: NotRequired[Verdict]
     ignoredFiles: Verdict
@@ -999,6 +1080,7 @@ class PolicyOverrides(TypedDict):
     approval: NotRequired[ApprovalRuleOverrides | None]
     budget: NotRequired[BudgetOverrides | None]
     commandBudget: NotRequired[BudgetOverrides | None]
+    commands: NotRequired[CommandOverrides | None]
     deny: NotRequired[list[str] | None]
     fileBudget: NotRequired[Verdict | None]
     ignoredFiles: NotRequired[Verdict | None]
@@ -1098,6 +1180,26 @@ class QuotaOverrides(TypedDict):
     maxRecords: NotRequired[int | None]
     maxTreeBytes: NotRequired[int | None]
     pendingApprovals: NotRequired[int | None]
+
+
+class RanCommand(TypedDict):
+    changes: NotRequired[CommandChanges | None]
+    contentWithheld: NotRequired[bool]
+    durationMicros: int
+    eventSeq: NotRequired[int | None]
+    exitCode: NotRequired[int | None]
+    headHash: str
+    notices: NotRequired[list[str]]
+    ok: Literal[True]
+    output: str
+    outputLines: int
+    outputOf: NotRequired[str | None]
+    outputSha256: NotRequired[Sha256 | None]
+    outputStartLine: int
+    seq: int
+    signal: NotRequired[int | None]
+    timedOut: bool
+    toolCallId: str
 
 
 class ReadFileInput(TypedDict):
@@ -1209,8 +1311,20 @@ class ReportBudget(TypedDict):
     used: int
 
 
+class ReportCommand(TypedDict):
+    exitCode: NotRequired[int | None]
+    isAttested: bool
+    isCurrent: bool
+    outputSha256: NotRequired[Sha256 | None]
+    seq: int
+    summary: str
+    tool: str
+    treeSha256: NotRequired[Sha256 | None]
+
+
 class ReportCounts(TypedDict):
     approvalsRequested: int
+    commands: int
     dryRuns: int
     events: int
     failed: int
@@ -1369,6 +1483,18 @@ class RunChange(TypedDict):
     toolCallId: ToolCallId
 
 
+class RunCommandInput(TypedDict):
+    command: NotRequired[str | None]
+    cwd: NotRequired[str | None]
+    maxChars: NotRequired[int | None]
+    outputOf: NotRequired[str | None]
+    reason: NotRequired[str]
+    startLine: NotRequired[int | None]
+    stepId: NotRequired[str]
+    timeoutSeconds: NotRequired[int | None]
+    toolCallId: NotRequired[str]
+
+
 class RunCounts(TypedDict):
     calls: int
     denied: int
@@ -1384,6 +1510,7 @@ class RunReport(TypedDict):
     baseCommit: NotRequired[str | None]
     budgets: list[ReportBudget]
     closedAt: NotRequired[str | None]
+    commands: list[ReportCommand]
     counts: ReportCounts
     createdAt: str
     diff: NotRequired[ReportDiff | None]
@@ -1393,6 +1520,7 @@ class RunReport(TypedDict):
     headSeq: int
     labels: dict[str, str]
     moreApprovals: int
+    moreCommands: int
     moreEntries: int
     moreFiles: int
     policyProfile: str
@@ -1809,6 +1937,9 @@ class CallTool(Protocol):
     def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
 
     @overload
+    def __call__(self, tool: Literal["run_command"], /, **input: Unpack[RunCommandInput]) -> RanCommand: ...
+
+    @overload
     def __call__(self, tool: Literal["search_text"], /, **input: Unpack[SearchTextInput]) -> SearchTextOutput: ...
 
     @overload
@@ -1856,6 +1987,9 @@ class AsyncCallTool(Protocol):
 
     @overload
     async def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["run_command"], /, **input: Unpack[RunCommandInput]) -> RanCommand: ...
 
     @overload
     async def __call__(self, tool: Literal["search_text"], /, **input: Unpack[SearchTextInput]) -> SearchTextOutput: ...
