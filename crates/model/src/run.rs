@@ -355,7 +355,6 @@ named_enum! {
         EventAppend = "event:append",
         EvidenceAttest = "evidence:attest",
         ChangesetApply = "changeset:apply",
-        CommandRun = "command:run",
         CommandServe = "command:serve",
     }
 }
@@ -364,7 +363,7 @@ impl Permission {
     /// The permissions of a token that is issued without a list of them. `event:append`,
     /// `evidence:attest`, `changeset:apply` and `command:serve` are given by name only, since they state what happened outside of the
     /// service: a model must not write the account that it is judged by.
-    pub const DEFAULT: [Self; 11] = [
+    pub const DEFAULT: [Self; 10] = [
         Self::FileList,
         Self::FileRead,
         Self::FileSearch,
@@ -375,7 +374,6 @@ impl Permission {
         Self::FileDelete,
         Self::FileMove,
         Self::AuditRead,
-        Self::CommandRun,
     ];
 }
 

@@ -54,6 +54,9 @@ pub struct PathChange {
     pub change: ChangeKind,
     /// The size in bytes.
     pub size: u64,
+    /// When the file was changed last, in nanoseconds since 1970: the time that no program can set back. 0 if it is gone.
+    #[serde(default)]
+    pub changed_ns: i64,
 }
 
 /// Something in the folder that cannot be part of a run.

@@ -208,7 +208,7 @@ impl<'a> FolderScan<'a> {
         if NodeKind::of(&found).is_some_and(|kind| kind != known.version.kind || size_of(&found) != known.stamp.size) {
             // It need not be read to know that it differs, however large it is now.
             self.seen.insert(path.clone());
-            return self.change(path, ChangeKind::Modified, size_of(&found));
+            return self.change(path, ChangeKind::Modified, Some(&found));
         }
         match (Look { index: self.index }).at_stat(dir, &path, &found) {
             Ok(LookedAt::Unchanged(stamp)) => {
@@ -221,7 +221,7 @@ impl<'a> FolderScan<'a> {
             }
             Ok(LookedAt::Node(..)) => {
                 self.seen.insert(path.clone());
-                self.change(path, ChangeKind::Modified, size_of(&found))?;
+                self.change(path, ChangeKind::Modified, Some(&found))?;
             }
             Ok(LookedAt::Absent) => {}
             Ok(LookedAt::Folder | LookedAt::Special) => {
@@ -248,7 +248,7 @@ impl<'a> FolderScan<'a> {
             Some(NodeKind::Link) if !leads_inside(dir, &path) => {
                 self.leave(&path, "the link leads out of the folder");
             }
-            Some(_) => self.change(path, ChangeKind::Added, size_of(found))?,
+            Some(_) => self.change(path, ChangeKind::Added, Some(found))?,
         }
         Ok(())
     }
@@ -259,14 +259,16 @@ impl<'a> FolderScan<'a> {
             !self.seen.contains(*path) && !unseen.iter().any(|folder| path.starts_with(folder.as_str()))
         };
         let gone: Vec<_> = self.index.entries.keys().filter(is_gone).cloned().collect();
-        gone.into_iter().try_for_each(|path| self.change(path, ChangeKind::Deleted, 0))
+        gone.into_iter().try_for_each(|path| self.change(path, ChangeKind::Deleted, None))
     }
 
-    fn change(&mut self, path: String, change: ChangeKind, size: u64) -> Result<(), ShimError> {
+    fn change(&mut self, path: String, change: ChangeKind, found: Option<&Stat>) -> Result<(), ShimError> {
         if self.report.changes.len() >= MAX_CHANGES {
             return Err(ShimError::Refused(format!("more than {MAX_CHANGES} files changed: {LESS}")));
         }
-        self.report.changes.push(PathChange { path, change, size });
+        let (size, changed_ns) =
+            found.map_or((0, 0), |found| (size_of(found), i64::try_from(NodeStamp::of(found).changed_ns).unwrap_or(0)));
+        self.report.changes.push(PathChange { path, change, size, changed_ns });
         Ok(())
     }
 

@@ -1,12 +1,13 @@
 //! A runner: it runs the commands that callers of `run_command` want, one after the other, in one checkout.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use model::{RunId, ToolCallId};
 use serde_json::json;
-use shim::{CommandSpec, OutputStream, ShimError};
+use shim::{CommandSpec, OutputStream, PathChange, ShimError};
 
-use crate::changesets::{ChangesetConflict, ChangesetDenied};
+use crate::changesets::{ChangesetConflict, ChangesetDenied, ChangesetPath};
 use crate::commands::{CommandOrder, CommandResult, ReportedCommand};
 use crate::events::{CommandEvent, NewEvent};
 use crate::folders::checkout::{Checkout, ScanScope};
@@ -37,6 +38,8 @@ pub struct Runner {
     scope: ScanScope,
     /// The last command, which is never run twice.
     last: Option<ToolCallId>,
+    /// What the run has not taken, with the time of its change: it is not sent again with every command.
+    not_taken: HashMap<String, i64>,
 }
 
 /// A command that was run.
@@ -53,7 +56,7 @@ pub struct ServedCommand {
 impl Runner {
     /// A runner with a name of its own.
     pub fn new(checkout: Checkout, scope: ScanScope) -> Self {
-        Self { checkout, name: new_id("runner_"), scope, last: None }
+        Self { checkout, name: new_id("runner_"), scope, last: None, not_taken: HashMap::new() }
     }
 
     /// Waits for a command, at most 25 seconds, runs it and reports its result. `sink` gets its output as it comes.
@@ -81,7 +84,9 @@ impl Runner {
         self.last = Some(order.command_id.clone());
         match self.run(&order, sink).await {
             Ok((result, layer)) => {
+                let (layer, sent) = layer.unzip();
                 let reported = self.report(&order, &result, layer.as_deref()).await?;
+                self.remember(sent.unwrap_or_default(), &reported);
                 self.take_back(&result, &reported).await?;
                 Ok(Some(ServedCommand { order, result, reported }))
             }
@@ -107,7 +112,7 @@ impl Runner {
         &mut self,
         order: &CommandOrder,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
-    ) -> Result<(CommandResult, Option<Vec<u8>>), FolderError> {
+    ) -> Result<(CommandResult, Option<(Vec<u8>, Vec<PathChange>)>), FolderError> {
         let differs = match self.checkout.pull().await {
             Ok(_) => None,
             // What an earlier command left here and the run did not take is not lost: the caller settles it, by commands.
@@ -124,14 +129,15 @@ impl Runner {
             done = self.checkout.run_command(&spec, limit, &signals, sink) => done?,
             never = watch => match never {},
         };
-        let report = self.checkout.scan(self.scope).await?;
+        let mut changes = self.checkout.scan(self.scope).await?.changes;
+        changes.retain(|change| self.not_taken.get(&change.path) != Some(&change.changed_ns));
         let mut result = self.result(&execution, differs.as_ref()).await;
-        if report.changes.is_empty() || !execution.is_complete() {
+        if changes.is_empty() || !execution.is_complete() {
             return Ok((result, None));
         }
-        match self.checkout.layer_of(&report.changes).await {
+        match self.checkout.layer_of(&changes).await {
             Ok(layer) if layer.entries == 0 => Ok((result, None)),
-            Ok(layer) => Ok((result, Some(layer.packed))),
+            Ok(layer) => Ok((result, Some((layer.packed, changes)))),
             Err(error @ FolderError::Folder(ShimError::Lost(_))) => Err(error),
             // The command has run: what it printed is told, and why nothing of it is in the run.
             Err(error) => {
@@ -202,6 +208,19 @@ impl Runner {
             }
         }
         Ok(ReportedCommand::default())
+    }
+
+    /// Notes what of a set that was taken has stayed out of the run: it is sent again once it changes.
+    fn remember(&mut self, sent: Vec<PathChange>, reported: &ReportedCommand) {
+        let Some(changes) = reported.changes.as_ref().filter(|changes| changes.message.is_none()) else { return };
+        let taken: HashSet<_> = changes.applied.iter().chain(&changes.merged).map(ChangesetPath::path).collect();
+        for change in sent {
+            if taken.contains(change.path.as_str()) {
+                self.not_taken.remove(&change.path);
+            } else {
+                self.not_taken.insert(change.path, change.changed_ns);
+            }
+        }
     }
 
     /// Brings the folder to the state after its changes were applied.

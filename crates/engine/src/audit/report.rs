@@ -23,6 +23,7 @@ use crate::run::lifecycle::shown_source;
 use crate::{CallError, reconcile};
 
 use collect::{Collected, Collector, cut, fit};
+use entry::is_zero;
 pub(super) use entry::{EntryKind, ReportEntry};
 
 /// Records per query.
@@ -126,7 +127,9 @@ pub struct ReportCounts {
     pub failed: u64,
     /// Events and uploaded artifacts.
     pub events: u64,
-    /// Commands that callers had run.
+    /// Commands that callers had run; missing if none.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
     pub commands: u64,
 }
 

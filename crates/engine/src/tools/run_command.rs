@@ -22,7 +22,8 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of \
                   the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output.",
     is_expensive: true,
-    permissions: &[Permission::CommandRun],
+    // A command changes many files at once, as a patch does.
+    permissions: &[Permission::FilePatchApply],
     content: &["output"],
     input: ToolSchema::of::<RunCommandInput>,
     output: ToolSchema::of::<RanCommand>,

@@ -77,8 +77,7 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
 
     let failed = run.ok("run_command", json!({"command": "sh test.sh", "stepId": "1"})).await;
     assert_eq!((&failed["exitCode"], &failed["output"], failed.get("changes")), (&json!(1), &json!(""), None));
-    let edit =
-        json!({"path": "add.sh", "oldString": "-", "newString": "+", "reason": "add", "stepId": "2"});
+    let edit = json!({"path": "add.sh", "oldString": "-", "newString": "+", "reason": "add", "stepId": "2"});
     run.ok("edit_file", edit).await;
     let text =
         run.text("run_command", json!({"command": "sh test.sh; echo log > log.txt; echo S=1 > .env"})).await.text();
@@ -93,8 +92,9 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
 
     // What others change meanwhile is there for the next command.
     run.create("new.txt", "n\n").await;
-    let seen = run.ok("run_command", json!({"command": "cat new.txt log.txt add.sh; pwd", "cwd": "."})).await;
-    assert!(seen["output"].as_str().unwrap().starts_with("n\nlog\necho $(($1 + $2))\n"), "{seen:#}");
+    let seen = run.ok("run_command", json!({"command": "cat new.txt log.txt add.sh", "cwd": "."})).await;
+    assert_eq!(seen["output"], "n\nlog\necho $(($1 + $2))\n");
+    assert_eq!(seen.get("changes"), None, "what was denied is not sent again");
     let tools: Vec<_> = run.audit().await.iter().map(|record| record["tool"].as_str().unwrap().to_owned()).collect();
     let told: Vec<_> = tools
         .iter()

@@ -21,7 +21,7 @@ fn names(listed: &[Value]) -> Vec<&str> {
 }
 
 /// Every permission, those that a run's first token lacks too.
-const PERMISSIONS: [&str; 13] = [
+const PERMISSIONS: [&str; 14] = [
     "file:list",
     "file:read",
     "file:search",
@@ -35,6 +35,7 @@ const PERMISSIONS: [&str; 13] = [
     "event:append",
     "evidence:attest",
     "changeset:apply",
+    "command:serve",
 ];
 
 #[rstest]
