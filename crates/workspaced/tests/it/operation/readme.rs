@@ -52,6 +52,7 @@ async fn the_commands_run_as_pasted_and_end_with_an_intact_chain(#[values(Backen
         "  2: echo hello $name\n",
         "\n+name=${1:-world}\n",
         "\n- Verified: chain intact up to record ",
+        "\nchanged:\n  greeting.txt\ndenied, and not changed in the run:\n  .env (kind:SECRET_LIKE)\n",
     ] {
         assert!(output.contains(needle), "no {needle}: {output}");
     }
