@@ -24,7 +24,9 @@ pub enum ShimError {
     #[error("{0}")]
     Refused(String),
     /// The sandbox ended the connection.
-    #[error("the connection to the sandbox was lost: {0}")]
+    #[error(
+        "the connection to the sandbox was lost: {0}\nCheck that it runs and has free disk and memory, and try again."
+    )]
     Lost(String),
 }
 

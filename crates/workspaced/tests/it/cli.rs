@@ -6,8 +6,10 @@ mod client;
 mod commands;
 mod folders;
 mod follow;
+mod hostile_commands;
 mod hostile_texts;
 mod relay;
+mod round_trips;
 mod settings;
 
 use std::process::{Command, Output};

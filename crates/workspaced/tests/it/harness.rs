@@ -36,7 +36,7 @@ pub(crate) use disk::{
 pub(crate) use issuer::{Issuer, IssuerMode, RENEWAL as KEY_RENEWAL, Signer, unsigned};
 pub(crate) use load::LoadedRun;
 pub(crate) use mounts::Disk;
-pub(crate) use mutation::{Kind, Mutation};
+pub(crate) use mutation::{CHANGESET_TYPE, Kind, Mutation, changeset_body};
 pub(crate) use operators::{members, status_of_call};
 pub(crate) use peak::assert_growth;
 pub(crate) use proxy::{Proxy, ProxyMode};
