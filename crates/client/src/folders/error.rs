@@ -68,10 +68,12 @@ pub enum FolderError {
         why: String,
     },
     /// The shim could not be copied into the sandbox.
-    #[error("the shim could not be copied into {sandbox}")]
+    #[error("the shim could not be copied into {sandbox}: {why}")]
     NotCopied {
         /// The sandbox.
         sandbox: String,
+        /// What happened.
+        why: String,
     },
     /// The runtime ended before the operation.
     #[error("the runtime was shut down")]
