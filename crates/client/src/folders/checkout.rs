@@ -193,6 +193,7 @@ impl Checkout {
     ///
     /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; or a folder that cannot be read.
     pub async fn push(&mut self, scope: ScanScope, options: &PushOptions) -> Result<Option<Pushed>, FolderError> {
+        self.checked_out().await?;
         let report = self.scan(scope).await?;
         self.push_changes(&report.changes, options, None).await
     }
@@ -208,8 +209,7 @@ impl Checkout {
         options: &PushOptions,
         command: Option<ChangesetCommand>,
     ) -> Result<Option<Pushed>, FolderError> {
-        let base = self.base().await?;
-        let base = base.ok_or_else(|| FolderError::NoCheckout { folder: self.folder.shown().to_owned() })?;
+        let base = self.checked_out().await?;
         if changes.is_empty() {
             return Ok(None);
         }
@@ -243,6 +243,10 @@ impl Checkout {
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
         self.apply(layer, Some(base)).await.map(drop)
+    }
+
+    async fn checked_out(&self) -> Result<CheckedOut, FolderError> {
+        self.base().await?.ok_or_else(|| FolderError::NoCheckout { folder: self.folder.shown().to_owned() })
     }
 
     /// Returns what the folder has of the run.

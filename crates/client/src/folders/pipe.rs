@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the client starts its user's programs")]
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read as _, Write as _};
+use std::io::{BufReader, BufWriter, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,22 +25,16 @@ const MISSING: i32 = 77;
 /// How long the program that holds the pipe may take to end.
 const END: Duration = Duration::from_secs(5);
 
+/// The most bytes of a program's complaint that are kept.
+const MAX_ERROR_BYTES: usize = 4096;
+/// How long the end of a complaint is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Starts the shim, if the sandbox has it: `FOLDER NAME MODE`. A file of another user is not started.
-const START: &str = r#"for f in "$0/.workspaced/$1" "/tmp/$1" "/dev/shm/$1"; do
-if [ -f "$f" ] && [ ! -L "$f" ] && [ -O "$f" ] && [ -x "$f" ]; then exec "$f" "$2" "$0"; fi
-done
-exit 77"#;
+const START: &str = include_str!("start.sh");
 
 /// Writes the shim to the first place from which it can be started: `FOLDER NAME`.
-const INSTALL: &str = r#"t="$1.$$"; from=
-for d in "$0/.workspaced" /tmp /dev/shm; do
-mkdir -p "$d" 2>/dev/null; (: > "$d/$t") 2>/dev/null || continue
-cat ${from:+"$from"} > "$d/$t" && chmod 700 "$d/$t" || exit 1
-if [ -x "$d/$t" ]; then mv -f "$d/$t" "$d/$1" && rm -f ${from:+"$from"}; exit; fi
-from="$d/$t"
-done
-echo "no folder here can be written and has programs: tried $0, /tmp and /dev/shm" >&2
-exit 1"#;
+const INSTALL: &str = include_str!("install.sh");
 
 /// A folder behind a pipe.
 pub(crate) type PipeFolder = RemoteFolder<BufReader<ChildStdout>, BufWriter<ChildStdin>>;
@@ -48,9 +42,22 @@ pub(crate) type PipeFolder = RemoteFolder<BufReader<ChildStdout>, BufWriter<Chil
 /// The program that holds the pipe. Its end is waited for when this is dropped.
 pub(crate) struct PipeProcess(PipeHandle);
 
-/// Ends the program that holds the pipe.
+/// Ends the program that holds the pipe, and knows what it says.
 #[derive(Clone)]
-pub(crate) struct PipeHandle(Arc<Mutex<Child>>);
+pub(crate) struct PipeHandle {
+    child: Arc<Mutex<Child>>,
+    errors: KeptErrors,
+}
+
+/// The end of what a program writes on standard error.
+#[derive(Clone, Default)]
+struct KeptErrors(Arc<Mutex<KeptText>>);
+
+#[derive(Default)]
+struct KeptText {
+    end: Vec<u8>,
+    is_whole: bool,
+}
 
 /// Starts the shim in a sandbox, and copies it there before if it is not there.
 pub(crate) fn connect(
@@ -65,7 +72,10 @@ pub(crate) fn connect(
         return Ok(started);
     }
     install(address, folder, &name, &program)?;
-    start(address, folder, &name, mode)?.ok_or_else(|| FolderError::NotCopied { sandbox: address.to_string() })
+    start(address, folder, &name, mode)?.ok_or_else(|| FolderError::NotCopied {
+        sandbox: address.to_string(),
+        why: "it was copied and is not there".to_owned(),
+    })
 }
 
 /// Starts the shim. `None` if the sandbox does not have it.
@@ -75,11 +85,9 @@ fn start(
     name: &str,
     mode: &str,
 ) -> Result<Option<(PipeFolder, PipeProcess)>, FolderError> {
-    let mut command = address.shell(START, &[folder, name, mode]);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = child.map_err(|error| FolderError::io(&address.program[0], error))?;
+    let (mut child, errors) = spawn(address, START, &[folder, name, mode], Stdio::piped())?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let process = PipeProcess(PipeHandle(Arc::new(Mutex::new(child))));
+    let process = PipeProcess(PipeHandle { child: Arc::new(Mutex::new(child)), errors });
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
         return Err(FolderError::Address(format!("{address} has no pipe")));
     };
@@ -90,7 +98,7 @@ fn start(
             _ => Err(FolderError::NotStarted {
                 sandbox: address.to_string(),
                 check: format!("{} true", address.program.join(" ")),
-                why: error.to_string(),
+                why: process.0.said().unwrap_or_else(|| error.to_string()),
             }),
         },
         Err(error) => Err(error.into()),
@@ -98,16 +106,34 @@ fn start(
 }
 
 fn install(address: &SandboxAddress, folder: &str, name: &str, program: &[u8]) -> Result<(), FolderError> {
-    let mut command = address.shell(INSTALL, &[folder, name]);
-    let failed = |error: std::io::Error| FolderError::io(&address.program[0], error);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(failed)?;
+    let (mut child, errors) = spawn(address, INSTALL, &[folder, name], Stdio::null())?;
     // A sandbox that does not read it says why when it ends.
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(program));
-    let status = child.wait().map_err(failed)?;
+    let status = child.wait().map_err(|error| FolderError::io(&address.program[0], error))?;
     match written {
         Some(Ok(())) if status.success() => Ok(()),
-        _ => Err(FolderError::NotCopied { sandbox: address.to_string() }),
+        _ => Err(FolderError::NotCopied {
+            sandbox: address.to_string(),
+            why: errors.said().unwrap_or_else(|| status.to_string()),
+        }),
     }
+}
+
+/// Starts a script in a sandbox. What the program on the way writes on standard error is kept for messages.
+fn spawn(
+    address: &SandboxAddress,
+    script: &str,
+    arguments: &[&str],
+    stdout: Stdio,
+) -> Result<(Child, KeptErrors), FolderError> {
+    let mut command = address.shell(script, arguments);
+    command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| FolderError::io(&address.program[0], error))?;
+    let errors = KeptErrors::default();
+    if let Some(from) = child.stderr.take() {
+        errors.clone().keep(from);
+    }
+    Ok((child, errors))
 }
 
 fn read_shim(given: Option<&Path>) -> Result<Vec<u8>, FolderError> {
@@ -134,9 +160,45 @@ impl PipeProcess {
     }
 }
 
+impl KeptErrors {
+    /// Reads it to its end.
+    fn keep(self, mut from: impl Read + Send + 'static) {
+        std::thread::spawn(move || {
+            let mut chunk = [0; MAX_ERROR_BYTES];
+            // What cannot be read is not told.
+            while let Ok(count @ 1..) = from.read(&mut chunk) {
+                let mut kept = self.lock();
+                kept.end.extend_from_slice(&chunk[..count]);
+                let excess = kept.end.len().saturating_sub(MAX_ERROR_BYTES);
+                kept.end.drain(..excess);
+            }
+            self.lock().is_whole = true;
+        });
+    }
+
+    /// Returns it once the program has ended, if there is any.
+    fn said(&self) -> Option<String> {
+        let began = Instant::now();
+        while !self.lock().is_whole && began.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let text = String::from_utf8_lossy(&self.lock().end).trim().to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptText> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl PipeHandle {
     fn lock(&self) -> MutexGuard<'_, Child> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what the program that held the pipe has said, if it has. Waits a little for its last words.
+    pub(crate) fn said(&self) -> Option<String> {
+        self.errors.said()
     }
 
     /// Cuts the pipe.

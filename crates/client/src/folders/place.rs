@@ -1,13 +1,18 @@
 //! Folders of checkouts, opened.
 
-#![expect(clippy::disallowed_types, reason = "the client works in its user's folders")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the client works in its user's folders, and waits on threads of its own"
+)]
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use shim::{CheckedOut, CommandFolder, FreshFolder, LocalFolder};
+use shim::{CheckedOut, CommandFolder, FreshFolder, LocalFolder, ShimError};
 use tokio::task::spawn_blocking;
 
 use crate::folders::address::SandboxAddress;
@@ -18,6 +23,9 @@ use crate::folders::pipe::{PipeHandle, PipeProcess, connect};
 const DEFAULT_FOLDER: &str = "/workspace";
 /// Where a new folder is made, unless a folder is given.
 const FRESH_PARENT: &str = "/tmp";
+
+/// How long a sandbox may take to end what nobody waits for any more.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Where the folder of a checkout is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,8 +166,17 @@ impl OpenFolder {
         &self,
         work: impl FnOnce(&mut dyn CommandFolder) -> Result<T, FolderError> + Send + 'static,
     ) -> Result<T, FolderError> {
-        let state = Arc::clone(&self.state);
-        blocking(move || work(&mut *state.lock().unwrap_or_else(PoisonError::into_inner).folder)).await
+        let (state, pipe) = (Arc::clone(&self.state), self.pipe.clone());
+        blocking(move || {
+            let done = work(&mut *state.lock().unwrap_or_else(PoisonError::into_inner).folder);
+            done.map_err(|error| match (error, pipe) {
+                (FolderError::Folder(ShimError::Lost(why)), Some(pipe)) => {
+                    ShimError::Lost(pipe.said().unwrap_or(why)).into()
+                }
+                (error, _) => error,
+            })
+        })
+        .await
     }
 
     /// Cuts the pipe to a sandbox that does not react.
@@ -172,9 +189,16 @@ impl OpenFolder {
 
 impl Drop for OpenFolder {
     fn drop(&mut self) {
-        // Nobody waits for what still runs there.
+        let Some(pipe) = self.pipe.take() else { return };
         if matches!(self.state.try_lock(), Err(TryLockError::WouldBlock)) {
-            self.cut();
+            // Nobody waits for what still runs there. The shim ends its command, if the sandbox reacts.
+            let state = Arc::downgrade(&self.state);
+            std::thread::spawn(move || {
+                std::thread::sleep(GRACE);
+                if state.strong_count() > 0 {
+                    pipe.kill();
+                }
+            });
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) use proxy::{Proxy, ProxyMode};
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use s3::S3;
-pub(crate) use server::{Server, Setup, workspaced};
+pub(crate) use server::{Server, Setup, shim, workspaced};
 pub(crate) use strace::Strace;
 
 /// Returns the number in the environment variable `name`, or `default`.

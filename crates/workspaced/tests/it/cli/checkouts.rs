@@ -10,8 +10,7 @@ use workspaced_client::{
     FolderError, FolderPlace, OutputStream, PushOptions, RecordedCommand, RunId, SandboxPlace, ScanScope,
 };
 
-use super::folders::shim;
-use crate::harness::{Backend, Run, Server};
+use crate::harness::{Backend, Run, Server, shim};
 
 /// A run with the client of its runner.
 struct Used {
@@ -184,6 +183,11 @@ async fn a_refused_set_is_part_of_what_came_of_the_command(#[values(Backend::Sql
         "{error}"
     );
     assert_eq!(std::fs::read_to_string(used.folder().join("a.txt")).unwrap(), "three\n");
+
+    let empty = FolderPlace::Here(used.server.home.join("empty"));
+    let mut nothing = Checkout::open(&used.client, &used.id, &empty).await.unwrap();
+    let error = nothing.push(ScanScope::Usual, &leave).await.unwrap_err();
+    assert!(matches!(error, FolderError::NoCheckout { .. }), "{error}");
 }
 
 #[rstest]
@@ -228,8 +232,20 @@ async fn a_command_that_nobody_waits_for_ends_with_its_group(
         _ = used.written("pid") => {}
     }
     gone(&used.written("pid").await).await;
-    std::fs::remove_file(used.folder().join("pid")).unwrap();
-    assert_eq!(exec(&mut checkout, &push("cat a.txt")).await.execution.output, "one\n");
+    assert_eq!(exec(&mut checkout, &push("cat a.txt; rm pid")).await.execution.output, "one\n");
+
+    // With the checkout, at once.
+    {
+        let sink = &mut |_, _: &[u8]| {};
+        let mut running = Box::pin(checkout.exec(&silent, sink));
+        tokio::select! {
+            done = &mut running => panic!("{done:?}"),
+            _ = used.written("pid") => {}
+        }
+    }
+    drop(checkout);
+    gone(&used.written("pid").await).await;
+    let mut checkout = used.checkout(is_sandbox).await;
 
     // By its signals, before it starts and while it runs.
     let signals = CommandSignals::new();
