@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::folders::shim;
 use super::{command, run};
-use crate::harness::{Backend, Run, Server};
+use crate::harness::{Backend, Run, Server, shim};
 
 const PERMISSIONS: [&str; 5] = ["command:serve", "changeset:apply", "event:append", "file:read", "evidence:attest"];
 
