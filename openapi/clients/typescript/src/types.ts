@@ -1007,7 +1007,7 @@ export interface PeopleCounts {
   mutations: number;
 }
 
-export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest" | "changeset:apply" | "command:run" | "command:serve";
+export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest" | "changeset:apply" | "command:serve";
 
 export interface Policy {
   allowModeChange: boolean;
@@ -1292,7 +1292,7 @@ export interface ReportCommand {
 
 export interface ReportCounts {
   approvalsRequested: number;
-  commands: number;
+  commands?: number;
   dryRuns: number;
   events: number;
   failed: number;

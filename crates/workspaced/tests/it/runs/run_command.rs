@@ -2,64 +2,13 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, sha256, tar_of};
+use crate::harness::{Answer, Backend, Client, Run, Runner, Server, Setup, sha256, tar_of};
 
 const FILES: [(&str, &str); 2] = [("a.txt", "a\n"), ("src/b.rs", "b\n")];
-const NAME: &str = "r1";
-
-/// A runner of a run, as its program speaks with the service.
-#[derive(Clone)]
-struct Runner {
-    run: String,
-    client: Client,
-    name: String,
-}
-
-impl Runner {
-    async fn new(run: &Run) -> Self {
-        Self::with(run, &["command:serve", "changeset:apply", "file:read", "event:append", "evidence:attest"]).await
-    }
-
-    async fn with(run: &Run, permissions: &[&str]) -> Self {
-        let token =
-            run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": permissions})).await;
-        let client = run.agent.with_token(token.is(201)["token"].as_str());
-        Self { run: run.id.clone(), client, name: NAME.to_owned() }
-    }
-
-    async fn ask(&self, wait_seconds: u64, running: Option<&str>) -> Answer {
-        let body = json!({"runner": self.name, "waitSeconds": wait_seconds, "running": running});
-        self.client.post(&format!("/v1/runs/{}/commands/next", self.run), body).await
-    }
-
-    /// Attaches to the run.
-    async fn attach(&self) {
-        assert_eq!(self.ask(0, None).await.ok(), json!({}));
-    }
-
-    /// Waits for the next command.
-    async fn next(&self) -> Value {
-        self.ask(20, None).await.ok()["command"].clone()
-    }
-
-    async fn report(&self, id: &str, result: Value, layer: Option<&[u8]>) -> Answer {
-        let mut all = json!({"runner": self.name, "durationMicros": 1500});
-        all.as_object_mut().unwrap().extend(result.as_object().unwrap().clone());
-        let part = |name: &str| format!("--border\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
-        let mut body = format!("{}{all}\r\n", part("result")).into_bytes();
-        if let Some(layer) = layer {
-            body.extend([part("layer").as_bytes(), layer, b"\r\n"].concat());
-        }
-        body.extend(b"--border--\r\n");
-        let request = self.client.request(Method::POST, &format!("/v1/runs/{}/commands/{id}/result", self.run));
-        self.client.send(request.header("content-type", "multipart/form-data; boundary=border").body(body)).await
-    }
-}
 
 /// Makes a call that waits for a runner.
 fn begin(run: &Run, input: Value) -> JoinHandle<Answer> {
@@ -307,7 +256,7 @@ async fn a_runner_needs_its_permission_and_a_run_that_is_open() {
     let other = Runner::with(&run, &["changeset:apply", "event:append", "file:read"]).await;
     other.ask(0, None).await.refused("FORBIDDEN");
     other.report("c1", json!({"exitCode": 0}), None).await.refused("FORBIDDEN");
-    let agent = Runner { run: run.id.clone(), client: run.agent.clone(), name: NAME.to_owned() };
+    let agent = Runner { run: run.id.clone(), client: run.agent.clone(), name: "r1".to_owned() };
     agent.ask(0, None).await.refused("FORBIDDEN");
     let runner = Runner::new(&run).await;
     for name in ["", "a\nb", &"x".repeat(129)] {

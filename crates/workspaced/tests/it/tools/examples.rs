@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server};
+use crate::harness::{Backend, Run, Runner, Server};
 
 const MAIN: &str = "fn main() {\n    start();\n    let limit = 10;\n    stop(limit);\n}\n";
 
@@ -110,13 +110,29 @@ async fn the_example_of_every_tool_is_answered_as_documented(
         let example = schema.get("example").unwrap_or_else(|| panic!("{tool} has no example"));
         check(&document, schema, example, tool);
         let run = run(&server).await;
+        let serving = if tool == "run_command" { Some(serve_one(&run).await) } else { None };
         let answer = run.call(tool, example.clone()).await.is(200);
+        if let Some(serving) = serving {
+            serving.await.unwrap();
+        }
         let output = &item["post"]["responses"]["200"]["content"]["application/json"]["schema"];
         check(&document, output, &answer, tool);
         assert_eq!(answer["ok"], true, "{tool}");
         tools += 1;
     }
-    assert_eq!(tools, server.operator().get("/v1/tools").await.ok()["items"].as_array().unwrap().len());
+    // All but `run_command`, which is offered where a runner is attached.
+    assert_eq!(tools, server.operator().get("/v1/tools").await.ok()["items"].as_array().unwrap().len() + 1);
+}
+
+/// Attaches a runner that takes one command, which prints something and changes nothing.
+async fn serve_one(run: &Run) -> tokio::task::JoinHandle<()> {
+    let runner = Runner::new(run).await;
+    runner.attach().await;
+    tokio::spawn(async move {
+        let order = runner.next().await;
+        let result = json!({"exitCode": 0, "output": "passed\n"});
+        runner.report(order["commandId"].as_str().unwrap(), result, None).await.ok();
+    })
 }
 
 #[rstest]

@@ -1038,7 +1038,7 @@ class PeopleCounts(TypedDict):
     mutations: int
 
 
-Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest', 'changeset:apply', 'command:run', 'command:serve']"
+Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest', 'changeset:apply', 'command:serve']"
 
 
 class Policy(TypedDict):
@@ -1324,7 +1324,7 @@ class ReportCommand(TypedDict):
 
 class ReportCounts(TypedDict):
     approvalsRequested: int
-    commands: int
+    commands: NotRequired[int]
     dryRuns: int
     events: int
     failed: int
