@@ -24,9 +24,7 @@ pub enum ShimError {
     #[error("{0}")]
     Refused(String),
     /// The sandbox ended the connection.
-    #[error(
-        "the connection to the sandbox was lost: {0}\nCheck that it runs and has free disk and memory, and try again."
-    )]
+    #[error("the connection to the sandbox was lost: {0}")]
     Lost(String),
 }
 

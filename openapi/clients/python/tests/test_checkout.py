@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
 import signal
 import subprocess
 import tarfile
@@ -19,7 +20,7 @@ from typing import Any
 from server import OPERATOR, URL, agent, operator
 from workspaced import ApprovalRequired, FolderError, Run, WorkspacedError
 from workspaced.aio import Client as AsyncClient
-from workspaced.shim import LayerCheck, SandboxAddress
+from workspaced.shim import LayerCheck, SandboxAddress, ShimFolder
 
 # A program that runs a command with nothing of this program's environment.
 PIPE = "pipe:env -i PATH=/usr/bin:/bin"
@@ -237,6 +238,47 @@ class Folders(unittest.TestCase):
         self.assertEqual(run.read_bytes("a.txt"), b"one\n")
 
 
+class HostileSandboxes(unittest.TestCase):
+    def sandbox(self, *frames: tuple[int, bytes]) -> ShimFolder:
+        """Opens a folder whose shim sends this, whatever it is asked."""
+        sent = b"".join(bytes([kind]) + len(payload).to_bytes(4, "little") + payload for kind, payload in frames)
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        program = Path(temporary.name, "shim")
+        Path(temporary.name, "sent").write_bytes(sent)
+        program.write_text(f"#!/bin/sh\ncat {temporary.name}/sent; cat >/dev/null\n")
+        program.chmod(0o755)
+        folder = ShimFolder.open(temporary.name, None, False, program)
+        self.addCleanup(folder.close)
+        return folder
+
+    def test_what_a_sandbox_sends_is_bounded_and_only_a_proposal(self) -> None:
+        hello = (0, b'{"protocol":1,"folder":"/w"}')
+        report = (5, b'{"changes":[],"left":[],"leftCount":0,"notWalked":[]}')
+
+        def change(path: str) -> bytes:
+            return json.dumps([{"path": path, "change": "added", "size": 1}]).encode()
+
+        self.assertEqual([one["path"] for one in self.sandbox(hello, (4, change("a/b")), report).scan(False).changes], ["a/b"])
+        deep = b"[" * 500_000
+        for frames in (
+            *([(4, change(path))] for path in ("/etc/passwd", "../a", "", "a/.git/x", ".GIT/x", ".WORKSPACED/index", "a/.wh.b", "n/" * 3000 + "n")),
+            [(4, b"[" + b" " * (1 << 19) + b"]")] * 200,
+            [(4, deep)], [(4, b"{}")], [(2, b"x")], [(5, b"[]")], [(11, b"")], [(4, b"\xff")],
+        ):  # fmt: skip
+            with self.assertRaises(FolderError) as raised:
+                self.sandbox(hello, *frames).scan(False)
+            self.assertEqual(raised.exception.code, "LOST", frames[:1])
+        done = (5, b'{"entries":1,"left":[],"torn":[]}')
+        unasked = io.BytesIO()
+        with tarfile.open(fileobj=unasked, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            tar.addfile(tarfile.TarInfo("evil"))
+        for data in ([(2, unasked.getvalue())], [(2, bytes(512)), (2, b"x" * 512)], [(2, bytes(1 << 20))] * 70):
+            with self.assertRaises(FolderError) as raised:
+                self.sandbox(hello, *data, (3, b""), done).read(["a"])
+            self.assertEqual(raised.exception.code, "LOST")
+
+
 class Addresses(unittest.TestCase):
     def test_an_address_is_a_program_that_runs_a_command(self) -> None:
         for raw, program in (
@@ -281,6 +323,7 @@ class Layers(unittest.TestCase):
         for bad in (
             layer(member("b")), layer(member(".wh.d")), layer(member("y" * 200)), layer(member("a", 9 << 20)),
             layer(member("a", type=tarfile.DIRTYPE)), layer(member("a", type=tarfile.LNKTYPE)), layer(member("a", type=tarfile.FIFOTYPE)),
+            layer(member("d/.wh.b", type=tarfile.SYMTYPE)), layer(member(".wh..wh..opq")), layer(member("./a")),
             layer(member("a"), format=tarfile.USTAR_FORMAT), layer(member("x" * 200), format=tarfile.PAX_FORMAT),
             layer(member("a", 1000))[:700], layer(member("a")) + layer(member("a")),
         ):  # fmt: skip

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::folders::shim;
 use super::{Printed, command, run};
-use crate::harness::{Backend, Run, Server, Snapshot};
+use crate::harness::{Backend, Run, Server, Snapshot, shim};
 
 /// A run, and a sandbox with its checkout.
 struct Sandbox<'a> {
