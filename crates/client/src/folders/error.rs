@@ -104,7 +104,11 @@ impl FolderError {
             Self::NotStarted { check, .. } => {
                 format!("Check that `{check}` works and that its processor is the one of this machine.")
             }
-            Self::NotCopied { .. } => "Check that the sandbox has `cat`, `mkdir`, `chmod` and `mv`.".to_owned(),
+            Self::NotCopied { .. } => {
+                "Check that the sandbox has `cat`, `mkdir`, `chmod`, `mv` and a folder that can be written and has \
+                                       programs, and name that folder."
+                    .to_owned()
+            }
             Self::Folder(_) | Self::Address(_) | Self::Io { .. } | Self::ShutDown => String::new(),
         }
     }

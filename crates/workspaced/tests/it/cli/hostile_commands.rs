@@ -155,13 +155,13 @@ const COMMANDS: &[Hostile] = &[
     Hostile {
         script: "kill -9 $PPID; echo ok > ok.txt",
         code: 1,
-        printed: &["the connection to the sandbox was lost", "try again"],
+        printed: &["the connection to the sandbox was lost", "the run is as it was"],
         ..NOTHING
     },
     Hostile {
         script: "exec >&-; echo garbage > /proc/$PPID/fd/1; echo ok > ok.txt; sleep 2",
         code: 1,
-        printed: &["the connection to the sandbox was lost", "try again"],
+        printed: &["the connection to the sandbox was lost", "the run is as it was"],
         ..NOTHING
     },
     Hostile {
@@ -218,6 +218,8 @@ async fn what_a_hostile_command_leaves_is_judged_or_stays_where_it_is(#[values(B
             changed.iter().map(|(path, text)| ((*path).to_owned(), text.map(str::to_owned))).collect();
         assert_eq!(sandbox.changed(), expected, "{script}: {}", answer.err);
         assert_eq!(sandbox.run.verify().await["intact"], true, "{script}");
+        // Whatever it did to its sandbox, it is in the record.
+        assert_eq!(sandbox.records("event.command").await.len(), 1, "{script}");
         // The same folder, or another one if this one is lost, goes on with the run.
         let other = format!("{}-again", sandbox.folder);
         let again = ["exec", &sandbox.run.id, "--dir", &other, "--", "cat", "b.txt"];
@@ -242,6 +244,7 @@ async fn a_command_that_makes_too_many_files_changes_nothing(
         sandbox.exec(&[], &format!("mkdir many; cd many; seq {count} | xargs touch; cd ..; echo ok > ok.txt"));
     assert!(printed.err.contains(why), "{}", printed.err);
     assert_eq!((printed.code, sandbox.changed()), (1, vec![]));
+    assert_eq!(sandbox.records("event.command").await.len(), 1);
     // What is printed of them is bounded.
     assert!(printed.err.len() < 10_000, "{} bytes", printed.err.len());
 }

@@ -314,3 +314,35 @@ async fn a_set_is_undone_as_a_whole_with_its_modes(#[values(Backend::Sqlite, Bac
     assert_eq!(run.files(), before);
     assert_eq!(run.verify().await["intact"], true);
 }
+
+#[rstest]
+#[tokio::test]
+async fn the_command_of_a_layer_that_is_refused_is_recorded(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let runner = runner(&run, &[]).await;
+    let command = json!({"argv": ["make"], "exitCode": 0});
+    let set = json!({"changesetId": "cs", "basedOnSeq": head(&run).await, "reason": "make", "command": command});
+    let many = (0..50_001).fold(Layer::new(), |layer, number| layer.file(&format!("f{number}"), ""));
+    for (layer, code) in [
+        (packed(many), "INVALID_REQUEST"),
+        (Layer::new().file("../a.txt", "x").bytes(), "PATH_REJECTED"),
+        (b"no tar".to_vec(), "INVALID_REQUEST"),
+    ] {
+        let id = format!("cs_{}", layer.len());
+        let set = with(&set, &json!({ "changesetId": id }));
+        for _ in 0..2 {
+            send(&runner, &set, &layer).await.refused(code);
+            let records = run.audit().await;
+            let of_command = records.iter().filter(|record| record["toolCallId"] == format!("{id}.command"));
+            assert_eq!(of_command.count(), 1, "{code}: once, however often it is sent");
+        }
+    }
+    // A request that nobody can read has no command.
+    let before = run.audit().await.len();
+    let unreadable = with(&set, &json!({"reason": ""}));
+    send(&runner, &unreadable, &Layer::new().file("b.txt", "b\n").bytes()).await.refused("INVALID_REQUEST");
+    let records = run.audit().await;
+    assert!(records[before..].iter().all(|record| record["tool"] == "apply_changeset"), "{:#?}", &records[before..]);
+}
