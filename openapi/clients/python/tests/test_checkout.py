@@ -229,13 +229,29 @@ class Folders(unittest.TestCase):
             used.push(self.dir / "none", reason="r")
         self.assertEqual(raised.exception.code, "NO_CHECKOUT")
 
-    def test_a_killed_shim_leaves_the_run_as_it_was(self) -> None:
+    def test_each_command_is_in_the_record_whatever_became_of_its_sandbox(self) -> None:
+        for script, code in (
+            ("echo two > a.txt; kill -9 $PPID; sleep 0.2", "LOST"),
+            ("echo two > a.txt; rm -rf .workspaced", "FOLDER"),
+            ("for n in 1 2 3 4 5 6 7 8 9; do truncate -s 8M zeros$n; done", "FOLDER"),
+        ):
+            run, used = runner({"a.txt": "one\n"})
+            try:
+                refusal = used.exec(script, dir=self.dir / run.id, sandbox=PIPE, push=True).refusal
+            except FolderError as failure:
+                refusal = failure
+            [event] = records(run, "event.command")
+            data = event["input"]["data"]
+            self.assertEqual((refusal and refusal.code, data["failure"]), (code, refusal and refusal.detail), script)
+            self.assertEqual((data.get("exitCode"), run.read_bytes("a.txt")), (None if code == "LOST" else 0, b"one\n"))
+
+    def test_of_thousands_of_arguments_a_record_has_as_many_as_it_has_room_for(self) -> None:
         run, used = runner({"a.txt": "one\n"})
-        with used.checkout(self.dir, sandbox=PIPE) as checkout:
-            with self.assertRaises(FolderError) as raised:
-                checkout.exec("echo two > a.txt; kill -9 $PPID; sleep 0.2", push=True)
-            self.assertEqual(raised.exception.code, "LOST")
-        self.assertEqual(run.read_bytes("a.txt"), b"one\n")
+        names = [f"src/components/file-{number}.ts" for number in range(5000)]
+        done = used.exec(["sh", "-c", "echo two > a.txt; echo $#", "sh", *names], dir=self.dir, push=True)
+        self.assertEqual((done.output, done.refusal, run.read_bytes("a.txt")), (b"5000\n", None, b"two\n"))
+        [event] = records(run, "event.command")
+        self.assertIn("of 5004 arguments]", event["input"]["data"]["argv"][-1])
 
 
 class HostileSandboxes(unittest.TestCase):

@@ -418,7 +418,7 @@ export class ShimFolder {
         return new FolderError("LOST", `the connection to ${this.where} was ended: ${why}`);
     }
     lost(why) {
-        return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Check that it runs and has free disk and memory, and open the checkout again.");
+        return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was.");
     }
     async keepErrors() {
         const decoder = new TextDecoder();

@@ -459,7 +459,7 @@ export class ShimFolder {
   }
 
   private lost(why: string): FolderError {
-    return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Check that it runs and has free disk and memory, and open the checkout again.");
+    return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was.");
   }
 
   private async keepErrors(): Promise<void> {

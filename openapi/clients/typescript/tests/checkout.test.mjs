@@ -176,8 +176,28 @@ test("a changed index leads nowhere else", async (t) => {
   assert.ok(!existsSync(join(dir, "private.txt")));
 });
 
-test("what cannot be opened says so, and a killed shim leaves the run as it was", async (t) => {
-  const { used, dir, read } = await runner(t, { "a.txt": "one\n" });
+test("each command is in the record, whatever became of its sandbox", async (t) => {
+  for (const [script, code] of [
+    ["echo two > a.txt; kill -9 $PPID; sleep 0.2", "LOST"],
+    ["echo two > a.txt; rm -rf .workspaced", "FOLDER"],
+    ["for n in 1 2 3 4 5 6 7 8 9; do truncate -s 8M zeros$n; done", "FOLDER"],
+  ]) {
+    const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+    const done = used.exec(script, { dir, sandbox: PIPE, push: true });
+    const refusal = await done.then((done) => done.refusal, (failure) => failure);
+    const [{ input }] = await records("event.command");
+    assert.deepEqual([refusal.code, input.data.failure, input.data.exitCode], [code, refusal.detail, code === "LOST" ? undefined : 0]);
+    assert.equal(await read("a.txt"), "one\n");
+  }
+  const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+  const names = Array.from({ length: 5000 }, (_, number) => `src/components/file-${number}.ts`);
+  const done = await used.exec(["sh", "-c", "echo two > a.txt; echo $#", "sh", ...names], { dir, push: true });
+  assert.deepEqual([text(done.output), done.refusal, await read("a.txt")], ["5000\n", null, "two\n"]);
+  assert.match((await records("event.command"))[0].input.data.argv.at(-1), /of 5004 arguments\]$/);
+});
+
+test("what cannot be opened says so", async (t) => {
+  const { used, dir } = await runner(t, { "a.txt": "one\n" });
   for (const [options, code] of [
     [{ dir, sandbox: "pipe:false" }, "NOT_STARTED"],
     [{ dir, sandbox: "pipe:/nowhere/program" }, "NOT_STARTED"],
@@ -189,9 +209,6 @@ test("what cannot be opened says so, and a killed shim leaves the run as it was"
   }
   await assert.rejects(used.exec(["/nowhere/program"], { dir }), { code: "FOLDER" });
   await assert.rejects(used.push(join(dir, "none"), { reason: "r" }), { code: "NO_CHECKOUT" });
-  const killed = used.exec("echo two > a.txt; kill -9 $PPID; sleep 0.2", { dir, sandbox: PIPE, push: true });
-  await assert.rejects(killed, { code: "LOST" });
-  assert.equal(await read("a.txt"), "one\n");
 });
 
 test("what a sandbox sends is bounded and only a proposal", async (t) => {

@@ -433,7 +433,7 @@ class ShimFolder:
         return FolderError("LOST", f"the connection to {self._where} was ended: {why}")
 
     def _lost(self, why: str) -> FolderError:
-        hint = "Check that it runs and has free disk and memory, and open the checkout again."
+        hint = "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was."
         return FolderError("LOST", f"the connection to {self._where} was lost: {self._said() or why}", hint)
 
     def _said(self) -> str:
