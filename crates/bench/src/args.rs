@@ -46,6 +46,8 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
+    /// Commands beside a run: checkout, pull, push and `exec` with 25,000 files; baseline of the checkout: `cp -r`
+    Exec,
     /// The first call of a run whose files are in an object store only
     Fetch,
     /// Four nodes on one `PostgreSQL` database: calls by the number of nodes, and forwarded calls beside direct ones

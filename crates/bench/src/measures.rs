@@ -2,6 +2,7 @@
 
 mod baselines;
 mod diff;
+mod exec;
 mod fetch;
 mod import;
 mod list;
@@ -67,6 +68,7 @@ fn measure(command: &Command, options: &Options, report: &mut Report) -> anyhow:
     }
     match command {
         Command::Soak { minutes } => soak::measure(&Testbed::start(options)?, *minutes, report),
+        Command::Exec => exec::measure(&Scratch::new(options)?, options, report),
         Command::Fetch => fetch::measure(&Scratch::new(options)?, options, report),
         Command::Nodes => nodes::measure(&Scratch::new(options)?, options, report),
         Command::OpenRuns { runs } => open_runs::measure(&Scratch::new(options)?, options, *runs, report),

@@ -81,13 +81,13 @@ impl Scratch {
         Api::new(server.address, self.token.clone())
     }
 
-    /// Starts the service on a free port with its data in `data`.
-    pub(crate) fn start(&self, options: &Options, data: &Path) -> anyhow::Result<Server> {
-        self.start_at(options, data, "127.0.0.1:0")
+    /// Returns the operator's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
-    /// As [`start`](Self::start), on the address `listen`.
-    pub(crate) fn start_at(&self, options: &Options, data: &Path, listen: &str) -> anyhow::Result<Server> {
+    /// Returns the program under measurement.
+    pub(crate) fn program(options: &Options) -> anyhow::Result<PathBuf> {
         let binary = match &options.server {
             Some(binary) => binary.clone(),
             None => std::env::current_exe()?.with_file_name("workspaced"),
@@ -97,7 +97,17 @@ impl Scratch {
             "{} does not exist: build it with `cargo build --release -p workspaced`, or name one with --server",
             binary.display()
         );
-        let mut command = Command::new(binary);
+        Ok(binary)
+    }
+
+    /// Starts the service on a free port with its data in `data`.
+    pub(crate) fn start(&self, options: &Options, data: &Path) -> anyhow::Result<Server> {
+        self.start_at(options, data, "127.0.0.1:0")
+    }
+
+    /// As [`start`](Self::start), on the address `listen`.
+    pub(crate) fn start_at(&self, options: &Options, data: &Path, listen: &str) -> anyhow::Result<Server> {
+        let mut command = Command::new(Self::program(options)?);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("WORKSPACED_")) {
             command.env_remove(name);
         }

@@ -33,6 +33,11 @@
 //! so that a change is made once. Decisions of approvals and creations of operators and of their tokens have no such ID; they are repeated only
 //! where the service cannot have executed them. Other refusals are never repeated.
 //!
+//! # Folders and commands
+//!
+//! With the feature `folders`, a `Checkout` has a run's files in a folder of this machine or in a sandbox, runs commands there, and
+//! sends back what they changed as one judged set.
+//!
 //! # Limits
 //!
 //! Answers are read into memory up to [`Client::with_max_answer_bytes`]. Files and archives are streams.
@@ -42,6 +47,8 @@ mod audit;
 mod changesets;
 mod events;
 mod files;
+#[cfg(feature = "folders")]
+mod folders;
 mod follow;
 mod mcp;
 mod operators;
@@ -63,6 +70,11 @@ pub use changesets::{
 };
 pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
+#[cfg(feature = "folders")]
+pub use folders::{
+    ChangedLayer, Checkout, CommandSignals, ExecMode, ExecOptions, Executed, Execution, FolderError, FolderPlace,
+    OpenFolder, Pulled, PushOptions, Pushed, RecordedCommand, SandboxAddress, SandboxPlace, ScanScope, shown_command,
+};
 pub use follow::FollowedRecord;
 pub use operators::{CreatedOperator, NewOperator, NewOperatorToken};
 pub use problem::{Error, Problem};
@@ -80,3 +92,8 @@ pub use model::{
 };
 /// The body of an upload; [`body_of`] makes one from a reader.
 pub use reqwest::Body;
+#[cfg(feature = "folders")]
+pub use shim::{
+    AppliedLayer, ChangeKind, CheckedOut, CommandOutcome, CommandSpec, LayerConflict, LeftEntry, OutputStream,
+    PathChange, ScanReport, ShimError,
+};

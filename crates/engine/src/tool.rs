@@ -252,8 +252,8 @@ pub struct Scope {
     pub removed: Vec<LogicalPath>,
     /// Whether the call locks the whole run.
     pub is_exclusive: bool,
-    /// Whether it is a change that was made outside of the service. It is judged by the limits of a change set, and
-    /// [`Mutation::meet_tree`] and [`Mutation::changed_since`] are called.
+    /// Whether it is a change that was made outside of the service, or undoes one. As a call by itself it is judged by the limits of a
+    /// change set. Before the plan [`Mutation::changed_since`] is called, and for what is so from the start [`Mutation::meet_tree`].
     pub is_of_command: bool,
     /// The permission that the call needs for its only path, if not every permission of its tool is enough.
     pub permission: Option<WritePermission>,

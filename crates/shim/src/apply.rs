@@ -292,7 +292,6 @@ enum Comparison {
 }
 
 impl LayerPlan {
-    /// Takes an entry that means a deletion. Returns whether it was one.
     /// Checks that nothing is in the place of a folder that another entry needs, before anything is moved.
     fn check_places(&self) -> Result<(), ShimError> {
         for path in self.nodes.keys().chain(&self.folders) {
@@ -309,6 +308,7 @@ impl LayerPlan {
         Ok(())
     }
 
+    /// Takes an entry that means a deletion. Returns whether it was one.
     fn take_whiteout(&mut self, path: &str) -> Result<bool, ShimError> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         if name == OPAQUE {

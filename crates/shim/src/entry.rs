@@ -14,7 +14,7 @@ pub(crate) const WHITEOUT: &str = ".wh.";
 /// The name that means that a folder was replaced.
 pub(crate) const OPAQUE: &str = ".wh..wh..opq";
 /// The longest path in bytes.
-pub(crate) const MAX_PATH_BYTES: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 /// The most names of a path: each level of a walk has an open handle.
 pub(crate) const MAX_DEPTH: usize = 128;
 

@@ -112,7 +112,13 @@ impl IndexFolder {
     pub(crate) fn now_ns(&self) -> Result<i128, ShimError> {
         let failed = ShimError::of("the clock of the index");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, CLOCK_NAME, flags, Mode::RUSR | Mode::WUSR).map_err(&failed)?;
+        let opened = rustix::fs::openat(&self.dir, CLOCK_NAME, flags, Mode::RUSR | Mode::WUSR);
+        let file = opened.map_err(|errno| match errno {
+            Errno::NOENT => ShimError::Refused(format!(
+                "`{OWN_FOLDER}` was removed here, without which nobody knows what changed: check the run out into another folder"
+            )),
+            errno => failed(errno),
+        })?;
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: now }).map_err(&failed)?;
         let stat = rustix::fs::fstat(&file).map_err(&failed)?;

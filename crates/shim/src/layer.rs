@@ -158,9 +158,14 @@ pub fn check_layer(layer: impl Read, paths: &[String]) -> Result<(), ShimError> 
     for entry in Archive::new(layer).entries().map_err(bad)? {
         let entry = entry.map_err(bad)?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let kind = entry.header().entry_type();
         let name = name_of(&path);
-        let named = name.strip_prefix(WHITEOUT).map(|name| format!("{}{name}", &path[..path.len() - name.len() - 4]));
-        if !asked.contains(named.as_deref().unwrap_or(&path)) {
+        let folder = &path[..path.len() - name.len()];
+        let is_asked = match name.strip_prefix(WHITEOUT) {
+            Some(name) => kind.is_file() && asked.contains(format!("{folder}{name}").as_str()),
+            None => (kind.is_file() || kind.is_symlink()) && asked.contains(path.as_str()),
+        };
+        if !is_asked {
             return Err(ShimError::Refused(format!("the sandbox sent {path:?}, which it was not asked for")));
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
-use crate::entry::{MAX_LAYER_ENTRIES, MAX_PATH_BYTES};
+use crate::entry::{MAX_LAYER_ENTRIES, check_path};
 use crate::error::ShimError;
 use crate::folder::{AppliedLayer, CheckedOut, CommandFolder, PathChange, ReadLimits, ReadReport, ScanReport};
 use crate::frame::{DATA_BYTES, Frame, FrameKind, read_frame, write_frame, write_items, write_json};
@@ -112,7 +112,8 @@ impl<R: Read + Send, W: Write + Send + 'static> CommandFolder for RemoteFolder<R
                 FrameKind::Item if changes.len() < MAX_LAYER_ENTRIES && bytes < MAX_LIST_BYTES => {
                     bytes += frame.payload.len();
                     let more: Vec<PathChange> = frame.parse()?;
-                    if more.iter().any(|change| change.path.len() > MAX_PATH_BYTES) {
+                    // As the shim's own scan gives them.
+                    if more.iter().any(|change| check_path(&change.path).is_err()) {
                         return Err(unexpected());
                     }
                     changes.extend(more);

@@ -23,6 +23,8 @@ const MAX_WALKED: u64 = 2_000_000;
 const MAX_CHANGES: usize = 250_000;
 /// The most entries that are left whose names a scan returns.
 const MAX_LEFT: usize = 100;
+/// What to do with a folder that has too much.
+const LESS: &str = "delete what is not meant for the run, or check the run out into another folder";
 const CHUNK_BYTES: usize = 256 << 10;
 /// The most characters of a path that is only shown.
 pub(crate) const MAX_SHOWN_CHARS: usize = 300;
@@ -153,7 +155,7 @@ impl<'a> FolderScan<'a> {
             if entries.len() as u64 > limit { Err(Errno::TOOBIG) } else { Ok(()) }
         })
         .map_err(|errno| match errno {
-            Errno::TOOBIG => ShimError::Refused(format!("the folder has more than {max} entries")),
+            Errno::TOOBIG => ShimError::Refused(format!("the folder has more than {max} entries: {LESS}")),
             errno => ShimError::io(if prefix.is_empty() { "the folder" } else { prefix }, errno),
         })?;
         self.walked += entries.len() as u64;
@@ -262,7 +264,7 @@ impl<'a> FolderScan<'a> {
 
     fn change(&mut self, path: String, change: ChangeKind, size: u64) -> Result<(), ShimError> {
         if self.report.changes.len() >= MAX_CHANGES {
-            return Err(ShimError::Refused(format!("more than {MAX_CHANGES} files changed")));
+            return Err(ShimError::Refused(format!("more than {MAX_CHANGES} files changed: {LESS}")));
         }
         self.report.changes.push(PathChange { path, change, size });
         Ok(())

@@ -55,6 +55,8 @@ struct Running(Arc<Mutex<RunningState>>);
 #[derive(Default)]
 struct RunningState {
     control: Option<CommandControl>,
+    /// A signal that came before the command has started.
+    pending: Option<i32>,
     is_lost: bool,
 }
 
@@ -64,14 +66,23 @@ impl Running {
         if let (true, Some(control)) = (state.is_lost, &control) {
             control.kill();
         }
+        if let (Some(control), Some(signal)) = (&control, state.pending.take()) {
+            control.signal(signal);
+        }
         state.control = control;
     }
 
     fn signal(&self, signal: i32) {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(control) = &state.control {
-            control.signal(signal);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state.control {
+            Some(control) => control.signal(signal),
+            None => state.pending = Some(signal),
         }
+    }
+
+    /// A signal that came before this operation was for a command that had ended by then.
+    fn begin(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pending = None;
     }
 
     /// Nobody is there any more.
@@ -91,6 +102,9 @@ fn listen(input: impl Read + Send + 'static, running: Running) -> Receiver<Frame
         let mut input = BufReader::new(input);
         // A broken frame ends the connection as its end does.
         while let Ok(Some(frame)) = read_frame(&mut input) {
+            if frame.kind == FrameKind::Request {
+                running.begin();
+            }
             match (frame.kind, frame.payload.first().copied()) {
                 (FrameKind::Signal, Some(signal)) => running.signal(i32::from(signal)),
                 _ if sender.send(frame).is_err() => break,

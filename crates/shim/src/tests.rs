@@ -2,6 +2,7 @@
 
 mod commands;
 mod layers;
+mod remotes;
 mod scans;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub(super) enum Put<'a> {
     Program(&'a str),
     Link(&'a str),
     Folder,
+    Special,
 }
 
 pub(super) fn layer(entries: &[(&str, Put<'_>)]) -> Vec<u8> {
@@ -40,6 +42,7 @@ pub(super) fn layer(entries: &[(&str, Put<'_>)]) -> Vec<u8> {
             Put::Program(content) => (EntryType::Regular, 0o755, *content),
             Put::Link(_) => (EntryType::Symlink, 0o777, ""),
             Put::Folder => (EntryType::Directory, 0o755, ""),
+            Put::Special => (EntryType::Fifo, 0o644, ""),
         };
         header.set_entry_type(kind);
         header.set_mode(mode);

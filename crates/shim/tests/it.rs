@@ -126,6 +126,24 @@ fn a_lost_pipe_ends_the_command_and_the_shim() {
 }
 
 #[test]
+fn a_signal_that_comes_before_the_command_has_started_reaches_it() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let (mut child, mut remote) = start("folder", sandbox.path());
+    for _ in 0..20 {
+        // The shim has not read the operation yet, let alone started the command.
+        let outcome = remote.exec(&shell("sleep 600"), &mut |control| control.kill(), &mut |_, _| Ok(()));
+        assert_eq!(outcome.unwrap().signal, Some(9));
+    }
+    // One that comes after a command is not for the next.
+    let mut control = None;
+    remote.exec(&shell("true"), &mut |started| control = Some(started), &mut |_, _| Ok(())).unwrap();
+    control.take().unwrap().kill();
+    assert_eq!(remote.exec(&shell("exit 3"), &mut |_| {}, &mut |_, _| Ok(())).unwrap().exit_code, Some(3));
+    drop(remote);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn an_interrupt_reaches_the_command_across_the_pipe() {
     let sandbox = tempfile::tempdir().unwrap();
     let (mut child, mut remote) = start("folder", sandbox.path());

@@ -86,9 +86,10 @@ fn second_runs(testbed: &Testbed, report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// A baseline: its name, its times, and the target for the ratio.
-type Baseline<'a> = (&'a str, &'a [f64], Option<f64>);
+pub(super) type Baseline<'a> = (&'a str, &'a [f64], Option<f64>);
 
-fn row(name: &str, imports: &[f64], baselines: &[Baseline<'_>]) -> Option<Row> {
+/// Returns a figure of seconds beside baselines.
+pub(super) fn row(name: &str, imports: &[f64], baselines: &[Baseline<'_>]) -> Option<Row> {
     let mut row = Row::value(name, " s", Spread::of(imports.iter().copied())?);
     for (name, times, target) in baselines {
         let value = Spread::of(times.iter().copied())?;

@@ -140,9 +140,22 @@ fn quoted(argument: &str) -> String {
 struct ParsedChangeset {
     call: Call,
     members: Result<Map<String, Value>, Refusal>,
+    /// Whether `members` is a refusal of the layer.
+    is_layer_refused: bool,
     event: Option<Entry>,
     /// What the command says as evidence.
     evidence_fact: EvidenceFact,
+}
+
+impl ParsedChangeset {
+    fn new(
+        call: Call,
+        members: Result<Map<String, Value>, Refusal>,
+        event: Option<Entry>,
+        evidence_fact: EvidenceFact,
+    ) -> Self {
+        Self { call, members, is_layer_refused: false, event, evidence_fact }
+    }
 }
 
 impl Calls {
@@ -164,7 +177,9 @@ impl Calls {
             && let Err(error) = self.reserve_layer(&layer).await
         {
             match error {
-                CallError::Refused(refusal) => parsed.members = Err(refusal),
+                CallError::Refused(refusal) => {
+                    (parsed.members, parsed.is_layer_refused) = (Err(refusal), true);
+                }
                 error => {
                     let error = RecordedError::left_out(error);
                     return Err(Failed { tool_call_id: parsed.call.tool_call_id, error });
@@ -188,7 +203,7 @@ impl Calls {
     }
 
     async fn apply_and_record(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, RecordedError> {
-        let ParsedChangeset { mut call, members, event, evidence_fact } = parsed;
+        let ParsedChangeset { mut call, members, is_layer_refused, event, evidence_fact } = parsed;
         let event = event.filter(|_| !call.dry_run);
         let run_id = call.run_id.clone();
         call.event = event.clone().map(Arc::new);
@@ -199,7 +214,7 @@ impl Calls {
                 self.with_event(&run_id, answer, &event.draft.tool_call_id).await.map_err(RecordedError::left_out)
             }
             Err(error) => {
-                if is_about_change(error.as_error()) {
+                if is_about_change(error.as_error(), is_layer_refused) {
                     self.record_command(event).await.map_err(RecordedError::left_out)?;
                 }
                 Err(error)
@@ -260,23 +275,19 @@ impl Calls {
     }
 }
 
-/// Whether a change set was refused for what it changes: the command was run all the same.
-fn is_about_change(error: &CallError) -> bool {
+/// Whether a change set was refused for what it changes, or for its layer: the command was run all the same.
+fn is_about_change(error: &CallError, is_layer_refused: bool) -> bool {
     let CallError::Refused(refusal) = error else { return false };
     refusal.details.seq.is_some()
         && !refusal.code.is_retryable()
-        && !matches!(
-            refusal.code,
-            Code::Forbidden | Code::InvalidRequest | Code::ToolCallIdReused | Code::RunClosed | Code::Unauthenticated
-        )
+        && !matches!(refusal.code, Code::Forbidden | Code::ToolCallIdReused | Code::RunClosed | Code::Unauthenticated)
+        && (is_layer_refused || refusal.code != Code::InvalidRequest)
 }
 
 fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) -> ParsedChangeset {
-    let refused = |caller, refusal| ParsedChangeset {
-        call: Call::new(run, caller, &APPLY_CHANGESET),
-        members: Err(refusal),
-        event: None,
-        evidence_fact: EvidenceFact::Missing,
+    let refused = |caller, refusal| {
+        let call = Call::new(run, caller, &APPLY_CHANGESET);
+        ParsedChangeset::new(call, Err(refusal), None, EvidenceFact::Missing)
     };
     let request: ApplyChangesetRequest = match json::parse_object(changeset).and_then(|members| {
         json::members_into(members).map_err(|error| {
@@ -315,7 +326,7 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
             call.tool_call_id = id;
         }
     }
-    let without = |call, members| ParsedChangeset { call, members, event: None, evidence_fact: EvidenceFact::Missing };
+    let without = |call, members| ParsedChangeset::new(call, members, None, EvidenceFact::Missing);
     let Some(command) = command else { return without(call, members) };
     let id = format!("{}{EVENT_SUFFIX}", call.tool_call_id);
     match command.event(&id).and_then(|event| entry_of_members(run, &call.caller, event)) {
@@ -323,7 +334,7 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
             let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
             let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
             call.set_evidence(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });
-            ParsedChangeset { call, members, event: Some(event), evidence_fact }
+            ParsedChangeset::new(call, members, Some(event), evidence_fact)
         }
         Err(refusal) => without(call, members.and(Err(refusal))),
     }

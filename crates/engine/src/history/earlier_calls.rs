@@ -9,12 +9,13 @@ use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCall
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::history::snapshot::diff_of;
+use crate::history::snapshot::{diff_of, may_set_modes};
 use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
 use crate::tool::earlier_calls::{
     EarlierCall, EarlierCalls, EarlierCallsQuery, EarlierFile, StoredContent, changed_paths,
 };
+use crate::tools::apply_changeset::APPLY_CHANGESET;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
@@ -46,7 +47,13 @@ impl Engine {
             EarlierCallsQuery::After(seq) => all_after(self, run, seq).await?,
             EarlierCallsQuery::Last(count) => last_of(self, run, actor, count).await?,
         };
-        if let Some(refusal) = judge_file_count(&open_run.rules, &changed_paths(&calls)) {
+        let paths = changed_paths(&calls);
+        let refusal = if calls.iter().any(|call| call.is_of_command) {
+            judge_file_count(&open_run.rules.of_command(), &paths)
+        } else {
+            judge_file_count(&open_run.rules, &paths)
+        };
+        if let Some(refusal) = refusal {
             return Err(refusal.into());
         }
         load_modes(self, run, &mut calls).await?;
@@ -147,28 +154,22 @@ fn has_changed_files(record: &Record) -> bool {
 }
 
 fn earlier_call(record: Record) -> EarlierCall {
-    let may_change_modes = may_change_modes(&record);
+    let (may_set_modes, is_of_command) = (may_set_modes(&record), record.tool == APPLY_CHANGESET.name);
     let Record { seq, tool_call_id, files, .. } = record;
-    EarlierCall { seq, tool_call_id, files, may_change_modes, modes: Vec::new(), diff: Vec::new() }
+    EarlierCall { seq, tool_call_id, files, is_of_command, may_set_modes, modes: Vec::new(), diff: Vec::new() }
 }
 
 /// Loads the modes from the diffs of calls that may have changed some.
 async fn load_modes(engine: &Engine, run: &RunId, calls: &mut [EarlierCall]) -> Result<(), CallError> {
     let ledger = engine.ledger.as_ref();
     let mut remaining = MAX_MODES_BYTES;
-    for call in calls.iter_mut().filter(|call| call.may_change_modes) {
+    for call in calls.iter_mut().filter(|call| call.may_set_modes) {
         let Some(stored) = ledger.record(run, call.seq).await? else { continue };
         let diff = diff_of(ledger, run, &content_history::parse(&stored.text)?).await?;
         remaining = remaining.checked_sub(diff.len()).ok_or_else(too_many_calls)?;
         call.modes = diff_modes(&diff);
     }
     Ok(())
-}
-
-/// Whether a file was created or deleted, or the tool can change a mode. Other diffs need not be read.
-fn may_change_modes(record: &Record) -> bool {
-    matches!(record.tool.as_str(), "apply_patch" | "revert_calls")
-        || record.files.iter().any(|file| file.old_sha256.is_none() || file.new_sha256.is_none())
 }
 
 /// Loads the diffs of the newest of `calls`, as many as fit into `remaining` bytes.

@@ -24,8 +24,10 @@ pub struct EarlierCall {
     pub tool_call_id: ToolCallId,
     /// The files that it changed.
     pub files: Vec<RecordFile>,
+    /// Whether it is a change set.
+    pub is_of_command: bool,
     /// Whether its diff may name modes.
-    pub may_change_modes: bool,
+    pub may_set_modes: bool,
     /// The modes that its diff names.
     pub modes: Vec<FileModes>,
     /// Its diff. Empty if no file has to be restored from it.

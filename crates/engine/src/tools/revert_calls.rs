@@ -169,8 +169,10 @@ impl Mutation for RevertCalls {
         let paths: BTreeSet<_> = files.map(|file| file.path.clone()).collect();
         let paths: Vec<_> = paths.into_iter().collect();
         let changed = Some(changed_paths(self.earlier.calls.iter().rev()));
+        // What was one change set is undone as a whole, and may have thousands of paths.
+        let is_of_command = self.earlier.calls.iter().any(|call| call.is_of_command);
         // Which files are removed is known only once the change is planned.
-        Scope { changed, removed: paths.clone(), ..Scope::of(paths) }
+        Scope { changed, removed: paths.clone(), is_of_command, is_exclusive: is_of_command, ..Scope::of(paths) }
     }
 
     fn targets(

@@ -218,9 +218,10 @@ pub(crate) async fn lock_ids<'a>(calls: &[OpenedCall], run: &'a OpenRun) -> Vec<
 }
 
 impl Loaded {
-    /// Whether a call applies what was changed outside of the service.
+    /// Whether it is one call by itself that applies what was changed outside of the service, or undoes it. The calls of a batch have
+    /// the limits of calls.
     pub(crate) fn is_of_command(&self) -> bool {
-        self.scopes.iter().any(|scope| scope.is_of_command)
+        matches!(&*self.scopes, [scope] if scope.is_of_command)
     }
 
     /// Loads what the run has changed since the states that its calls are based on. The paths are locked.

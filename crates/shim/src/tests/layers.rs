@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use super::{Checkout, LIMITS, Put, layer, names, tree};
-use crate::{CheckedOut, CommandFolder as _, ShimError};
+use crate::{CheckedOut, CommandFolder as _, ShimError, check_layer};
 
 fn conflicts(done: Result<(u64, u64), ShimError>) -> Vec<String> {
     match done.unwrap_err() {
@@ -68,6 +68,7 @@ fn a_layer_overwrites_nothing_that_was_changed_here() {
     checkout.put("new", "mine");
     checkout.put("same", "2");
     checkout.put("c", "mine");
+    checkout.put("e", "mine");
     std::fs::remove_file(checkout.path("d")).unwrap();
     let before = tree(checkout.dir.path());
     let theirs = layer(&[
@@ -77,13 +78,13 @@ fn a_layer_overwrites_nothing_that_was_changed_here() {
         ("d", Put::File("2")),
         ("new", Put::File("2")),
         ("same", Put::File("2")),
-        ("a/b", Put::File("a file in the place of a folder")),
+        ("e/b", Put::File("a file in the place of a folder")),
     ]);
     let found = conflicts(checkout.pull(&theirs));
     let expected = [
         "a: changed here",
-        "a/b: something else is in the place of its folder",
         "d: deleted here",
+        "e/b: something else is in the place of its folder",
         "new: created here",
         "c: changed here, deleted in the run",
     ];
@@ -91,7 +92,7 @@ fn a_layer_overwrites_nothing_that_was_changed_here() {
     assert_eq!(tree(checkout.dir.path()), before);
     assert!(!checkout.path(".workspaced/incoming").exists());
     checkout.reopen().unwrap();
-    assert_eq!(checkout.changes(), ["M a", "M c", "D d", "A new", "M same"]);
+    assert_eq!(checkout.changes(), ["M a", "M c", "D d", "A e", "A new", "M same"]);
 }
 
 #[test]
@@ -131,7 +132,20 @@ fn a_first_checkout_has_the_times_of_the_records_and_a_later_file_is_new() {
 
 #[test]
 fn a_layer_with_a_hostile_name_changes_nothing() {
-    for name in ["../out", "/out", "a/../../out", ".workspaced/index", ".git/hooks/x", "a/.git/config", ".wh..."] {
+    for name in [
+        "../out",
+        "/out",
+        "a/../../out",
+        ".workspaced/index",
+        ".WorkSpaced/index",
+        ".git/hooks/x",
+        ".GIT/hooks/x",
+        "a/.git/config",
+        "a/.Git/config",
+        ".wh...",
+        ".wh..GIT",
+        ".GIT/.wh..wh..opq",
+    ] {
         let mut checkout = Checkout::of(&[("a/b", "1")]);
         let done = checkout.pull(&layer(&[("first", Put::File("1")), (name, Put::File("1"))]));
         assert!(matches!(done, Err(ShimError::Refused(_))), "{name}");
@@ -141,6 +155,74 @@ fn a_layer_with_a_hostile_name_changes_nothing() {
     let cut = layer(&[("a", Put::File("0123456789"))]);
     assert!(checkout.pull(&cut[..515]).is_err());
     assert!(tree(checkout.dir.path()).is_empty());
+}
+
+#[test]
+fn a_layer_with_a_link_that_leads_out_changes_nothing() {
+    for (path, target) in [("l", ".."), ("l", "/etc"), ("a/l", "../../x"), ("a/l", "b/../../../x"), ("l", "a/../../x")]
+    {
+        let mut checkout = Checkout::of(&[("a/b", "1")]);
+        let refused = checkout.pull(&layer(&[("first", Put::File("1")), (path, Put::Link(target))])).unwrap_err();
+        assert_eq!(refused.to_string(), format!("the layer has the link {path:?}, which leads out of the folder"));
+        assert_eq!(tree(checkout.dir.path()).len(), 1, "{path} to {target}");
+    }
+    let mut checkout = Checkout::of(&[("a/b", "1")]);
+    checkout.pull(&layer(&[("a/l", Put::Link("../a/b")), ("m", Put::Link("nowhere"))])).unwrap();
+    assert_eq!(tree(checkout.dir.path())["a/l"], "-> ../a/b");
+}
+
+#[test]
+fn a_layer_that_contradicts_itself_changes_nothing() {
+    for (above, below) in [
+        (("z", Put::File("1")), ("z/a", Put::File("1"))),
+        (("z", Put::Link("first")), ("z/a/b", Put::File("1"))),
+        (("z", Put::File("1")), ("z/a/b", Put::Link("../../first"))),
+        (("z/a", Put::Program("1")), ("z/a/b/c", Put::Folder)),
+    ] {
+        let paths = (above.0, below.0);
+        let mut checkout = Checkout::of(&[("first", "1"), ("gone", "1")]);
+        let before = tree(checkout.dir.path());
+        let theirs = layer(&[("first", Put::File("2")), (".wh.gone", Put::File("")), above, below]);
+        let refused = checkout.pull(&theirs).unwrap_err();
+        assert!(refused.to_string().ends_with("which is no folder"), "{paths:?}: {refused}");
+        assert_eq!(tree(checkout.dir.path()), before, "{paths:?}");
+        assert!(!checkout.path(".workspaced/incoming").exists());
+    }
+}
+
+#[test]
+fn a_layer_from_a_sandbox_has_what_was_asked_for_and_nothing_else() {
+    let asked = ["a", "d/b", "d/l", "d/gone", "gone"].map(str::to_owned);
+    let good = layer(&[
+        ("a", Put::File("1")),
+        ("d/b", Put::Program("1")),
+        ("d/l", Put::Link("b")),
+        ("d/.wh.gone", Put::File("")),
+        (".wh.gone", Put::File("")),
+    ]);
+    check_layer(good.as_slice(), &asked).unwrap();
+    for (path, put) in [
+        ("b", Put::File("1")),
+        ("d", Put::File("1")),
+        ("./a", Put::File("1")),
+        ("d/../a", Put::File("1")),
+        ("/a", Put::File("1")),
+        ("d/.wh.c", Put::File("")),
+        (".wh.d", Put::File("")),
+        (".wh..wh..opq", Put::File("")),
+        ("d/.wh..wh..opq", Put::File("")),
+        (".wh.", Put::File("")),
+        (".env", Put::File("A=1")),
+        (".git/hooks/post-commit", Put::Program("1")),
+        ("a", Put::Folder),
+        ("d/b", Put::Special),
+    ] {
+        let shown = path.to_owned();
+        let refused = check_layer(layer(&[("a", Put::File("1")), (path, put)]).as_slice(), &asked).unwrap_err();
+        let expected = format!("the sandbox sent {shown:?}, which it was not asked for");
+        assert_eq!(refused.to_string(), expected);
+    }
+    assert!(check_layer(&good[..good.len() - 1500], &asked).is_err(), "cut");
 }
 
 #[test]

@@ -37,6 +37,8 @@ fn what_is_no_file_is_named_and_left() {
     checkout.put("d/.wh..wh..opq", "");
     checkout.put(".git/hooks/pre-commit", "#!/bin/sh");
     checkout.put("sub/.git/config", "");
+    checkout.put(".GIT/hooks/pre-commit", "#!/bin/sh");
+    checkout.put(".WorkSpaced/index", "");
     checkout.put("sub/file", "1");
     checkout.put(".workspaced/planted", "");
     std::fs::remove_file(checkout.path("was-a-file")).unwrap();
@@ -48,6 +50,8 @@ fn what_is_no_file_is_named_and_left() {
     let mut left: Vec<_> = report.left.iter().map(|left| left.path.as_str()).collect();
     left.sort_unstable();
     let expected = [
+        ".GIT/hooks/pre-commit",
+        ".WorkSpaced/index",
         ".wh.a",
         "absolute",
         "control\x1b[2J",
@@ -60,7 +64,7 @@ fn what_is_no_file_is_named_and_left() {
         "socket",
         "was-a-file",
     ];
-    assert_eq!((left.as_slice(), report.left_count), (&expected[..], 11));
+    assert_eq!((left.as_slice(), report.left_count), (&expected[..], 13));
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn a_folder_with_too_many_entries_is_refused() {
     for max in [10, 60, 101] {
         let mut index = load(&checkout).1;
         let refused = FolderScan::new(&mut index, &[]).with_max_walked(max).run(&root).unwrap_err();
-        assert_eq!(refused.to_string(), format!("the folder has more than {max} entries"));
+        assert!(refused.to_string().starts_with(&format!("the folder has more than {max} entries: ")), "{refused}");
     }
     let mut index = load(&checkout).1;
     assert_eq!(FolderScan::new(&mut index, &[]).with_max_walked(102).run(&root).unwrap().0.changes.len(), 100);
@@ -210,4 +214,13 @@ fn a_folder_without_an_index_is_no_checkout() {
     let refused = checkout.folder.scan(&[]).unwrap_err();
     assert!(matches!(refused, ShimError::Refused(_)), "{refused}");
     assert!(!checkout.path(".workspaced").exists());
+}
+
+#[test]
+fn a_folder_whose_index_was_removed_says_what_to_do() {
+    let mut checkout = Checkout::of(&[("a", "1")]);
+    std::fs::remove_dir_all(checkout.path(".workspaced")).unwrap();
+    checkout.put("a", "2");
+    let refused = checkout.folder.scan(&[]).unwrap_err().to_string();
+    assert!(refused.ends_with("check the run out into another folder"), "{refused}");
 }

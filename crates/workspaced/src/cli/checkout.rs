@@ -4,20 +4,17 @@
 
 use std::path::PathBuf;
 
+use model::Code;
 use serde_json::json;
-use tokio::task::block_in_place;
-use workspaced_client::{Client, RunId};
+use workspaced_client::{Checkout, Client, Error, FolderError, FolderPlace, OpenFolder, Pulled, RunId};
 
 use crate::cli::call::parse_run;
+use crate::cli::changes::{PushFlags, print_changes, print_denied, print_left, pulled_summary, pushed_summary};
 use crate::cli::checkout_notes::CheckoutNotes;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
-use crate::cli::folder_sync::{
-    Pulled, PushOptions, apply, print_changes, print_denied, print_left, pull, push, pushed_summary, scan, shown,
-};
-use crate::cli::listing::with_run;
-use crate::cli::output::Output;
-use crate::cli::sandbox_pipe::OpenFolder;
+use crate::cli::listing::resolve_run;
+use crate::cli::output::{Output, escape_line};
 
 /// Arguments of `checkout`.
 #[derive(Debug, clap::Args)]
@@ -58,7 +55,7 @@ pub struct PushArgs {
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]
-    options: PushOptions,
+    flags: PushFlags,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
@@ -67,44 +64,34 @@ pub struct PushArgs {
 pub(super) async fn checkout(args: CheckoutArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let mut open = block_in_place(|| OpenFolder::here(&args.dir))?;
-    let pulled = check_out(&client, &args.run, &mut open).await?;
-    CheckoutNotes::of(env).add(&args.dir, &pulled.now.run)?;
-    print_pulled(output, &pulled, &open)
+    let folder = OpenFolder::open(&FolderPlace::Here(args.dir.clone())).await?;
+    let (checkout, pulled) = check_out(&client, &args.run, folder).await?;
+    CheckoutNotes::of(env).add(&args.dir, checkout.run().as_str())?;
+    print_pulled(output, &pulled, checkout.folder())
 }
 
 /// Runs `pull`.
 pub(super) async fn pull_into(args: PullArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let mut open = block_in_place(|| OpenFolder::existing(&args.dir))?;
-    let run = run_of(&mut open)?;
-    CheckoutNotes::of(env).check(&args.dir, run.as_str(), args.run.as_ref())?;
-    let pulled = pull(&client, &run, &mut open).await?;
-    print_pulled(output, &pulled, &open)
+    let mut checkout = existing(&client, args.dir, args.run.as_ref(), env).await?;
+    let pulled = checkout.pull().await?;
+    print_pulled(output, &pulled, checkout.folder())
 }
 
 /// Runs `push`.
 pub(super) async fn push_from(args: PushArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let mut open = block_in_place(|| OpenFolder::existing(&args.dir))?;
-    let run = run_of(&mut open)?;
-    CheckoutNotes::of(env).check(&args.dir, run.as_str(), args.run.as_ref())?;
-    let Some(base) = block_in_place(|| open.folder.have())? else { return Err(no_checkout(&open)) };
-    let report = scan(&mut open, args.options.all)?;
+    let mut checkout = existing(&client, args.dir, args.run.as_ref(), env).await?;
+    let report = checkout.scan(args.flags.scope()).await?;
     if !output.is_json {
         print_changes(output, &report);
     }
-    let changeset = |base| args.options.changeset(base, &args.reason, None);
-    let pushed = if report.changes.is_empty() {
-        None
-    } else {
-        push(&client, &base, &mut open, &report.changes, changeset).await?
-    };
+    let pushed = checkout.push_changes(&report.changes, &args.flags.options(&args.reason), None).await?;
     let Some(pushed) = pushed else {
         return if output.is_json {
-            Ok(output.json(&json!({ "run": base.run, "applied": [] }))?)
+            Ok(output.json(&json!({ "run": checkout.run(), "applied": [] }))?)
         } else {
             Ok(output.line("nothing to push")?)
         };
@@ -116,37 +103,54 @@ pub(super) async fn push_from(args: PushArgs, env: &Env<'_>) -> Result<(), CliEr
         print_denied(output, &pushed.answer);
         output.line(&pushed_summary(&pushed.answer))?;
     }
-    pushed.stale.map_or(Ok(()), Err)
+    pushed.stale.map_or(Ok(()), |stale| Err(stale.into()))
 }
 
 /// Brings a folder that may have nothing of a run yet to its newest state. `run` may be the beginning of an ID.
-pub(super) async fn check_out(client: &Client, run: &RunId, open: &mut OpenFolder) -> Result<Pulled, CliError> {
-    let have = block_in_place(|| open.folder.have())?;
-    let from = match have {
-        None => None,
-        Some(have) if have.run.starts_with(run.as_str()) => Some(have.seq),
-        Some(have) => return Err(CliError::Failed(format!("{} is a checkout of the run {}", shown(open), have.run))),
+pub(super) async fn check_out(
+    client: &Client,
+    run: &RunId,
+    folder: OpenFolder,
+) -> Result<(Checkout, Pulled), CliError> {
+    let mut checkout = Checkout::new(client, run, folder);
+    let error = match checkout.pull().await {
+        Ok(pulled) => return Ok((checkout, pulled)),
+        Err(error) => error,
     };
-    let found = async |run: &RunId| Ok((run.clone(), client.layer(run, from).await?));
-    let (run, layer) = with_run(client, run, found).await?;
-    apply(&run, open, layer, from)
+    let may_be_longer = match &error {
+        FolderError::Service(Error::Problem(problem)) => problem.code == Code::RunNotFound.as_str(),
+        FolderError::OtherRun { found, .. } => found.starts_with(run.as_str()),
+        _ => false,
+    };
+    if !may_be_longer {
+        return Err(error.into());
+    }
+    let full = resolve_run(client, run.clone()).await?;
+    if full == *run {
+        return Err(error.into());
+    }
+    let mut checkout = Checkout::new(client, &full, checkout.into_folder());
+    let pulled = checkout.pull().await?;
+    Ok((checkout, pulled))
 }
 
-fn run_of(open: &mut OpenFolder) -> Result<RunId, CliError> {
-    let have = block_in_place(|| open.folder.have())?.ok_or_else(|| no_checkout(open))?;
-    RunId::parse(&have.run).map_err(|error| CliError::Failed(error.to_string()))
+/// Opens a checkout of the run that was noted for it, or of `run`.
+async fn existing(client: &Client, dir: PathBuf, run: Option<&RunId>, env: &Env<'_>) -> Result<Checkout, CliError> {
+    let folder = OpenFolder::open(&FolderPlace::Existing(dir.clone())).await?;
+    let Some(have) = folder.have().await? else {
+        return Err(FolderError::NoCheckout { folder: folder.shown().to_owned() }.into());
+    };
+    CheckoutNotes::of(env).check(&dir, &have.run, run)?;
+    let run = RunId::parse(&have.run).map_err(|error| CliError::Failed(error.to_string()))?;
+    Ok(Checkout::new(client, &run, folder))
 }
 
-fn no_checkout(open: &OpenFolder) -> CliError {
-    CliError::Failed(format!("{} is no checkout of a run: begin with `workspaced checkout RUN DIR`", shown(open)))
-}
-
-fn print_pulled(output: Output, pulled: &Pulled, open: &OpenFolder) -> Result<(), CliError> {
+fn print_pulled(output: Output, pulled: &Pulled, folder: &OpenFolder) -> Result<(), CliError> {
     if output.is_json {
         let Pulled { from, now, applied, left_out } = pulled;
         let answer = json!({
             "run": now.run, "fromSeq": from, "seq": now.seq, "headHash": now.head_hash, "written": applied.written,
-            "deleted": applied.deleted, "leftOut": left_out, "treeSha256": applied.tree_sha256, "folder": open.shown,
+            "deleted": applied.deleted, "leftOut": left_out, "treeSha256": applied.tree_sha256, "folder": folder.shown(),
         });
         return Ok(output.json(&answer)?);
     }
@@ -154,5 +158,5 @@ fn print_pulled(output: Output, pulled: &Pulled, open: &OpenFolder) -> Result<()
         0 => String::new(),
         count => format!(", {count} left out"),
     };
-    Ok(output.line(&format!("{}: {}{left_out}", shown(open), pulled.summary()))?)
+    Ok(output.line(&format!("{}: {}{left_out}", escape_line(folder.shown()), pulled_summary(pulled)))?)
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use model::{RefusalReader, hint_for};
-use workspaced_client::Error;
+use workspaced_client::{Error, FolderError, ShimError};
 
 use crate::cli::output::{escape_line, escape_text};
 
@@ -23,6 +23,27 @@ pub(crate) enum CliError {
     /// Standard output failed.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
+}
+
+impl From<FolderError> for CliError {
+    /// Adds what to do next, by the names of this program.
+    fn from(error: FolderError) -> Self {
+        let next = match error {
+            FolderError::Service(error) => return Self::Client(error),
+            FolderError::NoCheckout { .. } => {
+                return Self::Failed(format!("{error}: begin with `workspaced checkout RUN DIR`"));
+            }
+            FolderError::NoShim { .. } => {
+                "It is the program that is copied into the sandbox: install it beside this one, or name it with --shim."
+                    .to_owned()
+            }
+            FolderError::Folder(ShimError::Conflicts(_)) => {
+                "Push your changes first (with --merge, if both changed a file), or put them aside.".to_owned()
+            }
+            ref other => other.next_step(),
+        };
+        Self::Failed(if next.is_empty() { error.to_string() } else { format!("{error}\n{next}") })
+    }
 }
 
 impl CliError {

@@ -1,12 +1,15 @@
 //! The commands that call a service, and the client crate that they use.
 
 mod bridge;
+mod checkouts;
 mod client;
 mod commands;
 mod folders;
 mod follow;
+mod hostile_commands;
 mod hostile_texts;
 mod relay;
+mod round_trips;
 mod settings;
 
 use std::process::{Command, Output};

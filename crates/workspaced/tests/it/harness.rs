@@ -36,14 +36,14 @@ pub(crate) use disk::{
 pub(crate) use issuer::{Issuer, IssuerMode, RENEWAL as KEY_RENEWAL, Signer, unsigned};
 pub(crate) use load::LoadedRun;
 pub(crate) use mounts::Disk;
-pub(crate) use mutation::{Kind, Mutation};
+pub(crate) use mutation::{CHANGESET_TYPE, Kind, Mutation, changeset_body};
 pub(crate) use operators::{members, status_of_call};
 pub(crate) use peak::assert_growth;
 pub(crate) use proxy::{Proxy, ProxyMode};
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use s3::S3;
-pub(crate) use server::{Server, Setup, workspaced};
+pub(crate) use server::{Server, Setup, shim, workspaced};
 pub(crate) use strace::Strace;
 
 /// Returns the number in the environment variable `name`, or `default`.

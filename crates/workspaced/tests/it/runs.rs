@@ -3,7 +3,7 @@
 mod archive_sources;
 mod async_creation;
 mod base_cache;
-mod changesets;
+pub(crate) mod changesets;
 mod disconnects;
 mod exports;
 mod git_remotes;

@@ -18,6 +18,25 @@ export declare class NoAnswer extends WorkspacedError {
     readonly cause: unknown;
     constructor(cause: unknown);
 }
+/**
+ * A folder of a run, or the sandbox that has it, failed. Its status is 0; the run is as it was.
+ *
+ * Codes: `CONFLICT` (files changed there and in the run), `NO_CHECKOUT`, `OTHER_RUN`, `MOVED`, `UNSTEADY`, `FOLDER`, `NO_SHIM`,
+ * `NOT_STARTED`, `LOST`, `ADDRESS`.
+ */
+export declare class FolderError extends WorkspacedError {
+    /** The files of a `CONFLICT`. */
+    readonly conflicts: Array<{
+        path: string;
+        why: string;
+    }>;
+    constructor(code: string, detail: string, hint?: string, 
+    /** The files of a `CONFLICT`. */
+    conflicts?: Array<{
+        path: string;
+        why: string;
+    }>);
+}
 /** The call waits for a person's decision. Nothing has changed yet; `Run.waitForApproval` returns its outcome. */
 export declare class ApprovalRequired extends WorkspacedError {
     /** The ID of the approval. A dry run has none. */

@@ -33,6 +33,21 @@ export class NoAnswer extends WorkspacedError {
         this.cause = cause;
     }
 }
+/**
+ * A folder of a run, or the sandbox that has it, failed. Its status is 0; the run is as it was.
+ *
+ * Codes: `CONFLICT` (files changed there and in the run), `NO_CHECKOUT`, `OTHER_RUN`, `MOVED`, `UNSTEADY`, `FOLDER`, `NO_SHIM`,
+ * `NOT_STARTED`, `LOST`, `ADDRESS`.
+ */
+export class FolderError extends WorkspacedError {
+    conflicts;
+    constructor(code, detail, hint = "", 
+    /** The files of a `CONFLICT`. */
+    conflicts = []) {
+        super(0, { detail, hint }, null, code);
+        this.conflicts = conflicts;
+    }
+}
 /** The call waits for a person's decision. Nothing has changed yet; `Run.waitForApproval` returns its outcome. */
 export class ApprovalRequired extends WorkspacedError {
     /** The ID of the approval. A dry run has none. */

@@ -1,8 +1,11 @@
+export { Checkout } from "./checkout.js";
+export type { ExecOptions, Executed, OutputSink, Pulled, Pushed, PushOptions } from "./checkout.js";
 export { Client } from "./client.js";
 export type { CreateRunOptions } from "./client.js";
-export { ApprovalRequired, NoAnswer, WorkspacedError } from "./errors.js";
+export { ApprovalRequired, FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 export { Run } from "./run.js";
 export type { CommandRecord, EventRecord, TextAnswer, ToolMethods } from "./run.js";
+export type { FolderChanges, FolderPlace, LeftEntry, PathChange } from "./shim.js";
 export type { FollowOptions, ResumePoint, StreamEvent } from "./streams.js";
 export { answerAnthropic, answerOpenAI, answerOpenAIResponse, anthropicTools, dispatch, functions, openaiResponseTools, openaiTools } from "./tools.js";
 export type { AnthropicTool, OpenAITool, ToolFunction } from "./tools.js";

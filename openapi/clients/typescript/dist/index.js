@@ -1,5 +1,6 @@
 // A client of workspaced, which gives each coding-agent run its own guarded, audited file tree behind an HTTP API.
+export { Checkout } from "./checkout.js";
 export { Client } from "./client.js";
-export { ApprovalRequired, NoAnswer, WorkspacedError } from "./errors.js";
+export { ApprovalRequired, FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 export { Run } from "./run.js";
 export { answerAnthropic, answerOpenAI, answerOpenAIResponse, anthropicTools, dispatch, functions, openaiResponseTools, openaiTools } from "./tools.js";

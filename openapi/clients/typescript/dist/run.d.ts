@@ -1,4 +1,6 @@
+import { Checkout, type ExecOptions, type Executed, type Pulled, type Pushed, type PushOptions } from "./checkout.js";
 import { ApprovalRequired } from "./errors.js";
+import { type FolderPlace } from "./shim.js";
 import { type FollowOptions, type StreamEvent } from "./streams.js";
 import { type Body, type Query, type Transport } from "./transport.js";
 import type * as types from "./types.js";
@@ -88,6 +90,19 @@ export declare class Run {
     report(): Promise<types.RunReport>;
     /** Returns the account of the run as Markdown, for the body of a pull request. */
     reportMarkdown(): Promise<string>;
+    /**
+     * Opens the run's files in a folder, of this machine or of a sandbox such as `docker:web`, until `close`.
+     *
+     * Needs the program `workspaced-shim`: `shim`, WORKSPACED_SHIM, or the one on the PATH.
+     */
+    checkout(place: FolderPlace): Promise<Checkout>;
+    /** Brings a folder to the newest state of the run. Overwrites nothing that was changed there. */
+    pull(dir: string, place?: Omit<FolderPlace, "dir" | "fresh">): Promise<Pulled>;
+    /** Sends what changed in a folder as one set, as `Checkout.push`. Null if there is nothing to send. */
+    push(dir: string, options: PushOptions & Omit<FolderPlace, "dir" | "fresh">): Promise<Pushed | null>;
+    /** Runs a command in the run's files and records it, as `Checkout.exec`. */
+    exec(command: string[] | string, options: ExecOptions & FolderPlace): Promise<Executed>;
+    private within;
     /** Records what happened outside of the tools. Needs the permission `event:append`. */
     recordEvent(kind: types.EventKind, summary: string, more?: EventRecord): Promise<types.AppendedEvent>;
     /**

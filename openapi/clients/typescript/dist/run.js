@@ -1,6 +1,8 @@
 // One run: its tools, its files, its events and its records.
+import { Checkout } from "./checkout.js";
 import { crypto } from "./crypto.js";
 import { ApprovalRequired, WorkspacedError } from "./errors.js";
+import { sha256 } from "./shim.js";
 import { follow } from "./streams.js";
 import { pages } from "./transport.js";
 const MAX_WAIT_SECONDS = 60;
@@ -171,6 +173,36 @@ export class Run {
     async reportMarkdown() {
         return (await this.transport.send("GET", `${this.path}/report`, { query: { format: "markdown" } })).text();
     }
+    // Folders and commands, in Node.js
+    /**
+     * Opens the run's files in a folder, of this machine or of a sandbox such as `docker:web`, until `close`.
+     *
+     * Needs the program `workspaced-shim`: `shim`, WORKSPACED_SHIM, or the one on the PATH.
+     */
+    async checkout(place) {
+        return Checkout.open(this, this.transport, place);
+    }
+    /** Brings a folder to the newest state of the run. Overwrites nothing that was changed there. */
+    async pull(dir, place = {}) {
+        return this.within({ ...place, dir }, (checkout) => checkout.pull());
+    }
+    /** Sends what changed in a folder as one set, as `Checkout.push`. Null if there is nothing to send. */
+    async push(dir, options) {
+        return this.within({ ...options, dir }, (checkout) => checkout.push(options));
+    }
+    /** Runs a command in the run's files and records it, as `Checkout.exec`. */
+    async exec(command, options) {
+        return this.within(options, (checkout) => checkout.exec(command, options));
+    }
+    async within(place, work) {
+        const checkout = await this.checkout(place);
+        try {
+            return await work(checkout);
+        }
+        finally {
+            await checkout.close();
+        }
+    }
     // Events
     /** Records what happened outside of the tools. Needs the permission `event:append`. */
     recordEvent(kind, summary, more = {}) {
@@ -187,7 +219,7 @@ export class Run {
         const data = { command, exitCode };
         if (output.length > 0) {
             const kept = output.slice(-MAX_ARTIFACT_BYTES);
-            Object.assign(data, { outputSha256: await digest(kept), outputBytes: output.length });
+            Object.assign(data, { outputSha256: await sha256(kept), outputBytes: output.length });
             try {
                 data["output"] = (await this.uploadArtifact(kept)).uri;
             }
@@ -201,7 +233,7 @@ export class Run {
     }
     /** Stores what is too large for an event, such as a log, under its digest: at most 16 MiB. */
     async uploadArtifact(content) {
-        const path = `${this.path}/artifacts/sha256/${await digest(content)}`;
+        const path = `${this.path}/artifacts/sha256/${await sha256(content)}`;
         return this.transport.json("PUT", path, { content, headers: BYTES });
     }
     /** Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest. */
@@ -230,8 +262,4 @@ function withCallId(input) {
 }
 function callHeaders(reason) {
     return { "X-Reason": `utf-8''${encodeURIComponent(reason)}`, "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` };
-}
-async function digest(content) {
-    const hash = await crypto.subtle.digest("SHA-256", content);
-    return [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

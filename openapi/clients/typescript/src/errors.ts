@@ -36,6 +36,24 @@ export class NoAnswer extends WorkspacedError {
   }
 }
 
+/**
+ * A folder of a run, or the sandbox that has it, failed. Its status is 0; the run is as it was.
+ *
+ * Codes: `CONFLICT` (files changed there and in the run), `NO_CHECKOUT`, `OTHER_RUN`, `MOVED`, `UNSTEADY`, `FOLDER`, `NO_SHIM`,
+ * `NOT_STARTED`, `LOST`, `ADDRESS`.
+ */
+export class FolderError extends WorkspacedError {
+  constructor(
+    code: string,
+    detail: string,
+    hint = "",
+    /** The files of a `CONFLICT`. */
+    readonly conflicts: Array<{ path: string; why: string }> = [],
+  ) {
+    super(0, { detail, hint }, null, code);
+  }
+}
+
 /** The call waits for a person's decision. Nothing has changed yet; `Run.waitForApproval` returns its outcome. */
 export class ApprovalRequired extends WorkspacedError {
   /** The ID of the approval. A dry run has none. */

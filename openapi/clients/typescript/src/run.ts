@@ -1,7 +1,9 @@
 // One run: its tools, its files, its events and its records.
 
+import { Checkout, type ExecOptions, type Executed, type Pulled, type Pushed, type PushOptions } from "./checkout.js";
 import { crypto } from "./crypto.js";
 import { ApprovalRequired, WorkspacedError } from "./errors.js";
+import { sha256, type FolderPlace } from "./shim.js";
 import { follow, type FollowOptions, type StreamEvent } from "./streams.js";
 import { pages, type Body, type Query, type Transport } from "./transport.js";
 import type * as types from "./types.js";
@@ -223,6 +225,41 @@ export class Run {
     return (await this.transport.send("GET", `${this.path}/report`, { query: { format: "markdown" } })).text();
   }
 
+  // Folders and commands, in Node.js
+
+  /**
+   * Opens the run's files in a folder, of this machine or of a sandbox such as `docker:web`, until `close`.
+   *
+   * Needs the program `workspaced-shim`: `shim`, WORKSPACED_SHIM, or the one on the PATH.
+   */
+  async checkout(place: FolderPlace): Promise<Checkout> {
+    return Checkout.open(this, this.transport, place);
+  }
+
+  /** Brings a folder to the newest state of the run. Overwrites nothing that was changed there. */
+  async pull(dir: string, place: Omit<FolderPlace, "dir" | "fresh"> = {}): Promise<Pulled> {
+    return this.within({ ...place, dir }, (checkout) => checkout.pull());
+  }
+
+  /** Sends what changed in a folder as one set, as `Checkout.push`. Null if there is nothing to send. */
+  async push(dir: string, options: PushOptions & Omit<FolderPlace, "dir" | "fresh">): Promise<Pushed | null> {
+    return this.within({ ...options, dir }, (checkout) => checkout.push(options));
+  }
+
+  /** Runs a command in the run's files and records it, as `Checkout.exec`. */
+  async exec(command: string[] | string, options: ExecOptions & FolderPlace): Promise<Executed> {
+    return this.within(options, (checkout) => checkout.exec(command, options));
+  }
+
+  private async within<Result>(place: FolderPlace, work: (checkout: Checkout) => Promise<Result>): Promise<Result> {
+    const checkout = await this.checkout(place);
+    try {
+      return await work(checkout);
+    } finally {
+      await checkout.close();
+    }
+  }
+
   // Events
 
   /** Records what happened outside of the tools. Needs the permission `event:append`. */
@@ -241,7 +278,7 @@ export class Run {
     const data: { [member: string]: unknown } = { command, exitCode };
     if (output.length > 0) {
       const kept = output.slice(-MAX_ARTIFACT_BYTES);
-      Object.assign(data, { outputSha256: await digest(kept), outputBytes: output.length });
+      Object.assign(data, { outputSha256: await sha256(kept), outputBytes: output.length });
       try {
         data["output"] = (await this.uploadArtifact(kept)).uri;
       } catch (refusal) {
@@ -254,7 +291,7 @@ export class Run {
 
   /** Stores what is too large for an event, such as a log, under its digest: at most 16 MiB. */
   async uploadArtifact(content: Uint8Array): Promise<types.UploadedArtifact> {
-    const path = `${this.path}/artifacts/sha256/${await digest(content)}`;
+    const path = `${this.path}/artifacts/sha256/${await sha256(content)}`;
     return this.transport.json("PUT", path, { content, headers: BYTES });
   }
 
@@ -290,9 +327,4 @@ function withCallId(input: object): object {
 
 function callHeaders(reason: string): { [name: string]: string } {
   return { "X-Reason": `utf-8''${encodeURIComponent(reason)}`, "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` };
-}
-
-async function digest(content: Uint8Array): Promise<string> {
-  const hash = await crypto.subtle.digest("SHA-256", content as Uint8Array<ArrayBuffer>);
-  return [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

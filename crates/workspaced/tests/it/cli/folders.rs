@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{Printed, command, run};
-use crate::harness::{Backend, Run, Server};
+use crate::harness::{Backend, Run, Server, shim};
 
 /// A run with a folder for its checkout, and the tokens of its agent and of its runner.
 struct Used {
@@ -74,13 +74,6 @@ fn last(printed: &Printed) -> String {
     let line = printed.err.lines().last().unwrap_or_default();
     let seconds = regex_lite::Regex::new(r"in \d+\.\d s").unwrap();
     seconds.replace(line, "in T s").into_owned()
-}
-
-/// The sandbox program, which the tests of its crate build.
-fn shim() -> String {
-    let program = Path::new(env!("CARGO_BIN_EXE_workspaced")).with_file_name("workspaced-shim");
-    assert!(program.exists(), "build it first: cargo build --workspace");
-    program.to_str().unwrap().to_owned()
 }
 
 #[rstest]
@@ -348,6 +341,8 @@ async fn a_sandbox_needs_only_a_shell_and_a_pipe(#[values(Backend::Sqlite)] back
 
     let broken = ["--in", "pipe:false", "--shim", &shim, "--dir", used.folder()];
     used.exec(&broken, "true").failed(1, "no shell and no shim started in pipe:false");
+    let talks = ["--in", "pipe:ls --nothing", "--shim", &shim, "--dir", used.folder()];
+    used.exec(&talks, "true").failed(1, "started in pipe:ls --nothing: ls: unrecognized option");
     let missing = ["--in", "pipe:env", "--shim", "/nowhere/shim", "--dir", used.folder()];
     used.exec(&missing, "true").failed(1, "It is the program that is copied into the sandbox");
 }

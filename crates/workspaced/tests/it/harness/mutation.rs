@@ -26,6 +26,17 @@ const EMPTY: &str = "--- a/old/er/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
 /// Changes the mode of a file and nothing else.
 const MODE: &str = "diff --git a/a.txt b/a.txt\nold mode 100644\nnew mode 100755\n";
 
+/// The content type of [`changeset_body`].
+pub(crate) const CHANGESET_TYPE: &str = "multipart/form-data; boundary=a-border";
+
+/// Returns the body of a request with a change set.
+pub(crate) fn changeset_body(changeset: &Value, layer: &[u8]) -> Vec<u8> {
+    let part = |name: &str| format!("--a-border\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    let json = changeset.to_string();
+    let parts = [part("changeset").as_bytes(), json.as_bytes(), b"\r\n", part("layer").as_bytes()].concat();
+    [&parts, layer, b"\r\n--a-border--\r\n"].concat()
+}
+
 /// A kind of mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -42,6 +53,7 @@ pub(crate) enum Kind {
     PutLarge,
     Revert,
     Approval,
+    Changeset,
 }
 
 /// One mutation of a run, with the tool call ID `m`.
@@ -59,7 +71,7 @@ pub(crate) struct Mutation {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Create,
         Self::Replace,
         Self::Edit,
@@ -73,13 +85,19 @@ impl Kind {
         Self::PutLarge,
         Self::Revert,
         Self::Approval,
+        Self::Changeset,
     ];
+
+    /// Returns how many records it has: a change set follows that of its command.
+    pub(crate) fn records(self) -> usize {
+        if self == Self::Changeset { 2 } else { 1 }
+    }
 
     /// Returns how many files it moves into or out of the tree.
     pub(crate) fn steps(self) -> usize {
         match self {
             Self::Patch | Self::Swap => 5,
-            Self::Empty => 3,
+            Self::Empty | Self::Changeset => 3,
             Self::Move => 2,
             _ => 1,
         }
@@ -87,7 +105,7 @@ impl Kind {
 
     /// Returns whether it creates folders.
     pub(crate) fn creates_folders(self) -> bool {
-        matches!(self, Self::Create | Self::Move | Self::Patch | Self::Swap | Self::PutBinary)
+        matches!(self, Self::Create | Self::Move | Self::Patch | Self::Swap | Self::PutBinary | Self::Changeset)
     }
 
     /// Returns how many folders it replaces with files.
@@ -116,7 +134,7 @@ impl Kind {
             Self::Approval => {
                 ("write_file", json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n")}))
             }
-            Self::PutBinary | Self::PutLarge => ("", json!({})),
+            Self::PutBinary | Self::PutLarge | Self::Changeset => ("", json!({})),
         }
     }
 }
@@ -156,6 +174,14 @@ impl Mutation {
                 path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
                 body = json!({"decidedBy": "p"});
             }
+            Kind::Changeset => {
+                path = format!("/v1/runs/{}/changesets", run.id);
+                let command = json!({"argv": ["make"], "exitCode": 0});
+                let based_on = run.last_record().await["seq"].clone();
+                let set = json!({"changesetId": "m", "basedOnSeq": based_on, "reason": "r", "command": command});
+                let layer = [("a.txt", &b"1\ntwo\nthree\n"[..]), ("new/dir/n.txt", b"n\n"), (".wh.gone.txt", b"")];
+                bytes = changeset_body(&set, &super::tar_of(&layer));
+            }
             _ => {}
         }
         let records = run.audit().await.len();
@@ -175,6 +201,10 @@ impl Mutation {
                 put.header("if-none-match", "*").header("x-reason", "r").header("x-tool-call-id", "m")
             }
             Kind::Approval => run.operator.request(Method::POST, &self.path).json(&self.body),
+            Kind::Changeset => {
+                let post = run.operator.request(Method::POST, &self.path).body(self.bytes.clone());
+                post.header("content-type", CHANGESET_TYPE)
+            }
             _ => run.agent.request(Method::POST, &self.path).json(&self.body),
         };
         let answer = run.agent.try_send(request).await.ok()?;

@@ -62,6 +62,13 @@ pub(crate) fn workspaced() -> Command {
     command
 }
 
+/// Returns the program that is copied into sandboxes, which the tests of its crate build.
+pub(crate) fn shim() -> String {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_workspaced")).with_file_name("workspaced-shim");
+    assert!(program.is_file(), "build it first: cargo build --workspace");
+    program.to_str().unwrap().to_owned()
+}
+
 impl Server {
     /// Returns the server shared by all tests that need only their own run.
     pub(crate) async fn shared(backend: Backend) -> Arc<Self> {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rstest::rstest;
 
-use crate::harness::{Backend, Receiver, Server, Setup, put};
+use crate::harness::{Backend, Receiver, Server, Setup, put, shim};
 
 const CALC: [(&str, &str); 2] = [
     ("calc.py", "def add(a, b):\n    return a - b\n"),
@@ -74,6 +74,7 @@ async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite)] backend:
     tests.env("WEBHOOK", "hook");
     tests.args(["-m", "unittest", "discover", "-s", "tests"]).current_dir(packages().join("python"));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token).env("REPO", repository);
+    tests.env("WORKSPACED_SHIM", shim());
     run(tests).await;
 }
 
@@ -82,9 +83,10 @@ async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite)] backend:
 async fn the_typescript_package_passes_its_tests(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, _receiver) = start(backend).await;
     let mut tests = Command::new("node");
-    tests.env("WEBHOOK", "hook").arg("--test").arg(packages().join("typescript/tests/client.test.mjs"));
+    tests.env("WEBHOOK", "hook").arg("--test");
+    tests.args(["client", "checkout"].map(|name| packages().join(format!("typescript/tests/{name}.test.mjs"))));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token);
-    tests.env("WORKSPACED_CLIENT", packages().join("typescript/dist/index.js"));
+    tests.env("WORKSPACED_CLIENT", packages().join("typescript/dist/index.js")).env("WORKSPACED_SHIM", shim());
     run(tests).await;
 }
 
@@ -97,6 +99,28 @@ async fn the_types_are_those_of_the_api_document() {
     mypy.args(["-m", "mypy", "--strict", "src/workspaced", "tests", "examples", "--cache-dir"]);
     mypy.arg(clients().join("mypy")).current_dir(packages().join("python")).env("MYPYPATH", "src:tests");
     run(mypy).await;
+}
+
+/// The packages start the shim as the Rust client does, and look into the same folders.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_packages_know_the_same_scripts_and_folders_as_the_client() {
+    let scripts = packages().join("../../crates/client/src/folders");
+    let [start, install] = ["start.sh", "install.sh"].map(|name| std::fs::read_to_string(scripts.join(name)).unwrap());
+    let folders: Vec<_> = model::FileKind::filled_folders().collect();
+    let expected = serde_json::json!([start.trim_end(), install.trim_end(), folders]);
+    let mut of_python = python();
+    of_python
+        .args(["-c", "import json; from workspaced.shim import *; print(json.dumps([START, INSTALL, BUILD_OUTPUT]))"]);
+    let shim = packages().join("typescript/dist/shim.js");
+    let mut of_typescript = Command::new("node");
+    of_typescript.args(["--input-type=module", "-e"]).arg(format!(
+        "import {{ START, INSTALL, BUILD_OUTPUT }} from {shim:?}; console.log(JSON.stringify([START, INSTALL, BUILD_OUTPUT]))"
+    ));
+    for mut command in [of_python, of_typescript] {
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let found: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!(found, expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

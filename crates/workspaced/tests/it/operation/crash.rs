@@ -53,7 +53,7 @@ async fn until_paused(armed: &Path) {
 }
 
 #[rstest]
-#[case::patch(&[Kind::Patch])]
+#[case::patch(&[Kind::Patch, Kind::Changeset])]
 #[case::exhaustive(&Kind::ALL)]
 #[tokio::test]
 async fn a_kill_at_any_failpoint_is_atomic(
@@ -80,7 +80,7 @@ async fn a_kill_at_any_failpoint_is_atomic(
 
             let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
             // Before the commit nothing is applied. After it everything is.
-            assert_eq!(records.len(), mutation.records + usize::from(failpoint.recorded), "{context}");
+            assert_eq!(records.len(), mutation.records + usize::from(failpoint.recorded) * kind.records(), "{context}");
             mutation.assert_applied_once(&run).await;
             assert_tmp_is_empty(&server, &run).await;
         }
@@ -91,7 +91,7 @@ async fn a_kill_at_any_failpoint_is_atomic(
 #[tokio::test]
 async fn a_kill_during_recovery_is_recovered(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-    #[values(Kind::Patch, Kind::Swap, Kind::Empty)] kind: Kind,
+    #[values(Kind::Patch, Kind::Swap, Kind::Empty, Kind::Changeset)] kind: Kind,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let mutation = Mutation::prepare(&server, kind).await;
@@ -108,16 +108,16 @@ async fn a_kill_during_recovery_is_recovered(
     }
     std::fs::remove_file(&armed).unwrap();
     let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
-    assert_eq!(records.len(), mutation.records + 1);
+    assert_eq!(records.len(), mutation.records + kind.records());
     mutation.assert_applied_once(&run).await;
     assert_tmp_is_empty(&server, &run).await;
 }
 
 #[rstest]
 #[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Empty])]
-#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge])]
-#[case::exhaustive_writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
-#[case::exhaustive_syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
+#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge, Kind::Changeset])]
+#[case::exhaustive_writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch, Kind::Changeset])]
+#[case::exhaustive_syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge, Kind::Changeset])]
 #[tokio::test]
 async fn a_kill_at_any_system_call_is_atomic(#[case] syscalls: &str, #[case] kinds: &[Kind]) {
     let mut server = Server::start(Backend::Sqlite).await;
@@ -140,7 +140,7 @@ async fn a_kill_at_any_system_call_is_atomic(#[case] syscalls: &str, #[case] kin
             }
             killed += 1;
             let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
-            let is_recorded = records.len() == mutation.records + 1;
+            let is_recorded = records.len() == mutation.records + kind.records();
             assert!(answered.is_none() || is_recorded, "{kind:?} was acknowledged and is lost");
             mutation.assert_applied_once(&run).await;
             assert_tmp_is_empty(&server, &run).await;

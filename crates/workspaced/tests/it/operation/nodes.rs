@@ -1,5 +1,6 @@
 //! Several nodes on one PostgreSQL database.
 
+mod changesets;
 mod fault_runs;
 mod faults;
 mod forwarding;

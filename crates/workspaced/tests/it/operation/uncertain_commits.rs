@@ -85,7 +85,7 @@ async fn the_next_call_of_a_run_waits_for_an_uncertain_commit(#[values(true, fal
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncertain_mutation_is_applied_once_and_leaves_no_temporary_files(#[values(true, false)] lands: bool) {
     let (server, proxy) = start_with_proxy().await;
-    for kind in [Kind::Create, Kind::Patch, Kind::Mode, Kind::PutLarge, Kind::Approval] {
+    for kind in [Kind::Create, Kind::Patch, Kind::Mode, Kind::PutLarge, Kind::Approval, Kind::Changeset] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
         proxy.set(ProxyMode::HoldCommit);
@@ -106,7 +106,7 @@ async fn an_uncertain_mutation_is_applied_once_and_leaves_no_temporary_files(#[v
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_waits_for_an_open_commit_of_a_killed_service(#[values(true, false)] lands: bool) {
     let (mut server, proxy) = start_with_proxy().await;
-    for kind in [Kind::Create, Kind::Patch, Kind::Mode, Kind::PutLarge] {
+    for kind in [Kind::Create, Kind::Patch, Kind::Mode, Kind::PutLarge, Kind::Changeset] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
         proxy.set(ProxyMode::HoldCommit);
@@ -120,7 +120,7 @@ async fn a_start_waits_for_an_open_commit_of_a_killed_service(#[values(true, fal
         decided.await.unwrap();
         let run = server.reconnect(&mutation.run);
         let records = assert_consistent(&run, &mutation.start).await;
-        assert_eq!(records.len(), mutation.records + usize::from(lands), "{kind:?}");
+        assert_eq!(records.len(), mutation.records + usize::from(lands) * kind.records(), "{kind:?}");
         assert_tmp_is_empty(&server, &run).await;
         mutation.assert_applied_once(&run).await;
     }

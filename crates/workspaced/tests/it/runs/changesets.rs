@@ -1,5 +1,8 @@
 //! Change sets: what a command has changed outside of the service is judged, recorded and applied as a whole, or not at all.
 
+mod judged;
+mod together;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
@@ -8,17 +11,17 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tar::EntryType;
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, sha256};
+use crate::harness::{Answer, Backend, CHANGESET_TYPE, Run, Server, Setup, changeset_body, sha256};
 
 /// A layer.
-struct Layer(tar::Builder<Vec<u8>>);
+pub(crate) struct Layer(tar::Builder<Vec<u8>>);
 
 impl Layer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tar::Builder::new(Vec::new()))
     }
 
-    fn entry(mut self, path: &str, kind: EntryType, mode: u32, bytes: &[u8]) -> Self {
+    pub(crate) fn entry(mut self, path: &str, kind: EntryType, mode: u32, bytes: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
         header.set_mode(mode);
@@ -30,11 +33,11 @@ impl Layer {
         self
     }
 
-    fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
         self.entry(path, EntryType::Regular, 0o644, text.as_ref())
     }
 
-    fn link(mut self, path: &str, kind: EntryType, target: &str) -> Self {
+    pub(crate) fn link(mut self, path: &str, kind: EntryType, target: &str) -> Self {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
         header.set_size(0);
@@ -42,13 +45,13 @@ impl Layer {
         self
     }
 
-    fn bytes(self) -> Vec<u8> {
+    pub(crate) fn bytes(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
 }
 
 /// The run with a token of a runner.
-async fn runner(run: &Run, more: &[&str]) -> Run {
+pub(crate) async fn runner(run: &Run, more: &[&str]) -> Run {
     let mut permissions = vec!["changeset:apply", "file:read", "file:write:replace"];
     permissions.extend(more);
     let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": permissions})).await;
@@ -56,32 +59,20 @@ async fn runner(run: &Run, more: &[&str]) -> Run {
     Run { agent, ..run.clone() }
 }
 
-async fn head(run: &Run) -> u64 {
+pub(crate) async fn head(run: &Run) -> u64 {
     run.last_record().await["seq"].as_u64().unwrap()
 }
 
-async fn send(run: &Run, changeset: &Value, layer: &[u8]) -> Answer {
-    let border = "a-border";
-    let part = |name: &str| format!("--{border}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
-    let json = changeset.to_string();
-    let body = [
-        part("changeset").as_bytes(),
-        json.as_bytes(),
-        b"\r\n",
-        part("layer").as_bytes(),
-        layer,
-        format!("\r\n--{border}--\r\n").as_bytes(),
-    ]
-    .concat();
-    send_body(run, &format!("multipart/form-data; boundary={border}"), body).await
+pub(crate) async fn send(run: &Run, changeset: &Value, layer: &[u8]) -> Answer {
+    send_body(run, CHANGESET_TYPE, changeset_body(changeset, layer)).await
 }
 
-async fn send_body(run: &Run, content_type: &str, body: Vec<u8>) -> Answer {
+pub(crate) async fn send_body(run: &Run, content_type: &str, body: Vec<u8>) -> Answer {
     let request = run.agent.request(Method::POST, &format!("/v1/runs/{}/changesets", run.id));
     run.agent.send(request.header("content-type", content_type).body(body)).await
 }
 
-fn with(base: &Value, extra: &Value) -> Value {
+pub(crate) fn with(base: &Value, extra: &Value) -> Value {
     let mut all = base.clone();
     all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     all

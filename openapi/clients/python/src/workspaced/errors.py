@@ -34,6 +34,17 @@ class NoAnswer(WorkspacedError):
         super().__init__(0, {"code": code, "detail": detail, "hint": hint}, None)
 
 
+class FolderError(WorkspacedError):
+    """A folder of a run, or the sandbox that has it, failed. Its status is 0; the run is as it was.
+
+    Codes: `CONFLICT` (files changed there and in the run; `problem["conflicts"]`), `NO_CHECKOUT`, `OTHER_RUN`, `MOVED`, `UNSTEADY`,
+    `FOLDER`, `NO_SHIM`, `NOT_STARTED`, `LOST`, `ADDRESS`.
+    """
+
+    def __init__(self, code: str, detail: str, hint: str = "", **members: Any) -> None:
+        super().__init__(0, {"code": code, "detail": detail, "hint": hint, **members}, None)
+
+
 def no_answer(failure: Exception) -> NoAnswer:
     """Returns the error for a failure of the connection."""
     code = "TIMEOUT" if isinstance(failure, httpx.TimeoutException) else "NO_ANSWER"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ from urllib.parse import quote
 from . import types
 from .errors import ApprovalRequired, WorkspacedError
 from .methods import ToolMethods
-from .values import Event, ResumePoint, TextAnswer
+from .values import Event, Executed, Pulled, Pushed, ResumePoint, TextAnswer
+from .checkout import Checkout, OutputSink
 from .streams import follow
 from .transport import CHUNK_BYTES, Body, Transport, pages, segment
 
@@ -210,6 +212,70 @@ class Run:
     def report_markdown(self) -> str:
         """Returns the account of the run as Markdown, for the body of a pull request."""
         return (self.transport.send("GET", f"{self._path}/report", params={"format": "markdown"})).text
+
+    # Folders and commands
+
+    def checkout(
+        self,
+        dir: str | os.PathLike[str] | None = None,
+        *,
+        sandbox: str | None = None,
+        fresh: bool = False,
+        shim: str | os.PathLike[str] | None = None,
+    ) -> Checkout:
+        """Returns the run's files in a folder, to be opened by `with`: `dir` of this machine, or of a sandbox such as `docker:web`.
+
+        `fresh` makes a new folder and removes it afterwards. Needs the program `workspaced-shim`: `shim`, WORKSPACED_SHIM, or on the PATH.
+        """
+        return Checkout(self, dir, sandbox=sandbox, fresh=fresh, shim=shim)
+
+    def pull(
+        self, dir: str | os.PathLike[str] | None = None, *, sandbox: str | None = None, shim: str | os.PathLike[str] | None = None
+    ) -> Pulled:
+        """Brings a folder to the newest state of the run. Overwrites nothing that was changed there."""
+        with self.checkout(dir, sandbox=sandbox, shim=shim) as checkout:
+            return checkout.pull()
+
+    def push(
+        self,
+        dir: str | os.PathLike[str] | None = None,
+        *,
+        reason: str,
+        sandbox: str | None = None,
+        shim: str | os.PathLike[str] | None = None,
+        merge: bool = False,
+        leave_denied: bool = False,
+        all: bool = False,
+    ) -> Pushed | None:
+        """Sends what changed in a folder as one set, as `Checkout.push`."""
+        with self.checkout(dir, sandbox=sandbox, shim=shim) as checkout:
+            return checkout.push(reason=reason, merge=merge, leave_denied=leave_denied, all=all)
+
+    def exec(
+        self,
+        command: Sequence[str] | str,
+        *,
+        dir: str | os.PathLike[str] | None = None,
+        sandbox: str | None = None,
+        fresh: bool = False,
+        shim: str | os.PathLike[str] | None = None,
+        push: bool = False,
+        test: bool = False,
+        reason: str | None = None,
+        merge: bool = False,
+        leave_denied: bool = False,
+        all: bool = False,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        on_output: OutputSink | None = None,
+    ) -> Executed:
+        """Runs a command in the run's files and records it, as `Checkout.exec`."""
+        with self.checkout(dir, sandbox=sandbox, fresh=fresh, shim=shim) as checkout:
+            return checkout.exec(
+                command, push=push, test=test, reason=reason, merge=merge, leave_denied=leave_denied, all=all, cwd=cwd, env=env,
+                timeout=timeout, on_output=on_output,
+            )  # fmt: skip
 
     # Events
 

@@ -1,0 +1,336 @@
+//! Changes between a run and a folder: layers in, sets of changes out.
+
+use std::io::{self, Read, Seek as _};
+use std::pin::Pin;
+
+use bytes::{Buf as _, Bytes};
+use flate2::read::GzDecoder;
+use futures_util::{Stream, StreamExt as _};
+use model::{FileKind, RunId};
+use shim::{AppliedLayer, CheckedOut, CommandFolder, LeftEntry, PathChange, ReadLimits, ScanReport, check_layer};
+use tempfile::SpooledTempFile;
+use tokio::runtime::Handle;
+
+use crate::changesets::{
+    ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, NewChangeset, RunLayer,
+};
+use crate::folders::error::FolderError;
+use crate::folders::place::{FolderPlace, OpenFolder};
+use crate::problem::Error;
+use crate::transport::Client;
+
+/// What is read from a folder at most: what the service takes in one set.
+const LIMITS: ReadLimits = ReadLimits { max_file_bytes: 8 << 20, max_total_bytes: 64 << 20 };
+/// A layer up to this size is kept in memory.
+const MAX_LAYER_IN_MEMORY: usize = 64 << 20;
+/// How often files that change while they are read are read again.
+const MAX_READS: usize = 3;
+
+/// A run's files in a folder, which stays open: a program that runs several commands keeps it.
+///
+/// The run is the one that the caller names, and from the first pull on the record is the one that was pulled: a command that
+/// changes the folder's index leads nothing to another run.
+#[derive(Debug)]
+pub struct Checkout {
+    client: Client,
+    run: RunId,
+    folder: OpenFolder,
+    /// What the folder was brought to; nothing if its own word must do.
+    now: Option<CheckedOut>,
+}
+
+/// How a set of changes is pushed.
+#[derive(Clone, Debug, Default)]
+pub struct PushOptions {
+    /// The reason for the audit. Of a command, its text if this is empty.
+    pub reason: String,
+    /// What happens if others have changed the same files.
+    pub on_conflict: ChangesetConflict,
+    /// What happens if policy denies a part.
+    pub on_denied: ChangesetDenied,
+    /// Only ask what would happen.
+    pub is_dry_run: bool,
+    /// The ID of the set; a repetition under the same one is the same set. Made if missing.
+    pub changeset_id: Option<String>,
+}
+
+/// Which folders a scan looks into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScanScope {
+    /// Not into those that builds and installations fill, such as `target` and `node_modules`, where the run has nothing in them.
+    #[default]
+    Usual,
+    /// Into all.
+    All,
+}
+
+/// What a pull has done.
+#[derive(Clone, Debug)]
+pub struct Pulled {
+    /// The record before, if the folder had one.
+    pub from: Option<u64>,
+    /// What the folder has now.
+    pub now: CheckedOut,
+    /// What was written and deleted.
+    pub applied: AppliedLayer,
+    /// Entries of the run that are not in the folder, such as files that look like secrets.
+    pub left_out: u64,
+}
+
+/// A set of changes that was pushed.
+#[derive(Debug)]
+pub struct Pushed {
+    /// The service's answer.
+    pub answer: ChangesetOutcome,
+    /// What was not sent.
+    pub left: Vec<LeftEntry>,
+    /// Why the folder does not have the state of the run that the set made. The set is applied nevertheless.
+    pub stale: Option<FolderError>,
+}
+
+/// Changed files as a layer.
+#[derive(Clone, Debug)]
+pub struct ChangedLayer {
+    /// A tar, compressed by zstd.
+    pub packed: Vec<u8>,
+    /// Entries of the tar.
+    pub entries: u64,
+    /// Files that are not in it.
+    pub left: Vec<LeftEntry>,
+}
+
+impl Checkout {
+    /// Opens a folder for a run. Nothing is pulled yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenFolder::open`].
+    pub async fn open(client: &Client, run: &RunId, place: &FolderPlace) -> Result<Self, FolderError> {
+        Ok(Self::new(client, run, OpenFolder::open(place).await?))
+    }
+
+    /// A run in a folder that is open.
+    pub fn new(client: &Client, run: &RunId, folder: OpenFolder) -> Self {
+        Self { client: client.clone(), run: run.clone(), folder, now: None }
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &OpenFolder {
+        &self.folder
+    }
+
+    /// Returns the folder, for another run.
+    pub fn into_folder(self) -> OpenFolder {
+        self.folder
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Closes the folder.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenFolder::close`].
+    pub async fn close(self) -> Result<(), FolderError> {
+        self.folder.close().await
+    }
+
+    /// Brings the folder to the newest state of the run. Overwrites nothing that was changed there.
+    ///
+    /// # Errors
+    ///
+    /// [`FolderError::OtherRun`], a refusal of the service, or conflicts: nothing was written then.
+    pub async fn pull(&mut self) -> Result<Pulled, FolderError> {
+        let from = self.base().await?.map(|have| have.seq);
+        let layer = self.client.layer(&self.run, from).await?;
+        self.apply(layer, from).await
+    }
+
+    /// Finds what differs from the run.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is no checkout, or cannot be read.
+    pub async fn scan(&mut self, scope: ScanScope) -> Result<ScanReport, FolderError> {
+        let filled = match scope {
+            ScanScope::All => Vec::new(),
+            ScanScope::Usual => FileKind::filled_folders().map(str::to_owned).collect(),
+        };
+        self.folder.with(move |folder| Ok(folder.scan(&filled)?)).await
+    }
+
+    /// Reads `changes` as they are now.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read, is too large for one set, or sends something that was not asked for.
+    pub async fn layer_of(&mut self, changes: &[PathChange]) -> Result<ChangedLayer, FolderError> {
+        let paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
+        let read = move |folder: &mut dyn CommandFolder| {
+            let (mut layer, left, entries) = read(folder, paths)?;
+            // The service takes less as it is sent than when it is unpacked.
+            let packed = zstd::stream::encode_all(&mut layer, zstd::DEFAULT_COMPRESSION_LEVEL);
+            Ok(ChangedLayer { packed: packed.map_err(|error| FolderError::io("the layer", error))?, entries, left })
+        };
+        self.folder.with(read).await
+    }
+
+    /// Sends everything that changed in the folder as one set. `None` if there is nothing to send.
+    ///
+    /// # Errors
+    ///
+    /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; or a folder that cannot be read.
+    pub async fn push(&mut self, scope: ScanScope, options: &PushOptions) -> Result<Option<Pushed>, FolderError> {
+        self.checked_out().await?;
+        let report = self.scan(scope).await?;
+        self.push_changes(&report.changes, options, None).await
+    }
+
+    /// Sends `changes` as one set, and takes what the run made of them. `None` if nothing could be sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkout::push`].
+    pub async fn push_changes(
+        &mut self,
+        changes: &[PathChange],
+        options: &PushOptions,
+        command: Option<ChangesetCommand>,
+    ) -> Result<Option<Pushed>, FolderError> {
+        let base = self.checked_out().await?;
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        let layer = self.layer_of(changes).await?;
+        if layer.entries == 0 {
+            return Ok(None);
+        }
+        let changeset = NewChangeset {
+            changeset_id: options.changeset_id.clone(),
+            based_on_seq: base.seq,
+            reason: options.reason.clone(),
+            command,
+            on_conflict: options.on_conflict,
+            on_denied: options.on_denied,
+            dry_run: options.is_dry_run,
+        };
+        let answer = self.client.apply_changeset(&self.run, &changeset, &layer.packed).await?;
+        let taken: Vec<_> = answer.applied.iter().chain(&answer.merged).map(|taken| taken.path().to_owned()).collect();
+        let stale = if taken.is_empty() || options.is_dry_run {
+            None
+        } else {
+            // A failure here undoes nothing in the run: the answer is told first.
+            self.take_back(base.seq, taken).await.err()
+        };
+        Ok(Some(Pushed { answer, left: layer.left, stale }))
+    }
+
+    /// Brings the folder to the state after its set was applied: what was merged comes back, and so does what others have changed
+    /// meanwhile.
+    async fn take_back(&mut self, base: u64, taken: Vec<String>) -> Result<(), FolderError> {
+        self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
+        let layer = self.client.layer(&self.run, Some(base)).await?;
+        self.apply(layer, Some(base)).await.map(drop)
+    }
+
+    async fn checked_out(&self) -> Result<CheckedOut, FolderError> {
+        self.base().await?.ok_or_else(|| FolderError::NoCheckout { folder: self.folder.shown().to_owned() })
+    }
+
+    /// Returns what the folder has of the run.
+    async fn base(&self) -> Result<Option<CheckedOut>, FolderError> {
+        let have = self.folder.have().await?;
+        let folder = || self.folder.shown().to_owned();
+        match (have, &self.now) {
+            (Some(have), _) if have.run != self.run.as_str() => {
+                Err(FolderError::OtherRun { folder: folder(), found: have.run })
+            }
+            (have, Some(now)) if have.as_ref() != Some(now) => Err(FolderError::Moved { folder: folder() }),
+            (have, _) => Ok(have),
+        }
+    }
+
+    async fn apply(&mut self, layer: RunLayer, from: Option<u64>) -> Result<Pulled, FolderError> {
+        let now = CheckedOut { run: self.run.to_string(), seq: layer.seq, head_hash: layer.head_hash.to_string() };
+        let content = ContentReader {
+            chunks: Box::pin(layer.content.into_stream()),
+            chunk: Bytes::new(),
+            runtime: Handle::current(),
+        };
+        // If the caller does not wait for the end, only the folder knows what it was brought to.
+        let before = self.now.take();
+        let after = now.clone();
+        let applied = self.folder.with(move |folder| {
+            // Made here, since a decoder reads the first bytes at once.
+            let mut content: Box<dyn Read> =
+                if layer.is_compressed { Box::new(GzDecoder::new(content)) } else { Box::new(content) };
+            Ok(folder.apply(&after, &mut content)?)
+        });
+        match applied.await {
+            Ok(applied) => {
+                self.now = Some(now.clone());
+                Ok(Pulled { from, now, applied, left_out: layer.left_out })
+            }
+            Err(error) => {
+                self.now = before;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Reads a layer. Files that change again and again while they are read are left.
+fn read(
+    folder: &mut dyn CommandFolder,
+    mut paths: Vec<String>,
+) -> Result<(SpooledTempFile, Vec<LeftEntry>, u64), FolderError> {
+    let mut changing = Vec::new();
+    for attempt in 1..=MAX_READS * 10 {
+        let mut layer = SpooledTempFile::new(MAX_LAYER_IN_MEMORY);
+        let mut report = folder.read(&paths, LIMITS, &mut layer)?;
+        if report.torn.is_empty() {
+            let rewound =
+                |layer: &mut SpooledTempFile| layer.rewind().map_err(|error| FolderError::io("the layer", error));
+            rewound(&mut layer)?;
+            // A hostile sandbox could add what nobody was shown.
+            check_layer(&mut layer, &paths)?;
+            rewound(&mut layer)?;
+            report.left.append(&mut changing);
+            return Ok((layer, report.left, report.entries));
+        }
+        if attempt >= MAX_READS {
+            paths.retain(|path| !report.torn.contains(path));
+            let why = "it changes while it is read".to_owned();
+            changing.extend(report.torn.into_iter().map(|path| LeftEntry { path, why: why.clone() }));
+        }
+    }
+    Err(FolderError::Unsteady)
+}
+
+/// A download as a reader, on a thread that may block.
+struct ContentReader {
+    chunks: Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>,
+    chunk: Bytes,
+    runtime: Handle,
+}
+
+impl Read for ContentReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.chunk.is_empty() {
+            match self.runtime.block_on(self.chunks.next()) {
+                None => return Ok(0),
+                Some(chunk) => self.chunk = chunk.map_err(io::Error::other)?,
+            }
+        }
+        let count = self.chunk.len().min(buffer.len());
+        self.chunk.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}

@@ -1,0 +1,330 @@
+//! A command in a run's files: pulled before, recorded after, with what it changed as one judged set of changes.
+
+use std::time::Duration;
+
+use model::EventKind;
+use serde_json::{Map, Value, json};
+use shim::{ChangeKind, CommandOutcome, CommandSpec, OutputStream, PathChange, ScanReport, ShimError};
+
+use crate::changesets::ChangesetCommand;
+use crate::events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
+use crate::folders::address::quoted;
+use crate::folders::checkout::{Checkout, Pulled, PushOptions, Pushed, ScanScope};
+use crate::folders::command::{CommandSignals, Execution};
+use crate::folders::error::FolderError;
+
+/// How many changes an event names.
+const MAX_RECORDED: usize = 200;
+/// How many characters of a path an event has.
+const MAX_RECORDED_CHARS: usize = 200;
+/// The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
+const MAX_RECORDED_ARGV: usize = 16 << 10;
+
+/// A command to run in a run's files.
+#[derive(Clone, Debug, Default)]
+pub struct ExecOptions {
+    /// The command, the folder inside the checkout in which it runs, and variables that are added to its environment.
+    pub command: CommandSpec,
+    /// What becomes of what it changes.
+    pub mode: ExecMode,
+    /// Which folders are looked into for changes.
+    pub scope: ScanScope,
+    /// When it is ended, if it has not ended before. What it has changed is not applied then.
+    pub time_limit: Option<Duration>,
+    /// Sends it signals.
+    pub signals: CommandSignals,
+}
+
+/// What becomes of what a command changes.
+#[derive(Clone, Debug, Default)]
+pub enum ExecMode {
+    /// It is named in the record.
+    #[default]
+    Record,
+    /// It is named in the record, which is that of a test.
+    Test,
+    /// It is applied, all of it or nothing. What a command left that a signal or its time limit ended is not.
+    Push(PushOptions),
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Executed {
+    /// How the folder was brought to the newest state of the run.
+    pub pulled: Pulled,
+    /// How the command ended, and its output.
+    pub execution: Execution,
+    /// What it changed.
+    pub report: ScanReport,
+    /// What was recorded, or why it was not, such as the refusal of the set. The run is unchanged then.
+    pub recorded: Result<RecordedCommand, FolderError>,
+}
+
+/// The record of a command.
+#[derive(Debug)]
+pub enum RecordedCommand {
+    /// With what it changed.
+    Applied(Pushed),
+    /// Alone.
+    Event {
+        /// The record.
+        event: AppendedEvent,
+        /// Its output.
+        output: Option<UploadedArtifact>,
+    },
+}
+
+impl ExecOptions {
+    /// A program and its arguments.
+    pub fn argv<T: Into<String>>(argv: impl IntoIterator<Item = T>) -> Self {
+        let argv = argv.into_iter().map(Into::into).collect();
+        Self { command: CommandSpec { argv, ..CommandSpec::default() }, ..Self::default() }
+    }
+
+    /// A text for the shell of the sandbox.
+    pub fn shell(text: &str) -> Self {
+        Self::argv(["sh", "-c", text])
+    }
+}
+
+impl Checkout {
+    /// Pulls, runs a command, finds what it changed, and records it. `sink` gets its output as it comes.
+    ///
+    /// # Errors
+    ///
+    /// If the pull fails, or the command cannot be run or looked after. What fails afterwards is in [`Executed::recorded`].
+    pub async fn exec(
+        &mut self,
+        options: &ExecOptions,
+        sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
+    ) -> Result<Executed, FolderError> {
+        let pulled = self.pull().await?;
+        self.exec_in(pulled, options, sink).await
+    }
+
+    /// As [`Checkout::exec`], in the state of a pull before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkout::exec`].
+    pub async fn exec_in(
+        &mut self,
+        pulled: Pulled,
+        options: &ExecOptions,
+        sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
+    ) -> Result<Executed, FolderError> {
+        let ExecOptions { command, time_limit, signals, .. } = options;
+        let execution = match self.run_command(command, *time_limit, signals, sink).await {
+            Ok(execution) => execution,
+            Err(error) => {
+                // A command that ends the connection is in the record like any other.
+                if matches!(error, FolderError::Folder(ShimError::Lost(_))) {
+                    self.record_failed(options, &pulled, None, &error).await?;
+                }
+                return Err(error);
+            }
+        };
+        let report = match self.scan(options.scope).await {
+            Ok(report) => report,
+            Err(error) => {
+                self.record_failed(options, &pulled, Some(&execution), &error).await?;
+                return Err(error);
+            }
+        };
+        let recorded = self.record(options, &pulled, &execution, &report).await;
+        Ok(Executed { pulled, execution, report, recorded })
+    }
+
+    /// Records the command, and applies what it changed if that is wanted.
+    async fn record(
+        &mut self,
+        options: &ExecOptions,
+        pulled: &Pulled,
+        execution: &Execution,
+        report: &ScanReport,
+    ) -> Result<RecordedCommand, FolderError> {
+        let output = self.upload_output(execution).await?;
+        let environment = self.environment(pulled);
+        // What an interrupted command left is half of something.
+        if let (ExecMode::Push(push), true) = (&options.mode, execution.is_complete()) {
+            let mut push = push.clone();
+            if push.reason.is_empty() {
+                push.reason = shown_command(&options.command.argv);
+            }
+            let command = changeset_command(&options.command, execution, environment.clone());
+            match self.push_changes(&report.changes, &push, Some(command)).await {
+                Ok(Some(pushed)) => return Ok(RecordedCommand::Applied(pushed)),
+                Ok(None) => {}
+                Err(error) => {
+                    if is_unknown_to_service(&error) {
+                        self.record_failed(options, pulled, Some(execution), &error).await?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let mut event = event(options, Some(execution), output.as_ref(), &environment, pulled);
+        if !report.changes.is_empty() {
+            let named: Vec<_> = report.changes.iter().take(MAX_RECORDED).map(recorded_change).collect();
+            event.data.insert("changed".to_owned(), json!(named));
+            event.data.insert("changedCount".to_owned(), json!(report.changes.len()));
+        }
+        Ok(RecordedCommand::Event { event: self.client().append_event(self.run(), &event).await?, output })
+    }
+
+    /// Records a command of which it is not known what it changed, or not even how it ended.
+    async fn record_failed(
+        &self,
+        options: &ExecOptions,
+        pulled: &Pulled,
+        execution: Option<&Execution>,
+        failure: &FolderError,
+    ) -> Result<(), FolderError> {
+        let output = match execution {
+            Some(execution) => self.upload_output(execution).await?,
+            None => None,
+        };
+        let mut event = event(options, execution, output.as_ref(), &self.environment(pulled), pulled);
+        event.data.insert("failure".to_owned(), json!(failure.to_string()));
+        self.client().append_event(self.run(), &event).await?;
+        Ok(())
+    }
+
+    async fn upload_output(&self, execution: &Execution) -> Result<Option<UploadedArtifact>, FolderError> {
+        if execution.output.is_empty() {
+            return Ok(None);
+        }
+        let content = execution.output.clone().into_bytes();
+        Ok(Some(self.client().upload_artifact(self.run(), content).await?))
+    }
+
+    fn environment(&self, pulled: &Pulled) -> Map<String, Value> {
+        let mut environment = self.folder().environment().clone();
+        if self.folder().is_fresh() {
+            environment.insert("treeSha256".to_owned(), json!(pulled.applied.tree_sha256));
+        }
+        environment
+    }
+}
+
+/// Whether a set did not reach the service, which would have recorded its command.
+fn is_unknown_to_service(error: &FolderError) -> bool {
+    match error {
+        FolderError::Service(error) => error.problem().is_some_and(|problem| problem.code == "BODY_TOO_LARGE"),
+        _ => true,
+    }
+}
+
+fn changeset_command(
+    command: &CommandSpec,
+    execution: &Execution,
+    environment: Map<String, Value>,
+) -> ChangesetCommand {
+    ChangesetCommand {
+        argv: recorded_argv(&command.argv),
+        cwd: cwd(command).to_owned(),
+        exit_code: execution.outcome.exit_code,
+        started_at: execution.started_at.clone(),
+        duration_micros: execution.outcome.duration_micros,
+        output_sha256: execution.output_sha256,
+        environment,
+    }
+}
+
+/// Returns the event of a command, without an `execution` if it is not known how it ended.
+fn event(
+    options: &ExecOptions,
+    execution: Option<&Execution>,
+    output: Option<&UploadedArtifact>,
+    environment: &Map<String, Value>,
+    pulled: &Pulled,
+) -> NewEvent {
+    let outcome = execution.map(|execution| &execution.outcome);
+    let command = shown_command(&recorded_argv(&options.command.argv));
+    let mut event = NewEvent::from(&CommandEvent {
+        command: &command,
+        exit_code: outcome.map(CommandOutcome::shell_code),
+        duration: outcome.map(|outcome| Duration::from_micros(outcome.duration_micros)),
+        output: output.map(|uploaded| uploaded.uri.as_str()),
+    });
+    if matches!(options.mode, ExecMode::Test) {
+        event.kind = EventKind::Test;
+    }
+    event.started_at = execution.map(|execution| execution.started_at.clone());
+    let mut add = |name: &str, value: Value| drop(event.data.insert(name.to_owned(), value));
+    add("cwd", json!(cwd(&options.command)));
+    add("basedOnSeq", json!(pulled.now.seq));
+    add("environment", json!(environment));
+    if let Some(output) = output {
+        add("outputSha256", json!(output.sha256));
+    }
+    if execution.is_some_and(|execution| execution.is_timed_out) {
+        add("timedOut", json!(true));
+    }
+    event
+}
+
+/// Returns the arguments that a record has: the first ones, if all would be too large for it. A formatter may be given thousands of
+/// files.
+fn recorded_argv(argv: &[String]) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |argument: &&String| {
+        bytes += argument.len();
+        bytes <= MAX_RECORDED_ARGV
+    };
+    let mut recorded: Vec<String> = argv.iter().take_while(fits).cloned().collect();
+    let left_out = argv.len() - recorded.len();
+    if let Some(cut) = argv.get(recorded.len()) {
+        // One argument alone may be larger, such as a script.
+        let shown: String = cut.chars().take(MAX_RECORDED_CHARS).collect();
+        recorded.push(format!("{shown}… [cut here, with {left_out} of {} arguments]", argv.len()));
+    }
+    recorded
+}
+
+fn cwd(command: &CommandSpec) -> &str {
+    if command.cwd.is_empty() { "." } else { &command.cwd }
+}
+
+fn recorded_change(change: &PathChange) -> String {
+    let letter = match change.change {
+        ChangeKind::Added => 'A',
+        ChangeKind::Modified => 'M',
+        ChangeKind::Deleted => 'D',
+    };
+    let path: String = change.path.chars().take(MAX_RECORDED_CHARS).collect();
+    format!("{letter} {path}")
+}
+
+/// Returns a command as it is typed. A word that a shell would read otherwise is quoted.
+pub fn shown_command(argv: &[String]) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+    let word = |word: &String| {
+        if !word.is_empty() && word.chars().all(is_plain) { word.clone() } else { quoted(word) }
+    };
+    argv.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_as_many_arguments_as_it_has_room_for() {
+        let short = ["prettier", "--write", "a b"].map(str::to_owned).to_vec();
+        assert_eq!(recorded_argv(&short), short);
+        let long: Vec<String> = (0..5000).map(|number| format!("src/components/file-{number}.ts")).collect();
+        let recorded = recorded_argv(&long);
+        assert!(recorded.len() > 300 && recorded.concat().len() < MAX_RECORDED_ARGV + 1000);
+        let left_out = long.len() - (recorded.len() - 1);
+        assert!(recorded.last().unwrap().ends_with(&format!("[cut here, with {left_out} of 5000 arguments]")));
+        let script = ["sh".to_owned(), "-c".to_owned(), "x".repeat(1_000_000)];
+        assert!(recorded_argv(&script)[2].starts_with("xxx") && recorded_argv(&script)[2].len() < 1000);
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_is_typed() {
+        let argv = ["sh", "-c", "it's $X", ""].map(str::to_owned);
+        assert_eq!(shown_command(&argv), r"sh -c 'it'\''s $X' ''");
+    }
+}

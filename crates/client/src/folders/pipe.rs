@@ -1,0 +1,228 @@
+//! The pipe to a sandbox: a program that runs a command there, such as `docker exec -i`, starts the shim.
+
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the client starts its user's programs")]
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use model::Sha256;
+use rustix::process::{Pid, Signal, kill_process_group};
+use shim::{RemoteFolder, ShimError};
+
+use crate::folders::address::SandboxAddress;
+use crate::folders::error::FolderError;
+
+/// The name of the program that is copied into sandboxes.
+const SHIM_NAME: &str = "workspaced-shim";
+/// The most bytes of it.
+const MAX_SHIM_BYTES: u64 = 64 << 20;
+/// How a sandbox says that it does not have the shim yet.
+const MISSING: i32 = 77;
+/// How long the program that holds the pipe may take to end.
+const END: Duration = Duration::from_secs(5);
+
+/// The most bytes of a program's complaint that are kept.
+const MAX_ERROR_BYTES: usize = 4096;
+/// How long the end of a complaint is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Starts the shim, if the sandbox has it: `FOLDER NAME MODE`. A file of another user is not started.
+const START: &str = include_str!("start.sh");
+
+/// Writes the shim to the first place from which it can be started: `FOLDER NAME`.
+const INSTALL: &str = include_str!("install.sh");
+
+/// A folder behind a pipe.
+pub(crate) type PipeFolder = RemoteFolder<BufReader<ChildStdout>, BufWriter<ChildStdin>>;
+
+/// The program that holds the pipe. Its end is waited for when this is dropped.
+pub(crate) struct PipeProcess(PipeHandle);
+
+/// Ends the program that holds the pipe, and knows what it says.
+#[derive(Clone)]
+pub(crate) struct PipeHandle {
+    child: Arc<Mutex<Child>>,
+    errors: KeptErrors,
+}
+
+/// The end of what a program writes on standard error.
+#[derive(Clone, Default)]
+struct KeptErrors(Arc<Mutex<KeptText>>);
+
+#[derive(Default)]
+struct KeptText {
+    end: Vec<u8>,
+    is_whole: bool,
+}
+
+/// Starts the shim in a sandbox, and copies it there before if it is not there.
+pub(crate) fn connect(
+    address: &SandboxAddress,
+    folder: &str,
+    mode: &str,
+    shim: Option<&Path>,
+) -> Result<(PipeFolder, PipeProcess), FolderError> {
+    let program = read_shim(shim)?;
+    let name = format!("{SHIM_NAME}-{}", &Sha256::of(&program).to_string()[..16]);
+    if let Some(started) = start(address, folder, &name, mode)? {
+        return Ok(started);
+    }
+    install(address, folder, &name, &program)?;
+    start(address, folder, &name, mode)?.ok_or_else(|| FolderError::NotCopied {
+        sandbox: address.to_string(),
+        why: "it was copied and is not there".to_owned(),
+    })
+}
+
+/// Starts the shim. `None` if the sandbox does not have it.
+fn start(
+    address: &SandboxAddress,
+    folder: &str,
+    name: &str,
+    mode: &str,
+) -> Result<Option<(PipeFolder, PipeProcess)>, FolderError> {
+    let (mut child, errors) = spawn(address, START, &[folder, name, mode], Stdio::piped())?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let process = PipeProcess(PipeHandle { child: Arc::new(Mutex::new(child)), errors });
+    let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
+        return Err(FolderError::Address(format!("{address} has no pipe")));
+    };
+    match RemoteFolder::connect(BufReader::with_capacity(256 << 10, stdout), BufWriter::new(stdin)) {
+        Ok(remote) => Ok(Some((remote, process))),
+        Err(error @ ShimError::Lost(_)) => match process.0.lock().wait().ok().and_then(|status| status.code()) {
+            Some(MISSING) => Ok(None),
+            _ => Err(FolderError::NotStarted {
+                sandbox: address.to_string(),
+                check: format!("{} true", address.program.join(" ")),
+                why: process.0.said().unwrap_or_else(|| error.to_string()),
+            }),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn install(address: &SandboxAddress, folder: &str, name: &str, program: &[u8]) -> Result<(), FolderError> {
+    let (mut child, errors) = spawn(address, INSTALL, &[folder, name], Stdio::null())?;
+    // A sandbox that does not read it says why when it ends.
+    let written = child.stdin.take().map(|mut stdin| stdin.write_all(program));
+    let status = child.wait().map_err(|error| FolderError::io(&address.program[0], error))?;
+    match written {
+        Some(Ok(())) if status.success() => Ok(()),
+        _ => Err(FolderError::NotCopied {
+            sandbox: address.to_string(),
+            why: errors.said().unwrap_or_else(|| status.to_string()),
+        }),
+    }
+}
+
+/// Starts a script in a sandbox. What the program on the way writes on standard error is kept for messages.
+fn spawn(
+    address: &SandboxAddress,
+    script: &str,
+    arguments: &[&str],
+    stdout: Stdio,
+) -> Result<(Child, KeptErrors), FolderError> {
+    let mut command = address.shell(script, arguments);
+    command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| FolderError::io(&address.program[0], error))?;
+    let errors = KeptErrors::default();
+    if let Some(from) = child.stderr.take() {
+        errors.clone().keep(from);
+    }
+    Ok((child, errors))
+}
+
+fn read_shim(given: Option<&Path>) -> Result<Vec<u8>, FolderError> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => beside_this_program(),
+    };
+    let mut program = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(MAX_SHIM_BYTES).read_to_end(&mut program));
+    match read {
+        Ok(_) => Ok(program),
+        Err(cause) => Err(FolderError::NoShim { file: path.display().to_string(), cause }),
+    }
+}
+
+/// A program without a path finds the shim in the folder where it runs, or says that it is not there.
+fn beside_this_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name(SHIM_NAME)
+}
+
+impl PipeProcess {
+    pub(crate) fn handle(&self) -> PipeHandle {
+        self.0.clone()
+    }
+}
+
+impl KeptErrors {
+    /// Reads it to its end.
+    fn keep(self, mut from: impl Read + Send + 'static) {
+        std::thread::spawn(move || {
+            let mut chunk = [0; MAX_ERROR_BYTES];
+            // What cannot be read is not told.
+            while let Ok(count @ 1..) = from.read(&mut chunk) {
+                let mut kept = self.lock();
+                kept.end.extend_from_slice(&chunk[..count]);
+                let excess = kept.end.len().saturating_sub(MAX_ERROR_BYTES);
+                kept.end.drain(..excess);
+            }
+            self.lock().is_whole = true;
+        });
+    }
+
+    /// Returns it once the program has ended, if there is any.
+    fn said(&self) -> Option<String> {
+        let began = Instant::now();
+        while !self.lock().is_whole && began.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let text = String::from_utf8_lossy(&self.lock().end).trim().to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptText> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PipeHandle {
+    fn lock(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what the program that held the pipe has said, if it has. Waits a little for its last words.
+    pub(crate) fn said(&self) -> Option<String> {
+        self.errors.said()
+    }
+
+    /// Cuts the pipe.
+    pub(crate) fn kill(&self) {
+        let mut child = self.lock();
+        // Not waited for yet, so that the number is still its group's.
+        if matches!(child.try_wait(), Ok(None)) {
+            // It may have ended just now.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        }
+    }
+}
+
+impl Drop for PipeProcess {
+    fn drop(&mut self) {
+        let began = Instant::now();
+        while matches!(self.0.lock().try_wait(), Ok(None)) {
+            if began.elapsed() > END {
+                // It holds nothing any more; the shim in the sandbox has ended with its pipe.
+                self.0.kill();
+                let _ = self.0.lock().wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,344 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
+"""A run's files in a folder, here or in a sandbox: what changed comes in, what a command changes goes back as one judged set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from . import types
+from .errors import FolderError, WorkspacedError
+from .shim import DATA_BYTES, KeptOutput, ShimFolder, TimeLimit, shown_command
+from .values import Executed, FolderChanges, Pulled, Pushed
+from .threads import Worker
+from .transport import CHUNK_BYTES, segment
+
+if TYPE_CHECKING:
+    from .run import Run
+
+OutputSink: TypeAlias = Callable[[Literal["stdout", "stderr"], bytes], object]
+
+# How many changes an event names, and how many characters of a path it has.
+MAX_RECORDED, MAX_RECORDED_CHARS = 200, 200
+
+
+class Checkout:
+    """A run's files in a folder, which stays open: several commands run in it, one after the other. `Run.checkout` makes it.
+
+    The run is that of the caller, and from the first pull on the record is the one that was pulled: a command that changes the folder's
+    index leads nothing to another run.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        dir: str | os.PathLike[str] | None = None,
+        *,
+        sandbox: str | None = None,
+        fresh: bool = False,
+        shim: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.run = run
+        self._path = f"/v1/runs/{segment(run.id)}"
+        self._place = (dir, sandbox, fresh, shim)
+        self._worker = Worker()
+        self._folder: ShimFolder | None = None
+        # What the folder was brought to; None if its own word must do.
+        self._now: dict[str, Any] | None = None
+
+    def __enter__(self) -> Checkout:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Opens the folder. In a sandbox, the shim is started, and copied before if it is not there."""
+        if self._folder is None:
+            self._worker, self._now = Worker(), None
+            self._folder = self._worker.run(ShimFolder.open, *self._place)
+
+    def close(self) -> None:
+        """Closes the folder. What runs there is ended, and a fresh folder is removed."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            self._worker.run(folder.close)
+        self._worker.close()
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder, here or in the sandbox."""
+        return self._open.path
+
+    @property
+    def _open(self) -> ShimFolder:
+        if self._folder is None:
+            raise FolderError("FOLDER", "the checkout is not open", "Use it in `with`, or call `open` first.")
+        return self._folder
+
+    def signal(self, number: int) -> None:
+        """Sends a signal, such as `signal.SIGINT`, to the command that runs, with all processes of its group. From any thread."""
+        self._open.signal(number)
+
+    def pull(self) -> Pulled:
+        """Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it raises `CONFLICT`."""
+        have = self._base()
+        return self._apply(None if have is None else int(have["seq"]))
+
+    def scan(self, *, all: bool = False) -> FolderChanges:
+        """Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing."""
+        return self._worker.run(self._open.scan, all)
+
+    def push(
+        self,
+        *,
+        reason: str,
+        merge: bool = False,
+        leave_denied: bool = False,
+        all: bool = False,
+        dry_run: bool = False,
+        changeset_id: str | None = None,
+    ) -> Pushed | None:
+        """Sends what changed in the folder as one set: all of it is applied, or a refusal is raised. None if there is nothing to send.
+
+        With `merge`, what others have changed is merged where it is apart; with `leave_denied`, what policy denies is left out.
+        """
+        changeset = {"reason": reason, "dryRun": dry_run, "onConflict": "merge" if merge else "refuse",
+                     "onDenied": "leave" if leave_denied else "refuse", "changesetId": changeset_id or f"cs_{uuid.uuid4()}"}  # fmt: skip
+        self._checked_out()
+        return self._push(self.scan(all=all), changeset)
+
+    def exec(
+        self,
+        command: Sequence[str] | str,
+        *,
+        push: bool = False,
+        test: bool = False,
+        reason: str | None = None,
+        merge: bool = False,
+        leave_denied: bool = False,
+        all: bool = False,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        on_output: OutputSink | None = None,
+    ) -> Executed:
+        """Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
+
+        With `push`, what it changed is applied as one set, if it ended by itself; with `test`, the record is that of a test. `timeout` ends
+        it after that many seconds. `on_output` gets its output as it comes. If the call is cancelled or `on_output` raises, the command is
+        killed and the checkout closed. A refusal of what comes after the command is in the result.
+        """
+        if push and test:
+            raise ValueError("what a test changes is not applied: give `push` or `test`")
+        argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        pulled = self.pull()
+        started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        kept, limit = KeptOutput(), TimeLimit(self._open, timeout)
+        try:
+            outcome = self._execute(argv, cwd, env or {}, kept, on_output)
+        finally:
+            limit.cancel()
+        changed = self.scan(all=all)
+        output = kept.bytes()
+        done = Executed(
+            exit_code=outcome.get("exitCode"), signal=outcome.get("signal"), timed_out=limit.is_reached,
+            duration_micros=int(outcome.get("durationMicros") or 0), output=output,
+            output_sha256=hashlib.sha256(output).hexdigest() if output else None,
+            pulled=pulled, changed=changed, event_seq=None, pushed=None, refusal=None,
+        )  # fmt: skip
+        about = {"argv": argv, "cwd": cwd or ".", "startedAt": started, "durationMicros": done.duration_micros}
+        changeset = None
+        if push and done.signal is None and not done.timed_out:
+            # What an interrupted command left is half of something.
+            changeset = {"reason": reason or shown_command(argv), "dryRun": False, "onConflict": "merge" if merge else "refuse",
+                         "onDenied": "leave" if leave_denied else "refuse", "changesetId": f"cs_{uuid.uuid4()}"}  # fmt: skip
+        try:
+            self._record(done, about, "test" if test else "command", changeset)
+        except WorkspacedError as refusal:
+            done.refusal = refusal
+        return done
+
+    def _execute(
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], kept: KeptOutput, on_output: OutputSink | None
+    ) -> dict[str, Any]:
+        folder = self._open
+        try:
+            self._worker.run(folder.begin_exec, argv, cwd, env)
+            while True:
+                event = self._worker.run(folder.next_output)
+                if isinstance(event, dict):
+                    return event
+                kept.add(event[1])
+                if on_output is not None:
+                    on_output(*event)
+        except FolderError:
+            raise
+        except BaseException:
+            folder.abandon()
+            self._folder = None
+            self._worker.close()
+            raise
+
+    def _record(
+        self, done: Executed, about: Mapping[str, Any], kind: Literal["command", "test"], changeset: dict[str, Any] | None
+    ) -> None:
+        environment: dict[str, Any] = dict(self._open.environment)
+        if self._place[2]:
+            environment["treeSha256"] = done.pulled.tree_sha256
+        kept: dict[str, Any] = {}
+        if done.output:
+            kept = {"outputSha256": done.output_sha256}
+            try:
+                kept["output"] = (self.run.upload_artifact(done.output))["uri"]
+            except WorkspacedError as refusal:
+                # One with a credential is not kept.
+                if refusal.code != "POLICY_DENIED_SECRET":
+                    raise
+                kept["outputRefused"] = refusal.code
+        if changeset is not None:
+            digest = {"outputSha256": done.output_sha256} if "output" in kept else {}
+            exit_code = {} if done.exit_code is None else {"exitCode": done.exit_code}
+            changeset["command"] = {**about, **exit_code, **digest, "environment": environment}
+            done.pushed = self._push(done.changed, changeset)
+            if done.pushed is not None:
+                done.event_seq = done.pushed.answer.get("eventSeq")
+                return
+        code = done.exit_code if done.exit_code is not None else 128 + (done.signal or 0)
+        command = shown_command(about["argv"])
+        data = {"command": command, "exitCode": code, "cwd": about["cwd"], "basedOnSeq": done.pulled.seq,
+                "environment": environment, **kept}  # fmt: skip
+        if done.timed_out:
+            data["timedOut"] = True
+        if done.changed.changes:
+            named = done.changed.changes[:MAX_RECORDED]
+            data["changed"] = [f"{change['change'][0].upper()} {change['path'][:MAX_RECORDED_CHARS]}" for change in named]
+            data["changedCount"] = len(done.changed.changes)
+        summary = f"{command[:450]}: exit code {code}"
+        event = self.run.record_event(
+            kind, summary, data=data, started_at=about["startedAt"], duration_micros=about["durationMicros"]
+        )
+        done.event_seq = event["seq"]
+
+    def _push(self, changed: FolderChanges, changeset: dict[str, Any]) -> Pushed | None:
+        base = self._checked_out()
+        paths = [change["path"] for change in changed.changes]
+        if not paths:
+            return None
+        layer, entries, left = self._worker.run(self._open.read, paths)
+        if entries == 0:
+            return None
+        content, media_type = _form({**changeset, "basedOnSeq": base["seq"]}, layer)
+        path = f"{self._path}/changesets"
+        sent = self.run.transport.json("POST", path, content=content, headers={"Content-Type": media_type})
+        answer = cast(types.ChangesetAnswer, sent)
+        taken = [*answer["applied"], *answer["merged"]]
+        stale = None
+        if taken and not changeset["dryRun"]:
+            try:
+                # What was merged comes back, and what others have changed meanwhile.
+                self._worker.run(self._open.confirm, taken)
+                self._apply(base["seq"])
+            except WorkspacedError as failure:
+                # It undoes nothing in the run.
+                stale = failure
+        return Pushed(answer=answer, left=left, stale=stale)
+
+    def _checked_out(self) -> dict[str, Any]:
+        base = self._base()
+        if base is None:
+            raise FolderError("NO_CHECKOUT", f"{self.folder} is no checkout of a run", "Pull into it first.")
+        return base
+
+    def _base(self) -> dict[str, Any] | None:
+        """Returns what the folder has of the run."""
+        have = self._worker.run(self._open.have)
+        if have is not None and have["run"] != self.run.id:
+            hint = "Use another folder, or the run of this one."
+            raise FolderError("OTHER_RUN", f"{self.folder} is a checkout of the run {have['run']}", hint)
+        if self._now is not None and have != self._now:
+            hint = "A command or another program has changed its index: check the run out into a new folder."
+            raise FolderError("MOVED", f"{self.folder} is at another record than the one of its last pull", hint)
+        return have
+
+    def _apply(self, since: int | None) -> Pulled:
+        folder, path = self._open, f"{self._path}/archive"
+        # If the call is cancelled, only the folder knows what it was brought to.
+        before, self._now = self._now, None
+        params = {} if since is None else {"since": str(since)}
+        with self.run.transport.stream("GET", path, params=params) as response:
+            headers = response.headers
+            if not headers.get("workspaced-seq", "").isdigit():
+                raise FolderError("FOLDER", "the archive does not say which record it is of", "Is the service as new as this package?")
+            now = {"run": self.run.id, "seq": int(headers["workspaced-seq"]), "headHash": headers.get("workspaced-head-hash", "")}
+            unpacker = _Unpacker("gzip" in headers.get("content-type", ""))
+            self._worker.run(folder.begin_apply, now)
+            try:
+                for chunk in response.iter_bytes(CHUNK_BYTES):
+                    for part in unpacker.unpack(chunk):
+                        self._worker.run(folder.send_layer, part)
+                unpacker.end()
+            except FolderError:
+                raise
+            except Exception as failure:
+                self._give_up(folder, str(failure) or type(failure).__name__)
+                raise
+            except BaseException:
+                folder.abandon()
+                raise
+            try:
+                applied = self._worker.run(folder.end_apply)
+            except FolderError as failure:
+                self._now = before if failure.code != "LOST" else None
+                raise
+        self._now = now
+        return Pulled(
+            from_seq=since, seq=now["seq"], head_hash=now["headHash"], written=int(applied.get("written", 0)),
+            deleted=int(applied.get("deleted", 0)), left_out=int(headers.get("workspaced-left-out", 0)),
+            tree_sha256=str(applied.get("treeSha256", "")),
+        )  # fmt: skip
+
+    def _give_up(self, folder: ShimFolder, why: str) -> None:
+        """Tells the shim that the layer is not complete. It answers that it has written nothing."""
+        try:
+            self._worker.run(folder.end_apply, why)
+        except FolderError:
+            return
+        folder.abandon()
+
+
+class _Unpacker:
+    """A tar, or a tar.gz that is unpacked in parts of a bounded size."""
+
+    def __init__(self, is_packed: bool) -> None:
+        self._inflater = zlib.decompressobj(wbits=31) if is_packed else None
+
+    def unpack(self, chunk: bytes) -> Iterator[bytes]:
+        if self._inflater is None:
+            yield chunk
+            return
+        while chunk and not self._inflater.eof:
+            yield self._inflater.decompress(chunk, DATA_BYTES)
+            chunk = self._inflater.unconsumed_tail
+
+    def end(self) -> None:
+        if self._inflater is not None and not self._inflater.eof:
+            raise ValueError("the archive is cut off")
+
+
+def _form(changeset: Mapping[str, Any], layer: bytes) -> tuple[bytes, str]:
+    """Returns the form of a set of changes, and its media type."""
+    boundary = f"workspaced-{uuid.uuid4()}"
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="changeset"\r\nContent-Type: application/json\r\n\r\n'
+        f"{json.dumps(changeset)}\r\n"
+        f'--{boundary}\r\nContent-Disposition: form-data; name="layer"\r\nContent-Type: application/x-tar\r\n\r\n'
+    )
+    return head.encode() + layer + f"\r\n--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"

@@ -1,0 +1,358 @@
+// A run's files in a folder, here or in a sandbox: what changed comes in, what a command changes goes back as one judged set.
+
+import { crypto } from "./crypto.js";
+import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
+import type { Run } from "./run.js";
+import {
+  bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit,
+  type CheckedOut, type FolderChanges, type FolderPlace, type LeftEntry,
+} from "./shim.js";
+import type { Transport } from "./transport.js";
+import type * as types from "./types.js";
+
+// How many changes an event names, and how many characters of a path it has.
+const MAX_RECORDED = 200;
+
+/** What a pull has done. `fromSeq` is null for a first checkout. */
+export interface Pulled {
+  fromSeq: number | null;
+  seq: number;
+  headHash: string;
+  written: number;
+  deleted: number;
+  leftOut: number;
+  treeSha256: string;
+}
+
+/** A set of changes that was applied. `stale` says why the folder does not have the state of the run that the set made. */
+export interface Pushed {
+  answer: types.ChangesetAnswer;
+  left: LeftEntry[];
+  stale: WorkspacedError | null;
+}
+
+/** How a set of changes is judged. */
+interface SetOptions {
+  /** If others have changed the same files, merge what is apart. Otherwise nothing is applied. */
+  merge?: boolean;
+  /** Leave out what policy denies. Otherwise nothing is applied then. */
+  leaveDenied?: boolean;
+  /** Also look into folders such as `target` and `node_modules` of which the run has nothing. */
+  all?: boolean;
+}
+
+export interface PushOptions extends SetOptions {
+  /** The reason for the audit. */
+  reason: string;
+  /** Only ask what would happen. */
+  dryRun?: boolean;
+  /** The ID of the set; a repetition under the same one is the same set. */
+  changesetId?: string;
+}
+
+/** Takes the output of a command as it comes. If it throws, the command is killed and the checkout closed. */
+export type OutputSink = (stream: "stdout" | "stderr", chunk: Uint8Array) => void;
+
+export interface ExecOptions extends SetOptions {
+  /** Apply what the command changed as one set, if it ended by itself. */
+  push?: boolean;
+  /** Record it as a test: what it changed is named in the record and not applied. */
+  test?: boolean;
+  /** The reason for the audit. Default: the command. */
+  reason?: string;
+  /** The folder in the checkout in which it runs. */
+  cwd?: string;
+  /** Variables that are added to its environment. */
+  env?: { [name: string]: string };
+  /** Milliseconds after which it is ended. */
+  timeoutMillis?: number;
+  onOutput?: OutputSink;
+  /** Kills the command, closes the checkout, and rejects with its reason. */
+  signal?: AbortSignal;
+}
+
+/** What came of a command. */
+export interface Executed {
+  /** Null if a signal ended it. */
+  exitCode: number | null;
+  signal: number | null;
+  timedOut: boolean;
+  durationMicros: number;
+  /** Both streams as they came, up to 16 MiB: the beginning and the end. */
+  output: Uint8Array;
+  outputSha256: string | null;
+  pulled: Pulled;
+  changed: FolderChanges;
+  eventSeq: number | null;
+  pushed: Pushed | null;
+  /** Why the command was not recorded or its changes not applied; the run has none of them then. */
+  refusal: WorkspacedError | null;
+}
+
+type Members = { [name: string]: unknown };
+
+/**
+ * A run's files in a folder, which stays open: several commands run in it, one after the other. `Run.checkout` opens it.
+ *
+ * The run is that of the caller, and from the first pull on the record is the one that was pulled: a command that changes the folder's
+ * index leads nothing to another run.
+ */
+export class Checkout {
+  /** What the folder was brought to; null if its own word must do. */
+  private now: CheckedOut | null = null;
+  private readonly path: string;
+
+  private constructor(
+    readonly run: Run,
+    private readonly transport: Transport,
+    private readonly open: ShimFolder,
+    private readonly isFresh: boolean,
+  ) {
+    this.path = `/v1/runs/${encodeURIComponent(run.id)}`;
+  }
+
+  /** Opens the folder. In a sandbox, the shim is started, and copied before if it is not there. */
+  static async open(run: Run, transport: Transport, place: FolderPlace): Promise<Checkout> {
+    return new Checkout(run, transport, await ShimFolder.open(place), place.fresh ?? false);
+  }
+
+  /** Closes the folder. What runs there is ended, and a fresh folder is removed. */
+  async close(): Promise<void> {
+    await this.open.close();
+  }
+
+  /** The path of the folder, here or in the sandbox. */
+  get folder(): string {
+    return this.open.path;
+  }
+
+  /** Sends a signal, such as 2 for an interrupt, to the command that runs, with all processes of its group. */
+  signal(number: number): void {
+    this.open.signal(number);
+  }
+
+  /** Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT`. */
+  async pull(): Promise<Pulled> {
+    return this.apply((await this.base())?.seq ?? null);
+  }
+
+  /** Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing. */
+  scan(all = false): Promise<FolderChanges> {
+    return this.open.scan(all);
+  }
+
+  /** Sends what changed in the folder as one set: all of it is applied, or the refusal is thrown. Null if there is nothing to send. */
+  async push(options: PushOptions): Promise<Pushed | null> {
+    await this.checkedOut();
+    const { reason, dryRun = false, changesetId } = options;
+    const changeset = { ...judged(options), reason, dryRun, ...(changesetId === undefined ? {} : { changesetId }) };
+    return this.send(await this.scan(options.all), changeset);
+  }
+
+  /**
+   * Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
+   *
+   * A refusal of what comes after the command is in the result.
+   */
+  async exec(command: string[] | string, options: ExecOptions = {}): Promise<Executed> {
+    if (options.push && options.test) throw new TypeError("what a test changes is not applied: give `push` or `test`");
+    options.signal?.throwIfAborted();
+    const argv = typeof command === "string" ? ["sh", "-c", command] : command;
+    const pulled = await this.pull();
+    const startedAt = new Date().toISOString();
+    const kept = new KeptOutput();
+    const { outcome, timedOut } = await this.execute(argv, options, kept);
+    const changed = await this.scan(options.all);
+    const output = kept.bytes();
+    const number = (value: unknown) => (typeof value === "number" ? value : null);
+    const done: Executed = {
+      exitCode: number(outcome["exitCode"]),
+      signal: number(outcome["signal"]),
+      timedOut,
+      durationMicros: number(outcome["durationMicros"]) ?? 0,
+      output,
+      outputSha256: output.length > 0 ? await sha256(output) : null,
+      pulled,
+      changed,
+      eventSeq: null,
+      pushed: null,
+      refusal: null,
+    };
+    try {
+      await this.record(done, { argv, cwd: options.cwd || ".", startedAt, durationMicros: done.durationMicros }, options);
+    } catch (failure) {
+      if (!(failure instanceof WorkspacedError)) throw failure;
+      done.refusal = failure;
+    }
+    return done;
+  }
+
+  private async execute(argv: string[], options: ExecOptions, kept: KeptOutput): Promise<{ outcome: Members; timedOut: boolean }> {
+    const { signal, onOutput } = options;
+    const limit = new TimeLimit(this.open, options.timeoutMillis);
+    const abort = () => this.open.abandon();
+    signal?.addEventListener("abort", abort);
+    try {
+      const command = { argv, cwd: options.cwd ?? ".", env: Object.entries(options.env ?? {}) };
+      const outcome = await this.open.exec(command, (stream, chunk) => {
+        kept.add(chunk);
+        onOutput?.(stream, chunk);
+      });
+      return { outcome, timedOut: limit.isReached };
+    } catch (failure) {
+      signal?.throwIfAborted();
+      if (!(failure instanceof FolderError)) this.open.abandon();
+      throw failure;
+    } finally {
+      limit.cancel();
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  private async record(
+    done: Executed,
+    about: { argv: string[]; cwd: string; startedAt: string; durationMicros: number },
+    options: ExecOptions,
+  ): Promise<void> {
+    const environment: Members = { ...this.open.environment, ...(this.isFresh ? { treeSha256: done.pulled.treeSha256 } : {}) };
+    const kept: Members = {};
+    if (done.outputSha256 !== null) {
+      kept["outputSha256"] = done.outputSha256;
+      try {
+        kept["output"] = (await this.run.uploadArtifact(done.output)).uri;
+      } catch (refusal) {
+        // One with a credential is not kept.
+        if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET") throw refusal;
+        kept["outputRefused"] = refusal.code;
+      }
+    }
+    const shown = shownCommand(about.argv);
+    // What an interrupted command left is half of something.
+    if (options.push && done.signal === null && !done.timedOut) {
+      const digest = "output" in kept ? { outputSha256: done.outputSha256 } : {};
+      const exitCode = done.exitCode === null ? {} : { exitCode: done.exitCode };
+      const command = { ...about, ...exitCode, ...digest, environment };
+      done.pushed = await this.send(done.changed, { ...judged(options), reason: options.reason || shown, dryRun: false, command });
+      if (done.pushed !== null) {
+        done.eventSeq = done.pushed.answer.eventSeq ?? null;
+        return;
+      }
+    }
+    const code = done.exitCode ?? 128 + (done.signal ?? 0);
+    const { changes } = done.changed;
+    const data: Members = { command: shown, exitCode: code, cwd: about.cwd, basedOnSeq: done.pulled.seq, environment, ...kept };
+    if (done.timedOut) data["timedOut"] = true;
+    if (changes.length > 0) {
+      const named = changes.slice(0, MAX_RECORDED);
+      data["changed"] = named.map(({ change, path }) => `${change[0]!.toUpperCase()} ${[...path].slice(0, MAX_RECORDED).join("")}`);
+      data["changedCount"] = changes.length;
+    }
+    const { startedAt, durationMicros } = about;
+    const summary = `${[...shown].slice(0, 450).join("")}: exit code ${code}`;
+    done.eventSeq = (await this.run.recordEvent(options.test ? "test" : "command", summary, { data, startedAt, durationMicros })).seq;
+  }
+
+  private async send(changed: FolderChanges, changeset: Members & { dryRun: boolean }): Promise<Pushed | null> {
+    const base = await this.checkedOut();
+    const paths = changed.changes.map((change) => change.path);
+    if (paths.length === 0) return null;
+    const { layer, entries, left } = await this.open.read(paths);
+    if (entries === 0) return null;
+    const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq: base.seq }, layer);
+    const headers = { "Content-Type": type };
+    const answer = await this.transport.json<types.ChangesetAnswer>("POST", `${this.path}/changesets`, { content, headers });
+    const taken = [...answer.applied, ...answer.merged];
+    let stale: WorkspacedError | null = null;
+    if (taken.length > 0 && !changeset.dryRun) {
+      try {
+        // What was merged comes back, and what others have changed meanwhile.
+        await this.open.confirm(taken);
+        await this.apply(base.seq);
+      } catch (failure) {
+        if (!(failure instanceof WorkspacedError)) throw failure;
+        // It undoes nothing in the run.
+        stale = failure;
+      }
+    }
+    return { answer, left, stale };
+  }
+
+  private async checkedOut(): Promise<CheckedOut> {
+    const base = await this.base();
+    if (base === null) throw new FolderError("NO_CHECKOUT", `${this.folder} is no checkout of a run`, "Pull into it first.");
+    return base;
+  }
+
+  /** Returns what the folder has of the run. */
+  private async base(): Promise<CheckedOut | null> {
+    const have = await this.open.have();
+    if (have !== null && have.run !== this.run.id) {
+      const hint = "Use another folder, or the run of this one.";
+      throw new FolderError("OTHER_RUN", `${this.folder} is a checkout of the run ${have.run}`, hint);
+    }
+    if (this.now !== null && (have?.seq !== this.now.seq || have.headHash !== this.now.headHash)) {
+      const hint = "A command or another program has changed its index: check the run out into a new folder.";
+      throw new FolderError("MOVED", `${this.folder} is at another record than the one of its last pull`, hint);
+    }
+    return have;
+  }
+
+  private async apply(since: number | null): Promise<Pulled> {
+    // If it fails on the way, only the folder knows what it was brought to.
+    const before = this.now;
+    this.now = null;
+    const query = since === null ? {} : { since };
+    const response = await this.transport.send("GET", `${this.path}/archive`, { query });
+    const header = (name: string) => response.headers.get(`workspaced-${name}`) ?? "";
+    if (!/^\d+$/.test(header("seq"))) {
+      await response.body?.cancel();
+      const hint = "Is the service as new as this package?";
+      throw new FolderError("FOLDER", "the archive does not say which record it is of", hint);
+    }
+    const now = { run: this.run.id, seq: Number(header("seq")), headHash: header("head-hash") };
+    let applied: Members;
+    try {
+      applied = await this.open.apply(now, unpacked(response));
+    } catch (failure) {
+      if (failure instanceof FolderError && failure.code === "CONFLICT") this.now = before;
+      throw failure;
+    }
+    this.now = now;
+    const number = (value: unknown) => (typeof value === "number" ? value : 0);
+    const { written, deleted, treeSha256 } = applied;
+    const leftOut = Number(header("left-out") || 0);
+    const counts = { written: number(written), deleted: number(deleted), leftOut, treeSha256: String(treeSha256) };
+    return { fromSeq: since, seq: now.seq, headHash: now.headHash, ...counts };
+  }
+}
+
+function judged(options: SetOptions): Members {
+  return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
+}
+
+/** Gives the tar of an archive. */
+async function* unpacked(response: Response): AsyncGenerator<Uint8Array> {
+  if (response.body === null) return;
+  const isPacked = (response.headers.get("content-type") ?? "").includes("gzip");
+  const inflate = new DecompressionStream("gzip") as ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>;
+  const reader = (isPacked ? response.body.pipeThrough(inflate) : response.body).getReader();
+  try {
+    for (;;) {
+      const read = await reader.read().catch((failure: unknown) => Promise.reject(new NoAnswer(failure)));
+      if (read.done) return;
+      yield read.value;
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** The form of a set of changes, and its media type. */
+function form(changeset: Members, layer: Uint8Array): { content: Uint8Array; type: string } {
+  const boundary = `workspaced-${crypto.randomUUID()}`;
+  const head =
+    `--${boundary}\r\nContent-Disposition: form-data; name="changeset"\r\nContent-Type: application/json\r\n\r\n` +
+    `${JSON.stringify(changeset)}\r\n` +
+    `--${boundary}\r\nContent-Disposition: form-data; name="layer"\r\nContent-Type: application/x-tar\r\n\r\n`;
+  return { content: joined([bytes(head), layer, bytes(`\r\n--${boundary}--\r\n`)]), type: `multipart/form-data; boundary=${boundary}` };
+}

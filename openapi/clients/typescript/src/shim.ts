@@ -1,0 +1,711 @@
+// The folder of a checkout, by the frames of `workspaced-shim`: here, or in a sandbox behind a pipe.
+//
+// The sandbox is hostile: what it sends is bounded and checked, and is no more than a proposal, which the service judges.
+
+import { crypto } from "./crypto.js";
+import { FolderError } from "./errors.js";
+import { node, type Child, type Node } from "./node.js";
+
+const PROTOCOL = 1;
+const SHIM_NAME = "workspaced-shim";
+const [HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] as const;
+const MAX_FRAME_BYTES = 1 << 20;
+const DATA_BYTES = 128 << 10;
+const MAX_LIST_BYTES = 64 << 20;
+const MAX_CHANGES = 1_000_000;
+const MAX_PATH_BYTES = 4096;
+// What the service takes in one set.
+const MAX_FILE_BYTES = 8 << 20;
+const MAX_TOTAL_BYTES = 64 << 20;
+// How often files that change while they are read are read again.
+const MAX_READS = 3;
+const MAX_SHIM_BYTES = 64 << 20;
+const MAX_ERROR_BYTES = 4096;
+// How a sandbox says that it does not have the shim yet.
+const MISSING = 77;
+// Milliseconds that a program has to end.
+const GRACE = 5000;
+const [SIGTERM, SIGKILL] = [15, 9] as const;
+/** Folders that builds and installations fill: they are not looked into where the run has nothing in them. */
+export const BUILD_OUTPUT = (
+  ".angular .build .cache .dart_tool .docusaurus .eggs .gradle .mypy_cache .next .nox .nuxt .nyc_output .output " +
+  ".parcel-cache .pytest_cache .ruff_cache .svelte-kit .tox .turbo __pycache__ _build bazel-bin bazel-out " +
+  "bazel-testlogs build deriveddata dist target .bundle .pnpm-store .terraform .venv .yarn 3rdparty bower_components " +
+  "carthage jspm_packages node_modules site-packages third-party third_party thirdparty vendor vendored venv"
+).split(" ");
+
+export const START = `for f in "$0/.workspaced/$1" "/tmp/$1" "/dev/shm/$1"; do
+if [ -f "$f" ] && [ ! -L "$f" ] && [ -O "$f" ] && [ -x "$f" ]; then exec "$f" "$2" "$0"; fi
+done
+exit 77`;
+export const INSTALL = `t="$1.$$"; from=
+for d in "$0/.workspaced" /tmp /dev/shm; do
+mkdir -p "$d" 2>/dev/null; (: > "$d/$t") 2>/dev/null || continue
+cat \${from:+"$from"} > "$d/$t" && chmod 700 "$d/$t" || exit 1
+if [ -x "$d/$t" ]; then mv -f "$d/$t" "$d/$1" && rm -f \${from:+"$from"}; exit; fi
+from="$d/$t"
+done
+echo "no folder here can be written and has programs: tried $0, /tmp and /dev/shm" >&2
+exit 1`;
+
+/** A file of a folder that differs from the run. */
+export interface PathChange {
+  path: string;
+  change: "added" | "modified" | "deleted";
+  size: number;
+}
+
+/** Something in a folder that is not sent, and why. */
+export interface LeftEntry {
+  path: string;
+  why: string;
+}
+
+/** What differs from the run. `notWalked` are folders of builds and installations of which the run has nothing. */
+export interface FolderChanges {
+  changes: PathChange[];
+  left: LeftEntry[];
+  leftCount: number;
+  notWalked: string[];
+}
+
+export interface CheckedOut {
+  run: string;
+  seq: number;
+  headHash: string;
+}
+
+/** Where the folder of a checkout is. */
+export interface FolderPlace {
+  /** The folder, here or in the sandbox; there `/workspace` by default. It is created if it is missing. */
+  dir?: string;
+  /** `docker:NAME`, `podman:NAME`, `kubectl:NAMESPACE/POD[/CONTAINER]`, `ssh:HOST:FOLDER` or `pipe:PROGRAM ARGUMENTS`. */
+  sandbox?: string;
+  /** Make a new folder in it, and remove it afterwards. */
+  fresh?: boolean;
+  /** The program `workspaced-shim`. Default: that of WORKSPACED_SHIM, or the one on the PATH. */
+  shim?: string;
+}
+
+type Members = { [name: string]: unknown };
+
+/** The address of a sandbox: the program that runs a command there. */
+export class SandboxAddress {
+  readonly kind: string;
+  readonly name: string;
+  readonly program: string[];
+  readonly folder: string | undefined;
+
+  constructor(raw: string) {
+    const colon = raw.indexOf(":");
+    [this.kind, this.name] = [raw.slice(0, Math.max(colon, 0)), raw.slice(colon + 1)];
+    if (colon < 0 || this.name === "" || this.name.startsWith("-")) {
+      throw new FolderError("ADDRESS", `"${raw}" is no address of a sandbox: expected docker:, podman:, kubectl:, ssh: or pipe:`);
+    }
+    [this.program, this.folder] = this.parse();
+  }
+
+  private parse(): [string[], string | undefined] {
+    const { kind, name } = this;
+    if (kind === "docker" || kind === "podman") return [[kind, "exec", "-i", name], undefined];
+    if (kind === "kubectl") {
+      const [space = "", pod = "", container, more] = name.split("/");
+      if (pod === "" || pod.startsWith("-") || more !== undefined) {
+        throw new FolderError("ADDRESS", "expected kubectl:NAMESPACE/POD or kubectl:NAMESPACE/POD/CONTAINER");
+      }
+      return [[kind, "exec", "-i", "-n", space, pod, ...(container === undefined ? [] : ["-c", container]), "--"], undefined];
+    }
+    if (kind === "ssh") {
+      const colon = name.lastIndexOf(":");
+      if (colon < 0) throw new FolderError("ADDRESS", "expected ssh:HOST:FOLDER");
+      // A password cannot be asked for: the program has no terminal.
+      return [[kind, "-T", "-o", "BatchMode=yes", name.slice(0, colon), "--"], name.slice(colon + 1) || undefined];
+    }
+    const words = name.split(/\s+/).filter((word) => word !== "");
+    if (kind === "pipe" && words.length > 0) return [words, undefined];
+    throw new FolderError("ADDRESS", `\`${kind}\` is none of docker, podman, kubectl, ssh and pipe`);
+  }
+
+  /** Returns the program that runs a script of the shell in the sandbox. */
+  shell(script: string, ...args: string[]): string[] {
+    const words = ["sh", "-c", script, ...args];
+    // A shell on the other side reads what ssh sends; the others pass arguments as they are.
+    return [...this.program, ...(this.kind === "ssh" ? words.map(quoted) : words)];
+  }
+
+  /** Returns what the record of a command says of where it ran. */
+  async environment(system: Node): Promise<Members> {
+    const environment: Members = { kind: this.kind, name: this.name };
+    if (this.kind === "docker" || this.kind === "podman") {
+      const inspect = [this.kind, "inspect", "--type", "container", "--format", "{{.Image}}", this.name];
+      // Without an answer, the record does not say which image it was.
+      const done = await run(system, inspect, new Uint8Array()).catch(() => null);
+      if (done?.code === 0) environment["image"] = done.stdout.trim();
+    }
+    return environment;
+  }
+}
+
+/** A folder that is open. Only one program at a time works with a checkout; others wait for it. */
+export class ShimFolder {
+  environment: Members = { kind: "local" };
+  path = "";
+  private readonly chunks: AsyncIterator<Uint8Array>;
+  private readonly closed: Promise<number | null>;
+  private rest: Uint8Array = new Uint8Array();
+  private isClosed = false;
+  private errors = "";
+
+  private constructor(private readonly system: Node, private readonly child: Child, private readonly where: string) {
+    this.chunks = child.stdout[Symbol.asyncIterator]();
+    this.closed = new Promise((resolve) => {
+      child.on("close", (code) => {
+        this.isClosed = true;
+        resolve(code);
+      });
+      child.on("error", (error) => {
+        this.errors += error.message;
+        this.isClosed = true;
+        resolve(null);
+      });
+    });
+    // A failed write says so to its caller.
+    child.stdin.on("error", () => undefined);
+    void this.keepErrors();
+  }
+
+  /** Starts the shim, in a sandbox after it was copied there if it is missing. */
+  static async open(place: FolderPlace): Promise<ShimFolder> {
+    const system = await node();
+    const { dir, sandbox, fresh = false } = place;
+    const mode = fresh ? "fresh" : "folder";
+    const program = await findShim(system, place.shim);
+    if (sandbox === undefined) {
+      if (dir === undefined && !fresh) throw new FolderError("ADDRESS", "no folder is given", "Give `dir`, `sandbox` or `fresh`.");
+      const where = dir ?? system.tmpdir();
+      return (await ShimFolder.start(system, [program, mode, where], where)) ?? notStarted(where, "it is missing");
+    }
+    const address = new SandboxAddress(sandbox);
+    const where = dir ?? address.folder ?? (fresh ? "/tmp" : "/workspace");
+    const content = (await system.readFile(program)).subarray(0, MAX_SHIM_BYTES);
+    const name = `${SHIM_NAME}-${(await sha256(content)).slice(0, 16)}`;
+    const start = address.shell(START, where, name, mode);
+    let opened = await ShimFolder.start(system, start, sandbox);
+    if (opened === null) {
+      const done = await run(system, address.shell(INSTALL, where, name), content);
+      if (done.code !== 0) notStarted(sandbox, `the shim could not be copied: ${done.stderr.trim()}`);
+      opened = (await ShimFolder.start(system, start, sandbox)) ?? notStarted(sandbox, "the shim was copied and is not there");
+    }
+    opened.environment = await address.environment(system);
+    return opened;
+  }
+
+  /** Starts the shim. Null if the sandbox does not have it. */
+  private static async start(system: Node, command: string[], where: string): Promise<ShimFolder | null> {
+    const folder = new ShimFolder(system, spawn(system, command), where);
+    let first: [number, Uint8Array];
+    try {
+      first = await folder.next();
+    } catch (failure) {
+      const code = await folder.close();
+      if (!(failure instanceof FolderError) || failure.code !== "LOST") throw failure;
+      return code === MISSING ? null : notStarted(where, folder.errors.trim() || `it ended with ${code}`);
+    }
+    const hello = folder.object(first[1]);
+    if (first[0] !== HELLO || hello["protocol"] !== PROTOCOL) {
+      folder.abandon();
+      notStarted(where, "the shim is of another version: use the one of this release");
+    }
+    folder.path = String(hello["folder"]);
+    return folder;
+  }
+
+  /** Ends the shim, and a command that runs. Returns the exit code of the program that held the pipe. */
+  async close(): Promise<number | null> {
+    this.child.stdin.end();
+    const timer = setTimeout(() => this.cut(), GRACE);
+    // What nobody reads keeps the pipe open.
+    this.child.stdout.destroy();
+    const code = await this.closed;
+    clearTimeout(timer);
+    return code;
+  }
+
+  /** Ends the shim, and a command that runs, without waiting for it. */
+  abandon(): void {
+    void this.close();
+  }
+
+  /** Ends the program that holds the pipe, although the shim may not have ended its command. */
+  cut(): void {
+    if (this.isClosed || this.child.pid === undefined) return;
+    try {
+      this.system.kill(-this.child.pid, "SIGKILL");
+    } catch {
+      // It has ended just now.
+    }
+  }
+
+  // Operations
+
+  /** Returns what the folder says that it has of a run. */
+  async have(): Promise<CheckedOut | null> {
+    await this.request({ op: "have" });
+    const have = this.parse(await this.done());
+    if (have === null) return null;
+    const { run, seq, headHash } = this.members(have);
+    if (typeof run !== "string" || typeof seq !== "number" || typeof headHash !== "string") throw this.unexpected();
+    return { run, seq, headHash };
+  }
+
+  /** Finds what differs from the run. */
+  async scan(all: boolean): Promise<FolderChanges> {
+    await this.request({ op: "scan", buildOutput: all ? [] : BUILD_OUTPUT });
+    const changes: PathChange[] = [];
+    for (let size = 0; ; ) {
+      const [kind, payload] = await this.next();
+      if (kind === DONE) {
+        const report = this.object(payload);
+        const { leftCount, notWalked } = report;
+        if (typeof leftCount !== "number" || !Array.isArray(notWalked)) throw this.unexpected();
+        return { changes, left: this.left(report), leftCount, notWalked: notWalked.map(String) };
+      }
+      size += payload.length;
+      if (kind !== ITEM || size > MAX_LIST_BYTES || changes.length > MAX_CHANGES) throw this.unexpected();
+      for (const change of this.list(this.parse(payload))) changes.push(this.change(change));
+    }
+  }
+
+  /** Returns a layer of these paths (a tar.gz), how many entries it has, and what is not in it. */
+  async read(paths: string[]): Promise<{ layer: Uint8Array; entries: number; left: LeftEntry[] }> {
+    let wanted = paths;
+    const changing: LeftEntry[] = [];
+    for (let attempt = 1; attempt <= MAX_READS * 10; attempt++) {
+      const { layer, report } = await this.readOnce(wanted);
+      const { entries } = report;
+      const torn = this.list(report["torn"]).map(String);
+      if (typeof entries !== "number") throw this.unexpected();
+      if (torn.length === 0) return { layer, entries, left: [...this.left(report), ...changing] };
+      if (attempt >= MAX_READS) {
+        wanted = wanted.filter((path) => !torn.includes(path));
+        changing.push(...torn.map((path) => ({ path, why: "it changes while it is read" })));
+      }
+    }
+    throw new FolderError("UNSTEADY", "too many files change while they are read", "Try again when nothing writes there.");
+  }
+
+  private async readOnce(paths: string[]): Promise<{ layer: Uint8Array; report: Members }> {
+    await this.request({ op: "read", limits: { maxFileBytes: MAX_FILE_BYTES, maxTotalBytes: MAX_TOTAL_BYTES } });
+    await this.sendPaths(paths);
+    const check = new LayerCheck(paths);
+    const packer = new Packer();
+    // Headers and padding are bounded by the number of paths.
+    let left = MAX_TOTAL_BYTES + (paths.length + 1) * (16 << 10);
+    for (;;) {
+      const [kind, payload] = await this.next();
+      if (kind === END) break;
+      left -= payload.length;
+      if (kind !== DATA || left < 0 || packer.size > MAX_TOTAL_BYTES) throw this.unexpected();
+      const why = check.feed(payload);
+      if (why !== "") throw this.unexpected(why);
+      await packer.add(payload);
+    }
+    const report = this.object(await this.done());
+    const why = this.list(report["torn"]).length === 0 ? check.end() : "";
+    if (why !== "") throw this.unexpected(why);
+    return { layer: await packer.end(), report };
+  }
+
+  /** Notes that the run has the versions of these paths that were read last. */
+  async confirm(paths: string[]): Promise<void> {
+    await this.request({ op: "confirm" });
+    await this.sendPaths(paths);
+    await this.done();
+  }
+
+  /** Writes a layer into the folder, which is at `after` then. All of it, or nothing. */
+  async apply(after: CheckedOut, layer: AsyncIterable<Uint8Array>): Promise<Members> {
+    await this.request({ op: "apply", after });
+    try {
+      for await (const chunk of layer) {
+        for (let start = 0; start < chunk.length; start += DATA_BYTES) await this.send(DATA, chunk.subarray(start, start + DATA_BYTES));
+      }
+    } catch (failure) {
+      if (failure instanceof FolderError) throw failure;
+      // The shim answers that it has written nothing.
+      await this.send(END, bytes(String(failure)).subarray(0, MAX_ERROR_BYTES));
+      await this.done().then(() => this.abandon(), () => undefined);
+      throw failure;
+    }
+    await this.send(END, new Uint8Array());
+    return this.object(await this.done());
+  }
+
+  /** Runs a command. Returns how it ended. */
+  async exec(
+    command: { argv: string[]; cwd: string; env: Array<[string, string]> },
+    output: (stream: "stdout" | "stderr", chunk: Uint8Array) => void,
+  ): Promise<Members> {
+    await this.request({ op: "exec", command });
+    for (;;) {
+      const [kind, payload] = await this.next();
+      if (kind === STDOUT) output("stdout", payload);
+      else if (kind === STDERR) output("stderr", payload);
+      else if (kind === DONE) return this.object(payload);
+      else throw this.unexpected();
+    }
+  }
+
+  /** Sends a signal to all processes of the command's group. */
+  signal(number: number): void {
+    // If the pipe is lost, the command ends with it.
+    this.send(SIGNAL, Uint8Array.of(number)).catch(() => undefined);
+  }
+
+  // Frames
+
+  private request(request: Members): Promise<void> {
+    return this.send(REQUEST, bytes(JSON.stringify(request)));
+  }
+
+  private async sendPaths(paths: string[]): Promise<void> {
+    for (let start = 0; start < paths.length; start += 32) await this.send(ITEM, bytes(JSON.stringify(paths.slice(start, start + 32))));
+    await this.send(END, new Uint8Array());
+  }
+
+  private send(kind: number, payload: Uint8Array): Promise<void> {
+    if (payload.length > MAX_FRAME_BYTES) throw new FolderError("FOLDER", "the command or its environment is too long");
+    const frame = new Uint8Array(5 + payload.length);
+    frame[0] = kind;
+    new DataView(frame.buffer).setUint32(1, payload.length, true);
+    frame.set(payload, 5);
+    return new Promise((resolve, reject) => {
+      this.child.stdin.write(frame, (error) => (error ? reject(this.lost(error.message)) : resolve()));
+    });
+  }
+
+  private async next(): Promise<[number, Uint8Array]> {
+    const head = await this.exactly(5);
+    const [kind, length] = [head[0]!, new DataView(head.buffer, head.byteOffset).getUint32(1, true)];
+    if (kind > SIGNAL || length > MAX_FRAME_BYTES) throw this.unexpected();
+    const payload = await this.exactly(length);
+    if (kind === FAULT) throw fault(this.object(payload));
+    return [kind, payload];
+  }
+
+  private async exactly(count: number): Promise<Uint8Array> {
+    if (this.rest.length < count) {
+      const parts: Uint8Array[] = [this.rest];
+      for (let size = this.rest.length; size < count; ) {
+        const read = await this.chunks.next().catch((error: Error) => Promise.reject(this.lost(error.message)));
+        if (read.done) throw this.lost(this.errors.trim() || "it ended");
+        parts.push(read.value);
+        size += read.value.length;
+      }
+      this.rest = joined(parts);
+    }
+    const taken = this.rest.subarray(0, count);
+    this.rest = this.rest.subarray(count);
+    return taken;
+  }
+
+  private async done(): Promise<Uint8Array> {
+    const [kind, payload] = await this.next();
+    if (kind !== DONE) throw this.unexpected();
+    return payload;
+  }
+
+  private parse(payload: Uint8Array): unknown {
+    try {
+      return JSON.parse(new TextDecoder().decode(payload));
+    } catch {
+      throw this.unexpected();
+    }
+  }
+
+  private object(payload: Uint8Array): Members {
+    return this.members(this.parse(payload));
+  }
+
+  private members(value: unknown): Members {
+    if (typeof value !== "object" || value === null || Array.isArray(value)) throw this.unexpected();
+    return value as Members;
+  }
+
+  private list(value: unknown): unknown[] {
+    if (!Array.isArray(value)) throw this.unexpected();
+    return value;
+  }
+
+  private change(value: unknown): PathChange {
+    const { path, change, size } = this.members(value);
+    const isKnown = change === "added" || change === "modified" || change === "deleted";
+    if (typeof path !== "string" || bytes(path).length > MAX_PATH_BYTES || !isKnown || typeof size !== "number") throw this.unexpected();
+    return { path, change, size };
+  }
+
+  private left(report: Members): LeftEntry[] {
+    return this.list(report["left"]).map((entry) => {
+      const { path, why } = this.members(entry);
+      return { path: String(path), why: String(why) };
+    });
+  }
+
+  private unexpected(why = "the shim sent something unexpected"): FolderError {
+    // What follows cannot be told from what was asked for.
+    this.abandon();
+    return new FolderError("LOST", `the connection to ${this.where} was ended: ${why}`);
+  }
+
+  private lost(why: string): FolderError {
+    return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Open the checkout again.");
+  }
+
+  private async keepErrors(): Promise<void> {
+    const decoder = new TextDecoder();
+    try {
+      for await (const chunk of this.child.stderr) this.errors = (this.errors + decoder.decode(chunk)).slice(-MAX_ERROR_BYTES);
+    } catch {
+      // It was destroyed with the process.
+    }
+  }
+}
+
+/** Checks a tar as it passes: it has nothing but the paths that were asked for, each as a file, a link or a deletion.
+ *
+ * It takes what the shim writes and nothing else, so that no reader can take it for something else.
+ */
+export class LayerCheck {
+  private readonly asked: ReadonlySet<string>;
+  private rest: Uint8Array = new Uint8Array();
+  private skip = 0;
+  private kind = "";
+  private text: Uint8Array[] = [];
+  private long: Uint8Array | null = null;
+  private isEnded = false;
+
+  constructor(paths: string[]) {
+    this.asked = new Set(paths);
+  }
+
+  /** Returns what is wrong. */
+  feed(chunk: Uint8Array): string {
+    const data = this.rest.length === 0 ? chunk : joined([this.rest, chunk]);
+    let at = 0;
+    for (;;) {
+      if (this.skip > 0) {
+        const taken = data.subarray(at, at + this.skip);
+        if (this.kind === "L") this.text.push(taken.slice());
+        at += taken.length;
+        this.skip -= taken.length;
+        if (this.skip > 0) break;
+        if (this.kind === "L") this.long = untilNul(joined(this.text));
+      }
+      if (data.length - at < 512) break;
+      const why = this.header(data.subarray(at, at + 512));
+      if (why !== "") return why;
+      at += 512;
+    }
+    this.rest = data.slice(at);
+    return "";
+  }
+
+  /** Returns what is wrong at the end. */
+  end(): string {
+    return this.isEnded && this.rest.length === 0 && this.skip === 0 ? "" : "the layer is cut off";
+  }
+
+  private header(head: Uint8Array): string {
+    if (head.every((byte) => byte === 0)) {
+      this.isEnded = true;
+      return "";
+    }
+    const text = (start: number, end: number) => String.fromCharCode(...head.subarray(start, end));
+    const digits = text(124, 136).replace(/[\0 ]+$/, "");
+    this.kind = text(156, 157);
+    if (this.isEnded || text(257, 265) !== "ustar  \0" || !"02LK".includes(this.kind) || !/^[0-7]{1,11}$/.test(digits)) {
+      return "the layer has an entry of another form";
+    }
+    const isName = this.kind === "L" || this.kind === "K";
+    const size = parseInt(digits, 8);
+    if (size > (isName ? 2 * MAX_PATH_BYTES : this.kind === "0" ? MAX_FILE_BYTES : 0)) return "the layer has an entry that is too large";
+    [this.skip, this.text] = [Math.ceil(size / 512) * 512, []];
+    if (isName) return "";
+    let name: string;
+    try {
+      name = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(this.long ?? untilNul(head.subarray(0, 100)));
+    } catch {
+      return "the layer has a name that is not UTF-8";
+    }
+    this.long = null;
+    const last = name.lastIndexOf("/") + 1;
+    const path = name.slice(0, last) + name.slice(last).replace(/^\.wh\./, "");
+    return this.asked.has(path) ? "" : `the layer has "${path}", which was not asked for`;
+  }
+}
+
+/** The beginning and the end of a command's output, as much as an artifact may have. */
+export class KeptOutput {
+  private static readonly HALF = 8 * 1024 * 1024 - 64;
+  private readonly head: Uint8Array[] = [];
+  private headSize = 0;
+  private tail: Uint8Array[] = [];
+  private tailSize = 0;
+  private dropped = 0;
+
+  add(chunk: Uint8Array): void {
+    const room = KeptOutput.HALF - this.headSize;
+    const [first, rest] = [chunk.slice(0, room), chunk.slice(room)];
+    if (first.length > 0) this.head.push(first);
+    this.headSize += first.length;
+    if (rest.length > 0) this.tail.push(rest);
+    this.tailSize += rest.length;
+    // In large steps: each joins the rest.
+    if (this.tailSize > 2 * KeptOutput.HALF) this.cut();
+  }
+
+  bytes(): Uint8Array {
+    this.cut();
+    const gap = this.dropped > 0 ? bytes(`\n[${this.dropped} bytes are not kept]\n`) : new Uint8Array();
+    return joined([...this.head, gap, ...this.tail]);
+  }
+
+  private cut(): void {
+    const excess = Math.max(0, this.tailSize - KeptOutput.HALF);
+    const tail = joined(this.tail).slice(excess);
+    [this.tail, this.tailSize] = [[tail], tail.length];
+    this.dropped += excess;
+  }
+}
+
+/** Ends a command after a time: asks it to end, kills it 5 seconds later, and then cuts the pipe. */
+export class TimeLimit {
+  isReached = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(folder: ShimFolder, millis: number | undefined) {
+    const steps = [() => folder.signal(SIGTERM), () => folder.signal(SIGKILL), () => folder.cut()];
+    const step = () => {
+      this.isReached = true;
+      steps.shift()?.();
+      if (steps.length > 0) this.timer = setTimeout(step, GRACE);
+    };
+    if (millis !== undefined) this.timer = setTimeout(step, millis);
+  }
+
+  cancel(): void {
+    clearTimeout(this.timer);
+  }
+}
+
+/** What is packed by gzip. */
+class Packer {
+  size = 0;
+  private readonly parts: Uint8Array[] = [];
+  private readonly writer: WritableStreamDefaultWriter<BufferSource>;
+  private readonly read: Promise<void>;
+
+  constructor() {
+    const { readable, writable } = new CompressionStream("gzip");
+    this.writer = writable.getWriter();
+    this.read = this.collect(readable.getReader());
+  }
+
+  add(chunk: Uint8Array): Promise<void> {
+    return this.writer.write(chunk as Uint8Array<ArrayBuffer>);
+  }
+
+  async end(): Promise<Uint8Array> {
+    await this.writer.close();
+    await this.read;
+    return joined(this.parts);
+  }
+
+  private async collect(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      this.parts.push(read.value);
+      this.size += read.value.length;
+    }
+  }
+}
+
+async function findShim(system: Node, given: string | undefined): Promise<string> {
+  const named = given ?? system.env["WORKSPACED_SHIM"];
+  const folders = (system.env["PATH"] ?? "").split(":").filter((folder) => folder !== "");
+  const places = named ? [named] : [system.beside(SHIM_NAME), ...folders.map((folder) => `${folder}/${SHIM_NAME}`)];
+  for (const place of places) if (await system.isFile(place)) return place;
+  const hint = "Install it on the PATH, or name its file with WORKSPACED_SHIM or `shim`.";
+  throw new FolderError("NO_SHIM", `the program ${named ?? SHIM_NAME} is missing`, hint);
+}
+
+function spawn(system: Node, command: string[]): Child {
+  const env = { ...system.env };
+  // The token stays with this program.
+  delete env["WORKSPACED_TOKEN"];
+  delete env["WORKSPACED_TOKEN_FILE"];
+  // An interrupt of the terminal is for the command, which gets it by the pipe.
+  return system.spawn(command[0]!, command.slice(1), { env, detached: true, stdio: "pipe" });
+}
+
+async function run(system: Node, command: string[], input: Uint8Array): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const child = spawn(system, command);
+  const collect = async (stream: AsyncIterable<Uint8Array>) => {
+    let text = "";
+    for await (const chunk of stream) text = (text + new TextDecoder().decode(chunk)).slice(-MAX_ERROR_BYTES);
+    return text;
+  };
+  const code = new Promise<number | null>((resolve, reject) => {
+    child.on("close", resolve);
+    child.on("error", reject);
+  });
+  // A sandbox that does not read it says why when it ends.
+  child.stdin.on("error", () => undefined);
+  child.stdin.write(input, () => child.stdin.end());
+  const [stdout, stderr] = await Promise.all([collect(child.stdout), collect(child.stderr)]);
+  return { code: await code, stdout, stderr };
+}
+
+function notStarted(where: string, why: string): never {
+  const hint = "Check that a command runs there, that its folder can be written, and that its processor is the one of this machine.";
+  throw new FolderError("NOT_STARTED", `no shell and no shim started in ${where}: ${why}`, hint);
+}
+
+function fault(fault: Members): FolderError {
+  const conflicts = Array.isArray(fault["conflicts"]) ? (fault["conflicts"] as LeftEntry[]) : [];
+  if (conflicts.length === 0) return new FolderError("FOLDER", String(fault["text"]));
+  const hint = "Push the changes first (with `merge`, if both changed a file), or put them aside.";
+  return new FolderError("CONFLICT", String(fault["text"]), hint, conflicts);
+}
+
+/** Returns a command as it is typed. */
+export function shownCommand(argv: string[]): string {
+  return argv.map((word) => (/^[\w\-./=:,+@%]+$/.test(word) ? word : quoted(word))).join(" ");
+}
+
+function quoted(word: string): string {
+  return `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+export function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
+
+export function joined(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function untilNul(name: Uint8Array): Uint8Array {
+  const end = name.indexOf(0);
+  return end < 0 ? name : name.subarray(0, end);
+}
+
+export async function sha256(content: Uint8Array): Promise<string> {
+  const hash = await crypto.subtle.digest("SHA-256", content as Uint8Array<ArrayBuffer>);
+  return [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

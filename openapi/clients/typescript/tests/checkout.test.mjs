@@ -1,0 +1,244 @@
+// Checkouts and commands against the real server at WORKSPACED_URL, with the token OPERATOR: in a folder here, and behind a pipe.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+
+const location = process.env.WORKSPACED_CLIENT ?? "workspaced-client";
+const { ApprovalRequired, Client, FolderError } = await import(location);
+const { LayerCheck, SandboxAddress } = await import(process.env.WORKSPACED_CLIENT.replace("index.js", "shim.js"));
+
+const { WORKSPACED_URL: url, OPERATOR: token } = process.env;
+const operator = new Client(url, token);
+// A program that runs a command with nothing of this program's environment.
+const PIPE = "pipe:env -i PATH=/usr/bin:/bin";
+const text = (bytes) => Buffer.from(bytes).toString();
+const all = async (items) => {
+  const found = [];
+  for await (const item of items) found.push(item);
+  return found;
+};
+
+/** A run with these files, as its operator and with the token of a runner, and a folder for its checkout. */
+async function runner(t, files) {
+  const { run } = await operator.createRun();
+  for (const [path, content] of Object.entries(files)) await run.createFile(path, Buffer.from(content), "the test's files");
+  const { token } = await run.issueToken({ permissions: ["file:read", "event:append", "changeset:apply"] });
+  const folder = mkdtempSync(join(tmpdir(), "workspaced-client-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const dir = join(folder, "work");
+  const records = async (tool) => (await all(run.audit())).filter((record) => record.tool === tool);
+  const change = async (path, content) => {
+    const { sha256 } = await run.call("read_file", { path });
+    await run.replaceFile(path, Buffer.from(content), "another's change", sha256);
+  };
+  const read = async (path) => text(await run.readBytes(path));
+  return { run, used: operator.agent(run.id, token), dir, records, change, read };
+}
+
+async function eventually(isTrue) {
+  const end = Date.now() + 60_000;
+  while (!isTrue()) {
+    assert.ok(Date.now() < end, "it did not become true");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+const written = (file) => eventually(() => existsSync(file) && readFileSync(file, "utf8").endsWith("\n"));
+/** Whether a process is there. A zombie has ended, whoever its parent is. */
+const isAlive = (pid) => {
+  const file = `/proc/${pid.trim()}/stat`;
+  return existsSync(file) && !readFileSync(file, "utf8").split(") ").at(-1).startsWith("Z");
+};
+
+test("a pull brings the run's files and a push what changed", async (t) => {
+  const { used, dir, records, change, read } = await runner(t, { "a.txt": "one\n", "d/b.txt": "b\n", "gone.txt": "x\n" });
+  const pulled = await used.pull(dir);
+  assert.deepEqual([pulled.fromSeq, pulled.written, readFileSync(join(dir, "d/b.txt"), "utf8")], [null, 3, "b\n"]);
+  assert.equal((await used.pull(dir)).written, 0);
+  assert.equal(await used.push(dir, { reason: "nothing" }), null);
+  writeFileSync(join(dir, "a.txt"), "two\n");
+  rmSync(join(dir, "gone.txt"));
+  mkdirSync(join(dir, "target"));
+  writeFileSync(join(dir, "target/o"), "o\n");
+  const pushed = await used.push(dir, { reason: "by hand", sandbox: PIPE });
+  assert.deepEqual([pushed.answer.applied.sort(), pushed.left, pushed.stale], [["a.txt", "gone.txt"], [], null]);
+  assert.equal(await read("a.txt"), "two\n");
+  assert.deepEqual((await records("apply_changeset")).map((record) => record.reason), ["by hand"]);
+
+  await change("a.txt", "others\n");
+  writeFileSync(join(dir, "a.txt"), "mine\n");
+  await assert.rejects(used.pull(dir), (error) => {
+    assert.ok(error instanceof FolderError && error.hint !== "");
+    assert.deepEqual([error.code, error.status, error.conflicts.map((one) => one.path)], ["CONFLICT", 0, ["a.txt"]]);
+    return true;
+  });
+  await assert.rejects(used.push(dir, { reason: "by hand" }), { code: "WRITE_CONFLICT" });
+  assert.equal(readFileSync(join(dir, "a.txt"), "utf8"), "mine\n");
+});
+
+for (const sandbox of [undefined, PIPE]) {
+  const where = sandbox === undefined ? "here" : "behind a pipe";
+  const place = sandbox === undefined ? {} : { sandbox };
+
+  test(`several commands run in one open checkout, ${where}`, async (t) => {
+    const { run, used, dir, records, change, read } = await runner(t, { "a.txt": "one\n", "d/b.txt": "b\n" });
+    const checkout = await used.checkout({ dir, ...place });
+    const got = { stdout: "", stderr: "" };
+    const onOutput = (stream, chunk) => (got[stream] += text(chunk));
+    const script = "cat b.txt; echo $WORD >&2; echo two > ../a.txt; echo $PPID > ../pid; exit 3";
+    const first = await checkout.exec(script, { push: true, cwd: "d", env: { WORD: "hello" }, onOutput });
+    assert.deepEqual([got, first.exitCode, first.pulled.written, first.refusal], [{ stdout: "b\n", stderr: "hello\n" }, 3, 2, null]);
+    assert.deepEqual([await read("a.txt"), first.pushed.answer.eventSeq], ["two\n", first.eventSeq]);
+    assert.deepEqual(await run.artifact(first.outputSha256), first.output);
+    // The next one sees what others have changed meanwhile, in the same shim.
+    await change("d/b.txt", "changed\n");
+    const next = await checkout.exec(["sh", "-c", "cat a.txt d/b.txt; test $(cat pid) = $PPID"], { test: true });
+    assert.deepEqual([text(next.output), next.exitCode, next.pulled.written], ["two\nchanged\n", 0, 1]);
+    const [event] = await records("event.test");
+    assert.deepEqual([event.seq, event.input.data.environment.kind], [next.eventSeq, sandbox === undefined ? "local" : "pipe"]);
+    await checkout.close();
+  });
+
+  test(`a time limit, a signal and an abort end a command, ${where}`, async (t) => {
+    const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+    const checkout = await used.checkout({ dir, ...place });
+    // It ends well when it is asked to, which is no success.
+    const asked = "trap 'exit 0' TERM; echo two > a.txt; while :; do sleep 0.1; done";
+    const limited = await checkout.exec(asked, { push: true, timeoutMillis: 1000 });
+    assert.deepEqual([limited.timedOut, limited.pushed, await read("a.txt")], [true, null, "one\n"]);
+    assert.equal((await records("event.command"))[0].input.data.timedOut, true);
+    const killed = await checkout.exec("trap '' TERM; sleep 600", { timeoutMillis: 300 });
+    assert.deepEqual([killed.signal, killed.timedOut], [9, true]);
+
+    const pid = join(dir, "pid");
+    const interrupted = checkout.exec("trap 'exit 9' INT; echo $$ > pid; while :; do sleep 0.1; done");
+    await written(pid);
+    checkout.signal(2);
+    assert.equal((await interrupted).exitCode, 9);
+    rmSync(pid);
+
+    const controller = new AbortController();
+    const silent = checkout.exec("trap '' INT TERM; echo $$ > pid; sleep 600", { signal: controller.signal });
+    await written(pid);
+    controller.abort(new Error("enough"));
+    await assert.rejects(silent, { message: "enough" });
+    await eventually(() => !isAlive(readFileSync(pid, "utf8")));
+    await assert.rejects(checkout.pull(), { code: "LOST" });
+    await checkout.close();
+
+    const fails = () => {
+      throw new TypeError("no sink");
+    };
+    await assert.rejects(used.exec("echo $$ > pid; echo x; sleep 600", { dir, ...place, onOutput: fails }), { message: "no sink" });
+    await eventually(() => !isAlive(readFileSync(pid, "utf8")));
+  });
+}
+
+test("a refused set is part of what came of the command", async (t) => {
+  const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+  const refused = await used.exec("echo A=1 > .env; echo two > a.txt", { dir, push: true });
+  assert.deepEqual([refused.exitCode, refused.refusal.code, await read("a.txt")], [0, "POLICY_DENIED_SECRET", "one\n"]);
+  const left = await used.exec(["true"], { dir, push: true, leaveDenied: true });
+  assert.deepEqual([left.pushed.answer.left.map((one) => one.path), await read("a.txt")], [[".env"], "two\n"]);
+  const waits = await used.exec("echo x > package-lock.json", { dir, push: true, leaveDenied: true });
+  assert.ok(waits.refusal instanceof ApprovalRequired);
+  const secret = await used.exec("echo token: ghp_abcdefghijklmnopqrstuvwxyz0123456789", { dir });
+  const { data } = (await records("event.command")).at(-1).input;
+  assert.deepEqual([data.outputRefused, "output" in data, secret.refusal], ["POLICY_DENIED_SECRET", false, null]);
+});
+
+test("a fresh folder has the hash of its tree in the record and is removed", async (t) => {
+  const { used, dir, records } = await runner(t, { "a.txt": "one\n" });
+  mkdirSync(dir);
+  for (const place of [{}, { sandbox: PIPE }]) {
+    const done = await used.exec("pwd; ls", { dir, fresh: true, test: true, ...place });
+    const [folder, ...names] = text(done.output).trim().split("\n");
+    assert.deepEqual([names, existsSync(folder)], [["a.txt"], false]);
+  }
+  const trees = (await records("event.test")).map((record) => record.input.data.environment.treeSha256);
+  assert.ok(trees.length === 2 && trees[0].length === 64 && trees[0] === trees[1]);
+});
+
+test("a changed index leads nowhere else", async (t) => {
+  const { run, used, dir, read } = await runner(t, { "a.txt": "one\n" });
+  const other = await runner(t, { "private.txt": "p\n" });
+  const change = `sed -i s/${run.id}/${other.run.id}/ .workspaced/index; echo e > evil.txt`;
+  // While it is open, what the command writes there is not read.
+  const done = await used.exec(change, { dir, sandbox: PIPE, push: true });
+  assert.deepEqual([done.refusal, await read("evil.txt")], [null, "e\n"]);
+  execFileSync("sh", ["-c", change], { cwd: dir });
+  await assert.rejects(run.pull(dir), { code: "OTHER_RUN" });
+  await assert.rejects(run.push(dir, { reason: "r" }), { code: "OTHER_RUN" });
+  assert.ok(!existsSync(join(dir, "private.txt")));
+});
+
+test("what cannot be opened says so, and a killed shim leaves the run as it was", async (t) => {
+  const { used, dir, read } = await runner(t, { "a.txt": "one\n" });
+  for (const [options, code] of [
+    [{ dir, sandbox: "pipe:false" }, "NOT_STARTED"],
+    [{ dir, sandbox: "pipe:/nowhere/program" }, "NOT_STARTED"],
+    [{ dir, sandbox: "lxc:web" }, "ADDRESS"],
+    [{ dir, shim: "/nowhere/shim" }, "NO_SHIM"],
+    [{}, "ADDRESS"],
+  ]) {
+    await assert.rejects(used.exec(["true"], options), { code }, code);
+  }
+  await assert.rejects(used.exec(["/nowhere/program"], { dir }), { code: "FOLDER" });
+  await assert.rejects(used.push(join(dir, "none"), { reason: "r" }), { code: "NO_CHECKOUT" });
+  const killed = used.exec("echo two > a.txt; kill -9 $PPID; sleep 0.2", { dir, sandbox: PIPE, push: true });
+  await assert.rejects(killed, { code: "LOST" });
+  assert.equal(await read("a.txt"), "one\n");
+});
+
+test("an address is a program that runs a command", () => {
+  for (const [raw, program] of [
+    ["docker:web", "docker exec -i web"],
+    ["podman:web", "podman exec -i web"],
+    ["kubectl:ns/pod", "kubectl exec -i -n ns pod --"],
+    ["kubectl:ns/pod/c", "kubectl exec -i -n ns pod -c c --"],
+    ["ssh:me@host:/srv/w", "ssh -T -o BatchMode=yes me@host --"],
+    ["pipe:nsenter -t 1  -m", "nsenter -t 1 -m"],
+  ]) {
+    assert.deepEqual(new SandboxAddress(raw).program, program.split(" "));
+  }
+  assert.equal(new SandboxAddress("ssh:me@host:/srv/w").folder, "/srv/w");
+  assert.equal(new SandboxAddress("ssh:h:").shell("x", "it's").at(-1), "'it'\\''s'");
+  for (const raw of ["web", "docker:", "docker:-v", "kubectl:pod", "kubectl:a/-b", "kubectl:a/b/c/d", "ssh:host", "lxc:a", "pipe: "]) {
+    assert.throws(() => new SandboxAddress(raw), FolderError, raw);
+  }
+});
+
+test("a layer has only what was asked for", () => {
+  const header = (name, { size = 0, type = "0", magic = "ustar  \0" } = {}) => {
+    const head = Buffer.alloc(512);
+    head.write(name);
+    head.write(`${size.toString(8).padStart(11, "0")}\0`, 124);
+    head.write(type, 156);
+    head.write(magic, 257, "latin1");
+    return Buffer.concat([head, Buffer.alloc(Math.ceil(size / 512) * 512)]);
+  };
+  const long = (name, type = "L") => Buffer.concat([header("././@LongLink", { size: name.length + 1, type }).fill(name, 512, 512 + name.length)]);
+  const end = Buffer.alloc(1024);
+  const wrong = (parts, step = 100) => {
+    const [data, check] = [Buffer.concat(parts), new LayerCheck(["a", "d/b", "x".repeat(200)])];
+    for (let at = 0; at < data.length; at += step) {
+      const why = check.feed(data.subarray(at, at + step));
+      if (why !== "") return why;
+    }
+    return check.end();
+  };
+  const good = [header("a", { size: 1000 }), header("d/.wh.b"), long("x".repeat(200)), header("x", { size: 513 }), header("a", { type: "2" }), end];
+  for (const step of [1, 511, 512, 100_000]) assert.equal(wrong(good, step), "");
+  assert.equal(wrong([end]), "");
+  for (const bad of [
+    [header("b"), end], [header(".wh.d"), end], [long("y".repeat(200)), header("a"), end], [header("a", { size: 9 << 20 }), end],
+    [header("a", { type: "5" }), end], [header("a", { type: "1" }), end], [header("a", { type: "x" }), end],
+    [header("a", { magic: "ustar\x0000" }), end], [header("a", { size: 1000 })], [header("a"), end, header("a"), end],
+  ]) {
+    assert.notEqual(wrong(bad, 4096), "");
+  }
+});
