@@ -4,6 +4,7 @@
 //! commit, and then the call (`run_command`), whose answer names both.
 
 pub(crate) mod desk;
+pub(crate) mod result;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,16 +29,15 @@ use crate::call_error::refusals::{forbidden, refusal_of, run_not_open};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::calls::changesets::CommandSet;
-use crate::calls::commands::desk::{Claim, Instruction, Order, RunnerKey};
+use crate::calls::commands::desk::{Claim, Instruction, RunnerKey, WantedCommand};
+use crate::calls::commands::result::{CommandResultRequest, EndedCommand, asked_members, summarised};
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
 use crate::clock::{new_tool_call_id, now};
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
-use crate::tools::apply_changeset::OnDenied;
-use crate::tools::run_command::{CommandChanges, CommandInput, RanCommand, RunCommandInput, line_count};
-use crate::tools::write_file::merge::OnConflict;
+use crate::tools::run_command::{CommandChanges, CommandInput, RanCommand, RunCommandInput};
 use crate::transaction::ask::{AskedCommand, ask_for_command};
 
 /// What follows the ID of a call in that of its command's event, and in that of its change set.
@@ -49,8 +49,6 @@ const MAX_ID: usize = 118;
 const MAX_POLL: Duration = Duration::from_secs(30);
 /// The longest name that a runner gives itself, in characters.
 const MAX_NAME: usize = 128;
-/// The largest end of an output in a result, in bytes.
-const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// Records that are counted at a time.
 const PAGE: u32 = 1000;
 
@@ -104,68 +102,6 @@ pub struct CommandOrder {
     reason: Option<String>,
 }
 
-/// How a command ended, as its runner reports it.
-#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(example = json!({
-    "runner": "web-1", "exitCode": 0, "durationMicros": 412_345, "output": "ok\n", "outputLines": 1, "basedOnSeq": 41
-}))]
-pub struct CommandResultRequest {
-    /// The runner's name.
-    runner: String,
-    /// The exit code; omitted if a signal has ended the command.
-    #[serde(default)]
-    exit_code: Option<i64>,
-    /// The signal.
-    #[serde(default)]
-    signal: Option<i64>,
-    /// Whether the runner ended it because its time was over.
-    #[serde(default)]
-    timed_out: bool,
-    /// When it began, RFC 3339.
-    #[serde(default)]
-    started_at: Option<String>,
-    /// How long it took, in microseconds.
-    #[serde(default)]
-    duration_micros: u64,
-    /// The end of its output, at most 64 KiB. Credentials in it are redacted.
-    #[serde(default)]
-    output: String,
-    /// How many lines the whole output has.
-    #[serde(default)]
-    output_lines: u64,
-    /// SHA-256 of the whole output, if it was uploaded as an artifact.
-    #[serde(default)]
-    output_sha256: Option<Sha256>,
-    /// What it ran in, such as `{"kind": "docker", "image": "sha256:…"}`.
-    #[serde(default)]
-    #[schema(value_type = Object)]
-    environment: Option<Map<String, Value>>,
-    /// The record at whose state the command found the tree. Required with a layer.
-    #[serde(default)]
-    based_on_seq: Option<u64>,
-    /// What happens to a file that has changed in the run since `basedOnSeq`.
-    #[serde(default = "merge")]
-    on_conflict: OnConflict,
-    /// What happens if a file is denied.
-    #[serde(default = "leave")]
-    on_denied: OnDenied,
-    /// Why the changes are not sent, if there are any.
-    #[serde(default)]
-    not_sent: Option<String>,
-    /// Why the command could not be started. Nothing else is reported then.
-    #[serde(default)]
-    error: Option<String>,
-}
-
-fn merge() -> OnConflict {
-    OnConflict::Merge
-}
-
-fn leave() -> OnDenied {
-    OnDenied::Leave
-}
-
 /// What became of a result.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -178,13 +114,6 @@ pub struct CommandResultAnswer {
     event_seq: Option<u64>,
     /// What became of the changes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<CommandChanges>,
-}
-
-/// A command that has ended, for the answer to its caller.
-pub(crate) struct EndedCommand {
-    result: CommandResultRequest,
-    event_seq: Option<u64>,
     changes: Option<CommandChanges>,
 }
 
@@ -302,7 +231,7 @@ impl Calls {
         abandoned: &CancellationToken,
     ) -> Result<Result<Answer, RecordedError>, CallError> {
         let AllowedCommand { command, cwd, timeout_seconds, max_chars, reasons } = allowed;
-        let mut order = Order::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
+        let mut order = WantedCommand::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
         order.step_id.clone_from(&call.step_id);
         order.reason.clone_from(&call.reason);
         let line = order.command.clone();
@@ -450,23 +379,6 @@ fn is_of_call(record: &str) -> bool {
     record["input"]["data"]["toolCallId"].is_string()
 }
 
-/// What the record of a call says of the command.
-pub(crate) fn asked_members(command: &str, cwd: &str, timeout_seconds: Option<u64>) -> Map<String, Value> {
-    let mut members = Map::new();
-    members.insert("command".to_owned(), json!(model::redact(command)));
-    members.insert("cwd".to_owned(), json!(cwd));
-    members.extend(timeout_seconds.map(|seconds| ("timeoutSeconds".to_owned(), json!(seconds))));
-    members
-}
-
-/// Returns the input in a record: one line about a command, and the details, which are shown as those of an event.
-pub(crate) fn summarised(command: &str, ended: &str, data: Map<String, Value>) -> Map<String, Value> {
-    let line: String = command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let most = model::MAX_SUMMARY_CHARS.saturating_sub(ended.len() + 1);
-    let summary = format!("{}{ended}", model::excerpt(&line, most));
-    Map::from_iter([("summary".to_owned(), Value::from(summary)), ("data".to_owned(), Value::Object(data))])
-}
-
 /// What the record of a call says of the command's end.
 fn outcome_members(ran: &RanCommand) -> Map<String, Value> {
     let mut members = Map::new();
@@ -597,7 +509,7 @@ impl Calls {
         &self,
         run: &RunId,
         caller: &Caller,
-        order: &Order,
+        order: &WantedCommand,
         result: &CommandResultRequest,
         layer: Option<Bytes>,
     ) -> Result<(Option<u64>, Option<CommandChanges>), RecordedError> {
@@ -681,63 +593,13 @@ impl Calls {
 const SERVE: &str = "command.serve";
 
 impl CommandOrder {
-    fn of(order: &Order) -> Self {
+    fn of(order: &WantedCommand) -> Self {
         Self {
             command_id: order.id.clone(),
             command: order.command.clone(),
             cwd: order.cwd.clone(),
             timeout_seconds: order.timeout_seconds,
             reason: order.reason.clone(),
-        }
-    }
-}
-
-impl CommandResultRequest {
-    fn check(&self, has_layer: bool) -> Result<(), Refusal> {
-        if self.output.len() > MAX_OUTPUT_BYTES {
-            let message = format!("`output` has {} bytes; the limit is {MAX_OUTPUT_BYTES}", self.output.len());
-            return Err(Refusal::invalid(message, "Send the end of it, and upload the whole as an artifact.")
-                .with_details(|details| {
-                    (details.limit, details.actual) = (Some(MAX_OUTPUT_BYTES as u64), Some(self.output.len() as u64));
-                }));
-        }
-        if has_layer && (self.based_on_seq.is_none() || self.error.is_some()) {
-            let message = "`basedOnSeq` is missing, or there is an `error` beside a layer";
-            return Err(Refusal::invalid(message, "Give the record at whose state the command found the tree."));
-        }
-        Ok(())
-    }
-
-    /// The event that records the command.
-    fn event(&self, order: &Order, run: &RunId, id: &str) -> Map<String, Value> {
-        let mut data = asked_members(&order.command, &order.cwd, None);
-        data.insert("toolCallId".to_owned(), json!(order.id));
-        let mut add = |name: &str, value: Option<Value>| data.extend(value.map(|value| (name.to_owned(), value)));
-        add("exitCode", self.exit_code.map(Value::from));
-        add("signal", self.signal.map(Value::from));
-        add("timedOut", self.timed_out.then_some(Value::Bool(true)));
-        add("basedOnSeq", self.based_on_seq.map(Value::from));
-        add("environment", self.environment.clone().map(Value::Object));
-        add("outputSha256", self.output_sha256.map(|sha256| json!(sha256)));
-        add("output", self.output_sha256.map(|sha256| json!(format!("artifact://{run}/sha256/{sha256}"))));
-        add("outputLines", self.output_sha256.map(|_| json!(self.output_lines.max(line_count(&self.output)))));
-        let mut event = summarised(&order.command, &self.ended(), data);
-        let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
-        add("eventId", Some(json!(id)));
-        add("kind", Some(json!("command")));
-        add("durationMicros", Some(json!(self.duration_micros)));
-        add("startedAt", self.started_at.clone().map(Value::from));
-        add("stepId", order.step_id.clone().map(Value::from));
-        event
-    }
-
-    /// How the command ended, after its line.
-    fn ended(&self) -> String {
-        match (self.exit_code, self.signal) {
-            _ if self.timed_out => ": its time was over".to_owned(),
-            (Some(code), _) => format!(": exit {code}"),
-            (None, Some(signal)) => format!(": signal {signal}"),
-            (None, None) => ": no exit code".to_owned(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod shell;
 
-use self::shell::{Word, parts_of, words_in};
+use self::shell::{ShellWord, parts_of, words_in};
 use super::decision::Decision;
 use crate::{Code, CommandPolicy, Refusal, Verdict};
 
@@ -16,7 +16,7 @@ const STARTERS: [&str; 6] = ["env", "command", "exec", "nohup", "time", "nice"];
 /// Judges a command line. The strictest verdict on one of its parts counts.
 #[must_use]
 pub fn judge_command(policy: &CommandPolicy, line: &str) -> Decision {
-    let parts = parts(line, 0).unwrap_or_else(|| vec![Part::of_text(line)]);
+    let parts = parts(line, 0).unwrap_or_else(|| vec![CommandPart::of_text(line)]);
     let (mut verdict, mut reasons) = (Verdict::Allow, Vec::new());
     for part in &parts {
         let (of_part, reason) = part.judge(policy);
@@ -58,14 +58,14 @@ fn denied(policy: &CommandPolicy, reasons: &[String]) -> Refusal {
 
 /// One command of a line: its words, and those of the command that it starts, if it starts one. The last one is what it does.
 #[derive(Debug)]
-struct Part {
-    forms: Vec<Vec<Word>>,
+struct CommandPart {
+    forms: Vec<Vec<ShellWord>>,
     /// The words anywhere in a line that cannot be taken apart.
     text: Vec<String>,
 }
 
 /// Takes a line apart; `None` if that is not certain.
-fn parts(line: &str, depth: usize) -> Option<Vec<Part>> {
+fn parts(line: &str, depth: usize) -> Option<Vec<CommandPart>> {
     let mut all = Vec::new();
     for words in parts_of(line)? {
         let mut forms = vec![words];
@@ -76,17 +76,17 @@ fn parts(line: &str, depth: usize) -> Option<Vec<Part>> {
             Some(text) if depth < MAX_DEPTH => match parts(text, depth + 1) {
                 // A shell does what its text says.
                 Some(inner) => all.extend(inner),
-                None => all.push(Part { text: words_in(text), forms }),
+                None => all.push(CommandPart { text: words_in(text), forms }),
             },
-            Some(text) => all.push(Part { text: words_in(text), forms }),
-            None => all.push(Part { forms, text: Vec::new() }),
+            Some(text) => all.push(CommandPart { text: words_in(text), forms }),
+            None => all.push(CommandPart { forms, text: Vec::new() }),
         }
     }
     Some(all)
 }
 
 /// Returns the command that a command starts.
-fn started(words: &[Word]) -> Option<Vec<Word>> {
+fn started(words: &[ShellWord]) -> Option<Vec<ShellWord>> {
     let program = words.first().filter(|program| program.is_exact)?;
     if !STARTERS.contains(&name_of(&program.text)) {
         return None;
@@ -99,12 +99,13 @@ fn started(words: &[Word]) -> Option<Vec<Word>> {
 }
 
 /// Returns the text that a shell is told to run.
-fn shell_text(words: &[Word]) -> Option<&str> {
+fn shell_text(words: &[ShellWord]) -> Option<&str> {
     let (program, rest) = words.split_first()?;
     if !program.is_exact || !SHELLS.contains(&name_of(&program.text)) {
         return None;
     }
-    let is_text = |word: &Word| word.text.starts_with('-') && !word.text.starts_with("--") && word.text.ends_with('c');
+    let is_text =
+        |word: &ShellWord| word.text.starts_with('-') && !word.text.starts_with("--") && word.text.ends_with('c');
     let at = rest.iter().position(|word| !word.text.starts_with('-') || is_text(word))?;
     let text = rest.get(at + 1)?;
     (is_text(&rest[at]) && text.is_exact).then_some(&text.text)
@@ -115,10 +116,10 @@ fn name_of(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-impl Part {
+impl CommandPart {
     /// A line that cannot be taken apart, as the text of a shell.
     fn of_text(line: &str) -> Self {
-        let words = ["sh", "-c", line].into_iter().map(Word::exact);
+        let words = ["sh", "-c", line].into_iter().map(ShellWord::exact);
         Self { forms: vec![words.collect()], text: words_in(line) }
     }
 
@@ -141,7 +142,7 @@ impl Part {
 }
 
 /// Whether a command may be one that `pattern` means: a word that a shell would expand may become any.
-fn may_match(pattern: &str, words: &[Word]) -> bool {
+fn may_match(pattern: &str, words: &[ShellWord]) -> bool {
     matches(pattern, words, |glob, word, is_program| {
         !word.is_exact
             || glob_matches(glob, &word.text)
@@ -150,18 +151,18 @@ fn may_match(pattern: &str, words: &[Word]) -> bool {
 }
 
 /// Whether a command is certainly one that `pattern` means. A program in another folder is another program.
-fn surely_matches(pattern: &str, words: &[Word]) -> bool {
+fn surely_matches(pattern: &str, words: &[ShellWord]) -> bool {
     matches(pattern, words, |glob, word, is_program| {
         glob == "*" || (word.is_exact && glob_matches(glob, &word.text) && (!is_program || !has_folder(glob, word)))
     })
 }
 
 /// Whether a program is named with a folder that the pattern does not name.
-fn has_folder(glob: &str, word: &Word) -> bool {
+fn has_folder(glob: &str, word: &ShellWord) -> bool {
     word.text.contains('/') && !glob.contains('/')
 }
 
-fn matches(pattern: &str, words: &[Word], one: impl Fn(&str, &Word, bool) -> bool) -> bool {
+fn matches(pattern: &str, words: &[ShellWord], one: impl Fn(&str, &ShellWord, bool) -> bool) -> bool {
     let globs: Vec<_> = pattern.split_whitespace().collect();
     let globs = match globs.as_slice() {
         [first, rest @ .., "*"] => [&[*first], rest].concat(),
@@ -172,7 +173,7 @@ fn matches(pattern: &str, words: &[Word], one: impl Fn(&str, &Word, bool) -> boo
 
 /// Whether the words of `pattern` follow each other in `text`.
 fn occurs(pattern: &str, text: &[String]) -> bool {
-    let exact: Vec<_> = text.iter().map(|word| Word::exact(word)).collect();
+    let exact: Vec<_> = text.iter().map(|word| ShellWord::exact(word)).collect();
     (0..exact.len()).any(|at| may_match(pattern, &exact[at..]))
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::EndedCommand;
+use super::result::EndedCommand;
 use crate::call_error::refusals::shutting_down;
 
 /// How long a runner stays attached without a request.
@@ -31,7 +31,7 @@ const MAX_RUNNERS: usize = 256;
 pub(crate) type RunnerKey = (String, String);
 
 /// A command that a caller wants run.
-pub(crate) struct Order {
+pub(crate) struct WantedCommand {
     /// The ID of the call.
     pub(crate) id: ToolCallId,
     /// The line, as a shell takes it.
@@ -57,7 +57,7 @@ struct OrderState {
     is_ending: bool,
 }
 
-impl Order {
+impl WantedCommand {
     /// Creates an order that nobody waits for yet.
     pub(crate) fn new(id: ToolCallId, command: String, cwd: String, timeout_seconds: u64) -> Self {
         let state = OrderState { ended: None, is_cancelled: false, given: None, is_ending: false };
@@ -84,7 +84,7 @@ impl Order {
 /// What a runner is told.
 pub(crate) enum Instruction {
     /// Run a command.
-    Run(Arc<Order>),
+    Run(Arc<WantedCommand>),
     /// End the one that it runs.
     Cancel(ToolCallId),
     /// Nothing: ask again.
@@ -103,12 +103,12 @@ pub(crate) enum Claim {
 
 /// A command whose result is being recorded, during which it does not time out. Dropped without [`CommandDesk::end`], it stays with its
 /// runner, which reports it again.
-pub(crate) struct ClaimedOrder(Arc<Order>);
+pub(crate) struct ClaimedOrder(Arc<WantedCommand>);
 
 impl Deref for ClaimedOrder {
-    type Target = Order;
+    type Target = WantedCommand;
 
-    fn deref(&self) -> &Order {
+    fn deref(&self) -> &WantedCommand {
         &self.0
     }
 }
@@ -134,19 +134,19 @@ struct RunDesk {
 
 #[derive(Default)]
 struct DeskState {
-    runners: HashMap<RunnerKey, Runner>,
-    waiting: VecDeque<Arc<Order>>,
+    runners: HashMap<RunnerKey, AttachedRunner>,
+    waiting: VecDeque<Arc<WantedCommand>>,
 }
 
-struct Runner {
+struct AttachedRunner {
     seen: Instant,
     /// Requests that wait now.
     requests: usize,
-    order: Option<Arc<Order>>,
+    order: Option<Arc<WantedCommand>>,
     last: Option<(ToolCallId, Value)>,
 }
 
-impl Runner {
+impl AttachedRunner {
     fn is_attached(&self) -> bool {
         self.requests > 0 || self.seen.elapsed() < LEASE
     }
@@ -154,7 +154,7 @@ impl Runner {
 
 impl DeskState {
     fn has_runner(&self) -> bool {
-        self.runners.values().any(Runner::is_attached)
+        self.runners.values().any(AttachedRunner::is_attached)
     }
 
     fn forget_lost_runners(&mut self) {
@@ -162,7 +162,7 @@ impl DeskState {
     }
 
     /// Returns the runner that has the order.
-    fn holder(&self, order: &Arc<Order>) -> Option<&Runner> {
+    fn holder(&self, order: &Arc<WantedCommand>) -> Option<&AttachedRunner> {
         self.runners.values().find(|runner| runner.order.as_ref().is_some_and(|held| Arc::ptr_eq(held, order)))
     }
 }
@@ -222,7 +222,7 @@ impl CommandDesk {
                 return Err(too_many_runners());
             }
             let now = Instant::now();
-            let new = || Runner { seen: now, requests: 0, order: None, last: None };
+            let new = || AttachedRunner { seen: now, requests: 0, order: None, last: None };
             state.runners.entry(key.clone()).or_insert_with(new).requests += 1;
         }
         let _waiting = WaitingRequest { desk: &desk, key };
@@ -247,7 +247,7 @@ impl CommandDesk {
     pub(crate) async fn run(
         &self,
         run: &RunId,
-        mut order: Order,
+        mut order: WantedCommand,
         abandoned: &CancellationToken,
         shutdown: &CancellationToken,
     ) -> Result<EndedCommand, Refusal> {
@@ -354,7 +354,7 @@ impl RunDesk {
     }
 
     /// Returns why a command is not waited for any more; `None` while it is.
-    fn why_not(&self, order: &Arc<Order>, began: Instant, cancelled: Option<Instant>) -> Option<Refusal> {
+    fn why_not(&self, order: &Arc<WantedCommand>, began: Instant, cancelled: Option<Instant>) -> Option<Refusal> {
         let state = self.state.lock();
         let (given, is_ending) = {
             let order = order.state.lock();
@@ -373,7 +373,7 @@ impl RunDesk {
             return None;
         }
         if cancelled.is_some_and(|since| since.elapsed() > CANCEL_GRACE)
-            || !state.holder(order).is_some_and(Runner::is_attached)
+            || !state.holder(order).is_some_and(AttachedRunner::is_attached)
         {
             return Some(lost());
         }

@@ -27,12 +27,12 @@ struct Ran<'a> {
     #[serde(default)]
     content_withheld: bool,
     #[serde(borrow, default)]
-    changes: Option<Changes<'a>>,
+    changes: Option<ChangedByCommand<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Changes<'a> {
+struct ChangedByCommand<'a> {
     #[serde(default)]
     applied: Vec<String>,
     #[serde(default)]
@@ -94,7 +94,7 @@ pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
     Ok(Rendered { body, end })
 }
 
-fn add_changes(body: &mut String, changes: &Changes<'_>) {
+fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
     if let Some(message) = &changes.message {
         let code = changes.code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
         body.push_line(format_args!("changes not applied: {code}{}", quote::one_line(message)));

@@ -5,14 +5,14 @@ use std::str::Chars;
 
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct ShellWord {
     /// Its text, without quotes.
     pub(super) text: String,
     /// Whether the shell takes it as it is. If not, it becomes something else: a variable, names of files.
     pub(super) is_exact: bool,
 }
 
-impl Word {
+impl ShellWord {
     pub(super) fn exact(text: &str) -> Self {
         Self { text: text.to_owned(), is_exact: true }
     }
@@ -32,7 +32,7 @@ const RESERVED: [&str; 21] = [
 ];
 
 /// Returns the commands of a line; `None` if it has what only a shell can tell: substitutions, loops, functions, texts that follow.
-pub(super) fn parts_of(line: &str) -> Option<Vec<Vec<Word>>> {
+pub(super) fn parts_of(line: &str) -> Option<Vec<Vec<ShellWord>>> {
     let mut reader = Reader { chars: line.chars().peekable(), parts: Vec::new(), words: Vec::new(), is_target: false };
     reader.read()?;
     reader.end_part()?;
@@ -46,16 +46,16 @@ pub(super) fn words_in(text: &str) -> Vec<String> {
 }
 
 /// What looks like a word.
-enum Token {
-    Word(Word),
+enum ShellPiece {
+    Word(ShellWord),
     /// The number of a stream that is redirected.
     Stream,
 }
 
 struct Reader<'a> {
     chars: Peekable<Chars<'a>>,
-    parts: Vec<Vec<Word>>,
-    words: Vec<Word>,
+    parts: Vec<Vec<ShellWord>>,
+    words: Vec<ShellWord>,
     /// Whether the next word names the file of a redirection.
     is_target: bool,
 }
@@ -73,7 +73,7 @@ impl Reader<'_> {
                 }
                 Some('#') => while self.chars.next_if(|c| *c != '\n').is_some() {},
                 Some(_) => {
-                    if let Token::Word(word) = self.word()? {
+                    if let ShellPiece::Word(word) = self.word()? {
                         self.add(word);
                     }
                 }
@@ -81,7 +81,7 @@ impl Reader<'_> {
         }
     }
 
-    fn add(&mut self, word: Word) {
+    fn add(&mut self, word: ShellWord) {
         if !std::mem::take(&mut self.is_target) {
             self.words.push(word);
         }
@@ -139,13 +139,13 @@ impl Reader<'_> {
     }
 
     /// Reads a word, or what looks like one and is none.
-    fn word(&mut self) -> Option<Token> {
-        let (mut word, mut is_plain) = (Word { text: String::new(), is_exact: true }, true);
+    fn word(&mut self) -> Option<ShellPiece> {
+        let (mut word, mut is_plain) = (ShellWord { text: String::new(), is_exact: true }, true);
         while let Some(c) = self.chars.peek().copied() {
             match c {
                 // Digits before a redirection are the number of a stream.
                 '<' | '>' if is_plain && word.text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    return Some(Token::Stream);
+                    return Some(ShellPiece::Stream);
                 }
                 '\n' | ';' | '&' | '|' | '<' | '>' => break,
                 '(' | ')' | '`' => return None,
@@ -180,10 +180,10 @@ impl Reader<'_> {
         }
         // The program `[` is no pattern.
         word.is_exact |= word.text == "[";
-        Some(Token::Word(word))
+        Some(ShellPiece::Word(word))
     }
 
-    fn single_quoted(&mut self, word: &mut Word) -> Option<()> {
+    fn single_quoted(&mut self, word: &mut ShellWord) -> Option<()> {
         loop {
             match self.chars.next()? {
                 '\'' => return Some(()),
@@ -192,7 +192,7 @@ impl Reader<'_> {
         }
     }
 
-    fn double_quoted(&mut self, word: &mut Word) -> Option<()> {
+    fn double_quoted(&mut self, word: &mut ShellWord) -> Option<()> {
         loop {
             match self.chars.next()? {
                 '"' => return Some(()),
@@ -209,7 +209,7 @@ impl Reader<'_> {
     }
 
     /// Reads what follows a `$`.
-    fn variable(&mut self, word: &mut Word) -> Option<()> {
+    fn variable(&mut self, word: &mut ShellWord) -> Option<()> {
         match self.chars.peek() {
             Some('(' | '\'' | '"') => return None,
             Some('{') => loop {

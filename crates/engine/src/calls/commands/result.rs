@@ -1,0 +1,149 @@
+//! What a runner reports of a command, and what the records say of it.
+
+use model::{Refusal, RunId, Sha256};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::desk::WantedCommand;
+use crate::tools::apply_changeset::OnDenied;
+use crate::tools::run_command::{CommandChanges, line_count};
+use crate::tools::write_file::merge::OnConflict;
+
+/// The largest end of an output in a result, in bytes.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+
+/// How a command ended, as its runner reports it.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "runner": "web-1", "exitCode": 0, "durationMicros": 412_345, "output": "ok\n", "outputLines": 1, "basedOnSeq": 41
+}))]
+pub struct CommandResultRequest {
+    /// The runner's name.
+    pub(super) runner: String,
+    /// The exit code; omitted if a signal has ended the command.
+    #[serde(default)]
+    pub(super) exit_code: Option<i64>,
+    /// The signal.
+    #[serde(default)]
+    pub(super) signal: Option<i64>,
+    /// Whether the runner ended it because its time was over.
+    #[serde(default)]
+    pub(super) timed_out: bool,
+    /// When it began, RFC 3339.
+    #[serde(default)]
+    pub(super) started_at: Option<String>,
+    /// How long it took, in microseconds.
+    #[serde(default)]
+    pub(super) duration_micros: u64,
+    /// The end of its output, at most 64 KiB. Credentials in it are redacted.
+    #[serde(default)]
+    pub(super) output: String,
+    /// How many lines the whole output has.
+    #[serde(default)]
+    pub(super) output_lines: u64,
+    /// SHA-256 of the whole output, if it was uploaded as an artifact.
+    #[serde(default)]
+    pub(super) output_sha256: Option<Sha256>,
+    /// What it ran in, such as `{"kind": "docker", "image": "sha256:…"}`.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub(super) environment: Option<Map<String, Value>>,
+    /// The record at whose state the command found the tree. Required with a layer.
+    #[serde(default)]
+    pub(super) based_on_seq: Option<u64>,
+    /// What happens to a file that has changed in the run since `basedOnSeq`.
+    #[serde(default = "merge")]
+    pub(super) on_conflict: OnConflict,
+    /// What happens if a file is denied.
+    #[serde(default = "leave")]
+    pub(super) on_denied: OnDenied,
+    /// Why the changes are not sent, if there are any.
+    #[serde(default)]
+    pub(super) not_sent: Option<String>,
+    /// Why the command could not be started. Nothing else is reported then.
+    #[serde(default)]
+    pub(super) error: Option<String>,
+}
+
+fn merge() -> OnConflict {
+    OnConflict::Merge
+}
+
+fn leave() -> OnDenied {
+    OnDenied::Leave
+}
+
+/// A command that has ended, for the answer to its caller.
+pub(crate) struct EndedCommand {
+    pub(super) result: CommandResultRequest,
+    pub(super) event_seq: Option<u64>,
+    pub(super) changes: Option<CommandChanges>,
+}
+
+impl CommandResultRequest {
+    pub(super) fn check(&self, has_layer: bool) -> Result<(), Refusal> {
+        if self.output.len() > MAX_OUTPUT_BYTES {
+            let message = format!("`output` has {} bytes; the limit is {MAX_OUTPUT_BYTES}", self.output.len());
+            return Err(Refusal::invalid(message, "Send the end of it, and upload the whole as an artifact.")
+                .with_details(|details| {
+                    (details.limit, details.actual) = (Some(MAX_OUTPUT_BYTES as u64), Some(self.output.len() as u64));
+                }));
+        }
+        if has_layer && (self.based_on_seq.is_none() || self.error.is_some()) {
+            let message = "`basedOnSeq` is missing, or there is an `error` beside a layer";
+            return Err(Refusal::invalid(message, "Give the record at whose state the command found the tree."));
+        }
+        Ok(())
+    }
+
+    /// The event that records the command.
+    pub(super) fn event(&self, order: &WantedCommand, run: &RunId, id: &str) -> Map<String, Value> {
+        let mut data = asked_members(&order.command, &order.cwd, None);
+        data.insert("toolCallId".to_owned(), json!(order.id));
+        let mut add = |name: &str, value: Option<Value>| data.extend(value.map(|value| (name.to_owned(), value)));
+        add("exitCode", self.exit_code.map(Value::from));
+        add("signal", self.signal.map(Value::from));
+        add("timedOut", self.timed_out.then_some(Value::Bool(true)));
+        add("basedOnSeq", self.based_on_seq.map(Value::from));
+        add("environment", self.environment.clone().map(Value::Object));
+        add("outputSha256", self.output_sha256.map(|sha256| json!(sha256)));
+        add("output", self.output_sha256.map(|sha256| json!(format!("artifact://{run}/sha256/{sha256}"))));
+        add("outputLines", self.output_sha256.map(|_| json!(self.output_lines.max(line_count(&self.output)))));
+        let mut event = summarised(&order.command, &self.ended(), data);
+        let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
+        add("eventId", Some(json!(id)));
+        add("kind", Some(json!("command")));
+        add("durationMicros", Some(json!(self.duration_micros)));
+        add("startedAt", self.started_at.clone().map(Value::from));
+        add("stepId", order.step_id.clone().map(Value::from));
+        event
+    }
+
+    /// How the command ended, after its line.
+    pub(super) fn ended(&self) -> String {
+        match (self.exit_code, self.signal) {
+            _ if self.timed_out => ": its time was over".to_owned(),
+            (Some(code), _) => format!(": exit {code}"),
+            (None, Some(signal)) => format!(": signal {signal}"),
+            (None, None) => ": no exit code".to_owned(),
+        }
+    }
+}
+
+/// What the record of a call says of the command.
+pub(crate) fn asked_members(command: &str, cwd: &str, timeout_seconds: Option<u64>) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.insert("command".to_owned(), json!(model::redact(command)));
+    members.insert("cwd".to_owned(), json!(cwd));
+    members.extend(timeout_seconds.map(|seconds| ("timeoutSeconds".to_owned(), json!(seconds))));
+    members
+}
+
+/// Returns the input in a record: one line about a command, and the details, which are shown as those of an event.
+pub(crate) fn summarised(command: &str, ended: &str, data: Map<String, Value>) -> Map<String, Value> {
+    let line: String = command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let most = model::MAX_SUMMARY_CHARS.saturating_sub(ended.len() + 1);
+    let summary = format!("{}{ended}", model::excerpt(&line, most));
+    Map::from_iter([("summary".to_owned(), Value::from(summary)), ("data".to_owned(), Value::Object(data))])
+}
