@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import signal
 import subprocess
 import tarfile
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,17 @@ class Folders(unittest.TestCase):
         with self.assertRaises(FolderError) as raised:
             used.push(self.dir / "none", reason="r")
         self.assertEqual(raised.exception.code, "NO_CHECKOUT")
+
+    def test_a_shell_on_the_other_side_of_ssh_reads_what_is_meant(self) -> None:
+        _, used = runner({"a.txt": "one\n"})
+        programs = self.dir / "bin"
+        programs.mkdir(parents=True)
+        # As sshd does: the words after the host are one text for a shell.
+        (programs / "ssh").write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec sh -c "$*"\n')
+        (programs / "ssh").chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{programs}:{os.environ['PATH']}"}):
+            done = used.exec("cat a.txt; pwd", sandbox=f"ssh:me@host:{self.dir}/it's here")
+        self.assertEqual(done.output.decode(), f"one\n{self.dir}/it's here\n")
 
     def test_each_command_is_in_the_record_whatever_became_of_its_sandbox(self) -> None:
         for script, code in (

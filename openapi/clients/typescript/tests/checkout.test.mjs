@@ -176,6 +176,19 @@ test("a changed index leads nowhere else", async (t) => {
   assert.ok(!existsSync(join(dir, "private.txt")));
 });
 
+test("a shell on the other side of ssh reads what is meant", async (t) => {
+  const { used, dir } = await runner(t, { "a.txt": "one\n" });
+  mkdirSync(join(dir, "bin"), { recursive: true });
+  // As sshd does: the words after the host are one text for a shell.
+  const program = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec sh -c "$*"\n';
+  writeFileSync(join(dir, "bin/ssh"), program, { mode: 0o755 });
+  const { PATH } = process.env;
+  t.after(() => (process.env.PATH = PATH));
+  process.env.PATH = `${dir}/bin:${PATH}`;
+  const done = await used.exec("cat a.txt; pwd", { sandbox: `ssh:me@host:${dir}/it's here` });
+  assert.equal(text(done.output), `one\n${dir}/it's here\n`);
+});
+
 test("each command is in the record, whatever became of its sandbox", async (t) => {
   for (const [script, code] of [
     ["echo two > a.txt; kill -9 $PPID; sleep 0.2", "LOST"],
