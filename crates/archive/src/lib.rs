@@ -1,8 +1,9 @@
-//! The archive of a run of workspaced: one file with its records, its data and its files, and the proof that a signed
-//! checkpoint covers them.
+//! A run of workspaced at rest: one file.
 //!
 //! The file is a tar archive. Its first member, `manifest.json`, has the run, the head of its chain, and the size and hash of
-//! each other member; text is JSON, or one JSON value in each line (`.jsonl`), and larger members are compressed by zstd:
+//! each other member; text is JSON, or one JSON value in each line (`.jsonl`), and larger members are compressed by zstd. There are two
+//! kinds. The archive of a closed run proves itself: it has the records, the data and the files of the run, and the proof that a signed
+//! checkpoint covers them:
 //!
 //! | member | content |
 //! |---|---|
@@ -16,6 +17,13 @@
 //! | `absent.txt.zst` | the names that contents and uploads would have in the data, a line each, which neither the data nor the tree contains; missing if there are none |
 //!
 //! A content that is in the data of its record, or is a file of the tree, is in the archive.
+//!
+//! The archive of a run in a backup restores it, in any state:
+//!
+//! | member | content |
+//! |---|---|
+//! | `rows.zst` | the rows of the run in the database, as either kind of database writes and reads them |
+//! | `entries.jsonl.zst` | what the run's folder has besides the rows: in the first line what is missing, then a line for each entry; files are named by the hash of their content, which archives share |
 //!
 //! The same run gives the same bytes: the file has no owners and times. Its name contains its hash.
 //!
@@ -33,7 +41,11 @@ mod verify;
 mod write;
 
 pub use error::ArchiveError;
-pub use manifest::{ArchiveName, FORMAT, Manifest, Member};
+pub use manifest::{
+    ABSENT, APPROVALS, ArchiveName, DATA, ENTRIES, FILES, FORMAT, KEY_CHANGES, Manifest, Member, PROOF, RECORDS, ROWS,
+    RUN,
+};
+pub use member::open_member;
 pub use unpack::{Unpacked, unpack};
 pub use verify::{ArchiveReport, MAX_UNPACKED_BYTES, verify};
-pub use write::{ArchiveWriter, DataFile, FinishedArchive, Part};
+pub use write::{ArchiveWriter, DataFile, FinishedArchive, Part, compress_rows};

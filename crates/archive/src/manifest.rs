@@ -9,19 +9,38 @@ use serde::{Deserialize, Serialize};
 pub const FORMAT: &str = "workspaced-archive/1";
 /// The first member.
 pub(crate) const MANIFEST: &str = "manifest.json";
-pub(crate) const RUN: &str = "run.json";
-pub(crate) const KEY_CHANGES: &str = "key_changes.txt";
-pub(crate) const PROOF: &str = "proof.json";
-pub(crate) const RECORDS: &str = "records.jsonl.zst";
-pub(crate) const APPROVALS: &str = "approvals.jsonl.zst";
-pub(crate) const DATA: &str = "data.tar.zst";
-pub(crate) const FILES: &str = "files.tar.zst";
-pub(crate) const ABSENT: &str = "absent.txt.zst";
-/// The members after the manifest, in order.
-pub(crate) const MEMBERS: [&str; 8] = [RUN, KEY_CHANGES, PROOF, RECORDS, APPROVALS, DATA, FILES, ABSENT];
+/// The run. The table in the [crate] says what each member contains.
+pub const RUN: &str = "run.json";
+/// Changes of the key; left out if there are none.
+pub const KEY_CHANGES: &str = "key_changes.txt";
+/// The proof.
+pub const PROOF: &str = "proof.json";
+/// The records.
+pub const RECORDS: &str = "records.jsonl.zst";
+/// The approvals.
+pub const APPROVALS: &str = "approvals.jsonl.zst";
+/// The data of the records: [`Part::add_file`](crate::Part::add_file) adds to it.
+pub const DATA: &str = "data.tar.zst";
+/// The files; left out if the run never had any.
+pub const FILES: &str = "files.tar.zst";
+/// What is [absent](crate::ArchiveReport::absent); left out if nothing is.
+pub const ABSENT: &str = "absent.txt.zst";
+/// The rows.
+pub const ROWS: &str = "rows.zst";
+/// The entries of the run's folder.
+pub const ENTRIES: &str = "entries.jsonl.zst";
+/// The members after the manifest of an archive that proves itself, in order.
+const EVIDENCE: [&str; 8] = [RUN, KEY_CHANGES, PROOF, RECORDS, APPROVALS, DATA, FILES, ABSENT];
+/// The members after the manifest of an archive that restores the run, in order.
+const STATE: [&str; 2] = [ROWS, ENTRIES];
 /// The members that an archive may lack: of a log whose key was never changed, of a run that never had files, and of one of which
 /// nothing is absent.
-pub(crate) const OPTIONAL: [&str; 3] = [KEY_CHANGES, FILES, ABSENT];
+const OPTIONAL: [&str; 3] = [KEY_CHANGES, FILES, ABSENT];
+
+/// Whether the member with this name is compressed.
+pub(crate) fn is_compressed(name: &str) -> bool {
+    ![RUN, KEY_CHANGES, PROOF].contains(&name)
+}
 
 /// What an archive contains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +68,23 @@ pub struct Member {
     pub bytes: u64,
     /// The hash of these bytes.
     pub sha256: Sha256,
+}
+
+impl Manifest {
+    /// Whether the archive has the members that prove what is in it.
+    pub(crate) fn is_evidence(&self) -> bool {
+        let has = |name: &&str| self.members.iter().any(|member| member.name == **name);
+        self.names().eq(EVIDENCE.iter().filter(|name| has(name) || !OPTIONAL.contains(name)).copied())
+    }
+
+    /// Whether the members are those of this format.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_evidence() || self.names().eq(STATE)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|member| member.name.as_str())
+    }
 }
 
 /// The name of an archive's file: `RUN.SHA256.tar`.

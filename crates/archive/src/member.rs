@@ -1,12 +1,15 @@
 //! Walks over the members of an archive and compares each with the manifest.
 
-use std::io::{self, Read};
+#![expect(clippy::disallowed_types, reason = "a member is read from an open file")]
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
 
 use model::Sha256;
 
 use crate::error::{ArchiveError, invalid};
 use crate::hashing::{Bounded, Hashing};
-use crate::manifest::{FORMAT, KEY_CHANGES, MANIFEST, MEMBERS, Manifest, OPTIONAL, PROOF, RUN};
+use crate::manifest::{FORMAT, MANIFEST, Manifest, is_compressed};
 
 /// The largest manifest, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 64 << 10;
@@ -72,8 +75,29 @@ pub(crate) fn walk(
     Ok((whole.bytes, whole.sha256()))
 }
 
+/// Opens a compressed member of the archive in `file`. Nothing is compared with the manifest.
+///
+/// # Errors
+///
+/// [`ArchiveError`] if the file is no archive, or has no such member.
+pub fn open_member(mut file: File, name: &'static str) -> Result<impl Read + Send, ArchiveError> {
+    let failed = |error: io::Error| invalid(name, &error);
+    let mut found = None;
+    let mut tar = tar::Archive::new(&file);
+    for entry in tar.entries_with_seek().map_err(failed)?.raw(true) {
+        let entry = entry.map_err(failed)?;
+        if entry.path_bytes() == name.as_bytes() {
+            found = Some((entry.raw_file_position(), entry.size()));
+            break;
+        }
+    }
+    let (position, bytes) = found.ok_or_else(|| invalid(name, "it is missing"))?;
+    file.seek(SeekFrom::Start(position)).map_err(failed)?;
+    zstd::Decoder::new(file.take(bytes)).map_err(failed)
+}
+
 fn visit(name: &str, member: impl Read, left: &mut u64, visitor: &mut impl MemberVisitor) -> Result<(), ArchiveError> {
-    if [RUN, KEY_CHANGES, PROOF].contains(&name) {
+    if !is_compressed(name) {
         return visitor.member(name, &mut Bounded { inner: member, left });
     }
     let decoder = zstd::Decoder::new(member).map_err(|error| invalid(name, &error))?;
@@ -91,11 +115,8 @@ fn read_manifest(entry: impl Read) -> Result<Manifest, ArchiveError> {
         let problem = format!("this version reads the format `{FORMAT}`, not `{}`", manifest.format);
         return Err(invalid(MANIFEST, &problem));
     }
-    let names: Vec<_> = manifest.members.iter().map(|member| member.name.as_str()).collect();
-    let expected = MEMBERS.iter().filter(|name| names.contains(name) || !OPTIONAL.contains(name));
-    if !names.iter().eq(expected) {
-        let problem = format!("its members are not those of this format, with or without `{}`", OPTIONAL.join("`, `"));
-        return Err(invalid(MANIFEST, &problem));
+    if !manifest.is_complete() {
+        return Err(invalid(MANIFEST, "its members are not those of this format"));
     }
     Ok(manifest)
 }

@@ -97,6 +97,9 @@ struct ArchiveCheck<'a> {
 
 impl MemberVisitor for ArchiveCheck<'_> {
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
+        if !manifest.is_evidence() {
+            return Err(invalid(MANIFEST, "it is an archive of a backup, which `workspaced restore --check` checks"));
+        }
         self.manifest = Some(manifest.clone());
         Ok(())
     }

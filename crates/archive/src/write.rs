@@ -11,9 +11,7 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use crate::hashing::Hashing;
-use crate::manifest::{
-    ABSENT, APPROVALS, DATA, FILES, FORMAT, KEY_CHANGES, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN,
-};
+use crate::manifest::{FORMAT, MANIFEST, Manifest, Member, ROWS, is_compressed};
 
 /// The compression level of zstd: its default.
 const LEVEL: i32 = 3;
@@ -66,89 +64,18 @@ impl<'a> ArchiveWriter<'a> {
         Self { folder, members: Vec::new() }
     }
 
-    /// Begins the run as JSON.
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created, as for the other members.
-    pub fn run(&self) -> io::Result<Part> {
-        self.part(RUN, false)
-    }
-
-    /// Begins the statements about changes of the key, each followed by an empty line. Left out if there are none.
+    /// Begins a member, such as [`RECORDS`](crate::RECORDS).
     ///
     /// # Errors
     ///
     /// If no temporary file can be created.
-    pub fn key_changes(&self) -> io::Result<Part> {
-        self.part(KEY_CHANGES, false)
-    }
-
-    /// Begins the proof as JSON.
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created.
-    pub fn proof(&self) -> io::Result<Part> {
-        self.part(PROOF, false)
-    }
-
-    /// Begins the records, each a line of JSON.
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created.
-    pub fn records(&self) -> io::Result<Part> {
-        self.part(RECORDS, true)
-    }
-
-    /// Begins the approvals, each a line of JSON.
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created.
-    pub fn approvals(&self) -> io::Result<Part> {
-        self.part(APPROVALS, true)
-    }
-
-    /// Begins the data of the records: [`Part::add_file`] adds to it.
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created.
-    pub fn data(&self) -> io::Result<Part> {
-        self.part(DATA, true)
-    }
-
-    /// Begins the run's files, a tar archive.
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created.
-    pub fn files(&self) -> io::Result<Part> {
-        self.part(FILES, true)
-    }
-
-    /// Begins the list of what the records name and the archive lacks, each a line: [`ArchiveReport::absent`]. Left out if there is
-    /// nothing.
-    ///
-    /// [`ArchiveReport::absent`]: crate::ArchiveReport::absent
-    ///
-    /// # Errors
-    ///
-    /// If no temporary file can be created.
-    pub fn absent(&self) -> io::Result<Part> {
-        self.part(ABSENT, true)
-    }
-
-    fn part(&self, name: &'static str, is_compressed: bool) -> io::Result<Part> {
+    pub fn begin(&self, name: &'static str) -> io::Result<Part> {
         let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
-        let out =
-            if is_compressed { PartWriter::Compressed(Encoder::new(out, LEVEL)?) } else { PartWriter::Plain(out) };
+        let out = if is_compressed(name) { PartWriter::Compressed(compress(out)?) } else { PartWriter::Plain(out) };
         Ok(Part { name, out })
     }
 
-    /// Adds a member that is complete. Members are added in the order of the methods above.
+    /// Adds a member that is complete. Members are added in the order of the tables in the [crate].
     ///
     /// # Errors
     ///
@@ -160,6 +87,21 @@ impl<'a> ArchiveWriter<'a> {
         };
         let member = Member { name: part.name.to_owned(), bytes: out.bytes, sha256: out.sha256() };
         self.members.push((member, out.inner.into_inner().map_err(io::IntoInnerError::into_error)?));
+        Ok(())
+    }
+
+    /// Adds the rows of the run, which [`compress_rows`] has written to `file`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn add_rows(&mut self, mut file: File) -> io::Result<()> {
+        let mut hashing = Hashing::new(&file);
+        io::copy(&mut hashing, &mut io::sink())?;
+        let name = ROWS.to_owned();
+        let member = Member { name, bytes: hashing.bytes, sha256: hashing.sha256() };
+        file.rewind()?;
+        self.members.push((member, file));
         Ok(())
     }
 
@@ -188,8 +130,24 @@ impl<'a> ArchiveWriter<'a> {
     }
 }
 
+/// Returns a writer of rows, compressed, to `file`. They are complete once it is [finished](Encoder::finish).
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn compress_rows(file: File) -> io::Result<Encoder<'static, File>> {
+    compress(file)
+}
+
+fn compress<W: Write>(to: W) -> io::Result<Encoder<'static, W>> {
+    let mut encoder = Encoder::new(to, LEVEL)?;
+    // A backup reads members of archives that it does not hash again.
+    encoder.include_checksum(true)?;
+    Ok(encoder)
+}
+
 impl Part {
-    /// Adds a file of a record to the [data](ArchiveWriter::data).
+    /// Adds a file of a record to the [data](crate::DATA).
     ///
     /// # Errors
     ///
@@ -232,7 +190,7 @@ impl Part {
         io::copy(&mut io::repeat(0).take(padding), self).map(drop)
     }
 
-    /// Ends the [data](ArchiveWriter::data), which is a tar archive.
+    /// Ends the [data](crate::DATA), which is a tar archive.
     ///
     /// # Errors
     ///

@@ -105,31 +105,31 @@ fn build_listing(tree: &[u8], data: &[(DataFile<'_>, &[u8])], absent: Option<&st
         proof: vec![],
         checkpoint: signer.sign(frontier.size(), frontier.root()),
     };
-    let mut part = writer.run().unwrap();
+    let mut part = writer.begin(archive::RUN).unwrap();
     write!(part, "{}", json!({ "runId": run_id(), "headSeq": 3, "headHash": head })).unwrap();
     writer.add(part).unwrap();
-    let mut part = writer.proof().unwrap();
+    let mut part = writer.begin(archive::PROOF).unwrap();
     write!(part, "{}", json!(proof)).unwrap();
     writer.add(part).unwrap();
-    let mut part = writer.records().unwrap();
+    let mut part = writer.begin(archive::RECORDS).unwrap();
     for text in &texts {
         writeln!(part, "{text}").unwrap();
     }
     writer.add(part).unwrap();
-    let mut part = writer.approvals().unwrap();
+    let mut part = writer.begin(archive::APPROVALS).unwrap();
     writeln!(part, "{}", json!({ "approval": {}, "input": null })).unwrap();
     writer.add(part).unwrap();
-    let mut part = writer.data().unwrap();
+    let mut part = writer.begin(archive::DATA).unwrap();
     for (name, bytes) in data {
         part.add_file(*name, bytes).unwrap();
     }
     part.end_files().unwrap();
     writer.add(part).unwrap();
-    let mut part = writer.files().unwrap();
+    let mut part = writer.begin(archive::FILES).unwrap();
     part.write_all(tree).unwrap();
     writer.add(part).unwrap();
     if let Some(absent) = absent {
-        let mut part = writer.absent().unwrap();
+        let mut part = writer.begin(archive::ABSENT).unwrap();
         write!(part, "{absent}").unwrap();
         writer.add(part).unwrap();
     }

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::copy::{DatabaseCopy, RestoreTarget};
+use tokio::task::block_in_place;
+
+use crate::dump::{DatabaseLoad, DatabaseSnapshot, ObjectReference, RestoreTarget};
+use crate::postgres::dump::{PostgresLoad, PostgresSnapshot};
 use crate::postgres::{self, AddressReader};
+use crate::sqlite::dump::{SqliteLoad, SqliteSnapshot};
 use crate::store::Store;
-use crate::transfer::{CopiedTable, ObjectReference};
-use crate::{Ledger, LedgerError, Result, sqlite};
+use crate::{Ledger, LedgerError, Result, migrate, sqlite};
 
 /// Opens the ledger at `url` (`sqlite://PATH` or `postgres://…`) and migrates its schema.
 ///
@@ -61,22 +64,38 @@ pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
     Ok(Arc::new(Store(opened.map_err(|error| LedgerError::Internal(Box::new(error)))??)))
 }
 
-/// Copies the SQLite database at `from`, which no process may have open, into the empty PostgreSQL database at `to`, and adds
-/// `references`. All or nothing. The setting [`TRANSFER`](crate::TRANSFER) gets the value `source`. Returns the tables with the numbers of their rows,
-/// which were compared.
+/// Opens the database at `url` as of one moment. Other processes read and commit meanwhile, unless `is_alone`: then an SQLite file is locked
+/// for this process.
 ///
 /// # Errors
 ///
-/// If a database has another schema than this program, if `from` is in use or cannot be read, if `to` is not empty or cannot be written,
-/// or if a value cannot be stored there.
-pub async fn transfer_database(
-    from: &Path,
-    to: &str,
-    source: &str,
-    references: &[ObjectReference],
-) -> Result<Vec<CopiedTable>> {
-    let source_database = sqlite::transfer::LockedSource::open(from).await?;
-    postgres::transfer::copy(source_database, to, source, references).await
+/// If the database has another schema than this program, cannot be read, or is in use with `is_alone`.
+pub async fn open_snapshot(url: &str, is_alone: bool) -> Result<Box<dyn DatabaseSnapshot>> {
+    Ok(match sqlite_file(url) {
+        Some(path) => Box::new(block_in_place(|| SqliteSnapshot::open(Path::new(path), is_alone))?),
+        None => Box::new(PostgresSnapshot::open(url).await?),
+    })
+}
+
+/// Begins to fill the database at `url`, which must be [`Empty`](RestoreTarget::Empty), with rows of the [`schema`]. What an interrupted load
+/// has left at SQLite's path is replaced.
+///
+/// # Errors
+///
+/// If the database cannot be written or is not empty, or the program does not know the schema.
+pub async fn begin_load(url: &str, schema: usize) -> Result<Box<dyn DatabaseLoad>> {
+    Ok(match sqlite_file(url) {
+        Some(path) => {
+            let migrations = migrate::first(migrate::SQLITE, schema)?;
+            Box::new(block_in_place(|| SqliteLoad::begin(Path::new(path), migrations))?)
+        }
+        None => Box::new(PostgresLoad::begin(url, migrate::first(migrate::POSTGRES, schema)?).await?),
+    })
+}
+
+/// Returns the version of the schema of the rows in a [snapshot](open_snapshot).
+pub fn schema() -> usize {
+    migrate::newest()
 }
 
 /// Returns what the runs of the PostgreSQL database at `url` that are not deleted need from the object store, by object.
@@ -85,7 +104,7 @@ pub async fn transfer_database(
 ///
 /// If it cannot be read.
 pub async fn object_references(url: &str) -> Result<Vec<ObjectReference>> {
-    postgres::transfer::references(url).await
+    postgres::dump::references(url).await
 }
 
 /// Removes the setting [`TRANSFER`](crate::TRANSFER) of the PostgreSQL database at `url`: services may start with it.
@@ -94,24 +113,7 @@ pub async fn object_references(url: &str) -> Result<Vec<ObjectReference>> {
 ///
 /// If it cannot be written.
 pub async fn end_transfer(url: &str) -> Result<()> {
-    postgres::transfer::end(url).await
-}
-
-/// Writes a consistent copy of the database at `url` to the new file `to`, and syncs it. Other processes read and commit
-/// meanwhile. SQLite's copy is a database file; PostgreSQL's is an archive of the program `pg_dump`, which has to be in the PATH.
-///
-/// # Errors
-///
-/// If the database has another schema than this program, if it cannot be read or `to` not be written, or if `pg_dump` is missing
-/// or fails.
-pub async fn copy_database(url: &str, to: &Path) -> Result<DatabaseCopy> {
-    match sqlite_file(url) {
-        Some(path) => {
-            let (path, to) = (path.to_owned(), to.to_owned());
-            blocking(move || sqlite::copy::write(Path::new(&path), &to)).await
-        }
-        None => postgres::copy::write(url, to).await,
-    }
+    postgres::dump::end(url).await
 }
 
 /// Returns whether the database at `url` has no tables yet.
@@ -126,7 +128,7 @@ pub async fn restore_target(url: &str) -> Result<RestoreTarget> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(RestoreTarget::Empty),
             Err(error) => Err(LedgerError::Unavailable(Box::new(error))),
         },
-        None => postgres::copy::target(url).await,
+        None => postgres::dump::target(url).await,
     }
 }
 
@@ -138,31 +140,10 @@ pub async fn restore_target(url: &str) -> Result<RestoreTarget> {
 pub fn database_address(url: &str) -> Result<String> {
     match sqlite_file(url) {
         Some(path) => Ok(path.to_owned()),
-        None => postgres::copy::address(url),
-    }
-}
-
-/// Restores the copy `from` into the database at `url`, which must be [`Empty`](RestoreTarget::Empty). A restore into PostgreSQL
-/// is one transaction. What an interrupted one has left at SQLite's path is replaced.
-///
-/// # Errors
-///
-/// If `from` cannot be read, the database cannot be written, or `pg_restore` is missing or fails.
-pub async fn restore_database(url: &str, from: &Path) -> Result<()> {
-    match sqlite_file(url) {
-        Some(path) => {
-            let (path, from) = (path.to_owned(), from.to_owned());
-            blocking(move || sqlite::copy::restore(Path::new(&path), &from)).await
-        }
-        None => postgres::copy::restore(url, from).await,
+        None => postgres::dump::address(url),
     }
 }
 
 fn sqlite_file(url: &str) -> Option<&str> {
     url.strip_prefix("sqlite://")
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| LedgerError::Internal(Box::new(error)))?
 }

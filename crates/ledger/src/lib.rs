@@ -8,7 +8,7 @@ mod by_address;
 mod chain;
 mod checkpoint;
 mod commit_queue;
-mod copy;
+mod dump;
 mod entry;
 mod entry_rows;
 mod error;
@@ -24,7 +24,6 @@ mod sqlite;
 mod statement;
 mod store;
 mod stored;
-mod transfer;
 mod verify;
 
 use async_trait::async_trait;
@@ -35,11 +34,13 @@ use model::{
 use shared_pool::SharedPool;
 
 pub use by_address::{
-    check_postgres_url, copy_database, database_address, end_transfer, object_references, open, open_to_read,
-    open_with, restore_database, restore_target, transfer_database,
+    begin_load, check_postgres_url, database_address, end_transfer, object_references, open, open_snapshot,
+    open_to_read, open_with, restore_target, schema,
 };
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
-pub use copy::{CopiedRun, DatabaseCopy, RestoreTarget};
+pub use dump::{
+    CopiedRun, DatabaseLoad, DatabaseSnapshot, DumpPart, ObjectReference, RestoreTarget, SnapshotContents, TRANSFER,
+};
 pub use entry::{
     Appended, Artifact, DecidedApproval, Entry, EntryObject, EventQuota, Expiry, HistoryExcess, HistoryQuota,
     HistoryUse, KeyedAnswer, ObjectHolder, OperatorChange, Preconditions, Records, Reply, RequiredToken, RunTransition,
@@ -56,7 +57,6 @@ pub use stored::{
     ApprovalFilter, ClosedRunKey, ConnectionCounts, JournalEntry, JournalledRun, LedgerPage, PageSize, RecordData,
     RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
-pub use transfer::{CopiedTable, ObjectReference, TRANSFER};
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
 pub const INSTANCE: &str = "instance";

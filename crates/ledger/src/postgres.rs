@@ -7,12 +7,11 @@
 mod address;
 mod append_state;
 mod connection;
-pub(crate) mod copy;
+pub(crate) mod dump;
 mod fence;
 mod open;
 mod positions;
 mod settled_position;
-pub(crate) mod transfer;
 mod writer;
 
 use std::sync::Arc;

@@ -6,8 +6,7 @@
 mod append_state;
 mod ballast;
 mod connection;
-pub(crate) mod copy;
-pub(crate) mod transfer;
+pub(crate) mod dump;
 mod wal_checkpointer;
 mod writer;
 
@@ -88,7 +87,7 @@ impl Sqlite {
 
     /// Opens the database at `path` for reading, while another process may have it open. Jobs are rejected. Blocks.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self> {
-        copy::check(path)?;
+        dump::check(path)?;
         let (queue, _) = CommitQueue::new();
         queue.close();
         let (_, newest) = watch::channel(0);

@@ -88,7 +88,10 @@ impl FolderError {
             Self::Folder(ShimError::Conflicts(_)) => {
                 "Push your changes first (merging, if both changed a file), or put them aside.".to_owned()
             }
-            Self::Folder(ShimError::Lost(_)) => "Open the checkout again: the run is as it was.".to_owned(),
+            Self::Folder(ShimError::Lost(_)) => {
+                "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was."
+                    .to_owned()
+            }
             Self::NoCheckout { .. } => "Pull into it first.".to_owned(),
             Self::OtherRun { .. } => "Use another folder, or the run of this one.".to_owned(),
             Self::Moved { .. } => {

@@ -17,6 +17,8 @@ use crate::folders::error::FolderError;
 const MAX_RECORDED: usize = 200;
 /// How many characters of a path an event has.
 const MAX_RECORDED_CHARS: usize = 200;
+/// The most characters of a command in the reason for what it has changed.
+const MAX_REASON_CHARS: usize = 500;
 /// The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
 const MAX_RECORDED_ARGV: usize = 16 << 10;
 
@@ -149,7 +151,7 @@ impl Checkout {
         if let (ExecMode::Push(push), true) = (&options.mode, execution.is_complete()) {
             let mut push = push.clone();
             if push.reason.is_empty() {
-                push.reason = shown_command(&options.command.argv);
+                push.reason = reason_of(&options.command.argv);
             }
             let command = changeset_command(&options.command, execution, environment.clone());
             match self.push_changes(&report.changes, &push, Some(command)).await {
@@ -280,6 +282,15 @@ fn recorded_argv(argv: &[String]) -> Vec<String> {
         recorded.push(format!("{shown}… [cut here, with {left_out} of {} arguments]", argv.len()));
     }
     recorded
+}
+
+/// Returns the reason for what a command has changed: the command, as far as a reason has room for it.
+fn reason_of(argv: &[String]) -> String {
+    let command = shown_command(argv);
+    match command.char_indices().nth(MAX_REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &command[..end]),
+        None => command,
+    }
 }
 
 fn cwd(command: &CommandSpec) -> &str {

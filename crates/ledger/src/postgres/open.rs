@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 use super::connection::failed;
 use super::fence::{BEGIN, LOCK_EXCLUSIVE};
 use super::positions;
-use crate::migrate::{self, AppliedMigration};
+use crate::migrate::{self, AppliedMigration, Migration};
 use crate::{LedgerError, Result};
 
 /// Timeout for a new connection, or for one of the pool.
@@ -93,16 +93,16 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
     let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
     // Migrating a large table may take long.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
-    apply_migrations(&mut tx).await?;
+    apply_migrations(&mut tx, migrate::POSTGRES).await?;
     tx.commit().await.map_err(failed)
 }
 
-/// Applies the missing migrations in the transaction `tx`, while no other process does.
-pub(crate) async fn apply_migrations(tx: &mut PgConnection) -> Result<()> {
+/// Applies those of `known` that are missing in the transaction `tx`, while no other process does.
+pub(crate) async fn apply_migrations(tx: &mut PgConnection, known: &'static [Migration]) -> Result<()> {
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(migrate::CREATE_TABLE).execute(&mut *tx).await.map_err(failed)?;
     let applied = applied(tx).await?;
-    for migration in migrate::missing(migrate::POSTGRES, &applied)? {
+    for migration in migrate::missing(known, &applied)? {
         sqlx::raw_sql(migration.sql).execute(&mut *tx).await.map_err(failed)?;
         sqlx::query(migrate::INSERT)
             .bind(migration.version)

@@ -13,7 +13,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, Row, ToSql, TransactionBehavior, ffi};
 use tokio::sync::Semaphore;
 
-use crate::migrate;
+use crate::migrate::{self, Migration};
 use crate::statement::{Param, RowReader, Rows, Select, impl_row_reader, to_count};
 use crate::{ConnectionCounts, LedgerError, LedgerPage, PageSize, Result};
 
@@ -56,7 +56,7 @@ pub(crate) fn migrated(path: &Path) -> Result<Connection> {
     // SQLite removes the log when the database is closed cleanly.
     let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
     let mut connection = if has_log { writer_with_log(path, &log)? } else { writer(path)? };
-    migrate(&mut connection)?;
+    migrate(&mut connection, migrate::SQLITE)?;
     Ok(connection)
 }
 
@@ -157,12 +157,12 @@ pub(crate) fn reader(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Migrates the schema in one transaction.
-fn migrate(connection: &mut Connection) -> Result<()> {
+/// Applies those of `known` that are missing, in one transaction.
+pub(crate) fn migrate(connection: &mut Connection, known: &'static [Migration]) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     tx.execute_batch(migrate::CREATE_TABLE).map_err(failed)?;
     let applied = select(&tx, &migrate::LIST)?;
-    for migration in migrate::missing(migrate::SQLITE, &applied)? {
+    for migration in migrate::missing(known, &applied)? {
         tx.execute_batch(migration.sql).map_err(failed)?;
         tx.execute(migrate::INSERT, (migration.version, migration.name, migration.checksum())).map_err(failed)?;
     }

@@ -19,14 +19,14 @@ pub(crate) enum Backend {
     Postgres,
 }
 
-/// An open ledger in a separate database, which is deleted when this is dropped.
+/// An open ledger in a separate database, which is deleted with its storage.
 pub(crate) struct TestDatabase {
     pub(crate) ledger: Arc<dyn Ledger>,
     url: String,
     storage: Storage,
 }
 
-enum Storage {
+pub(crate) enum Storage {
     Folder(tempfile::TempDir),
     Database { admin: String, name: String },
 }
@@ -36,12 +36,11 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 impl Backend {
     /// Opens an empty ledger.
     pub(crate) async fn open(self) -> TestDatabase {
-        let (url, storage) = self.create().await;
-        TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
+        TestDatabase::of(self.create().await).await
     }
 
-    /// Creates a database. Returns its URL and where it is stored.
-    async fn create(self) -> (String, Storage) {
+    /// Creates a database without tables. Returns its URL and where it is stored.
+    pub(crate) async fn create(self) -> (String, Storage) {
         match self {
             Self::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
@@ -63,6 +62,11 @@ impl Backend {
 }
 
 impl TestDatabase {
+    /// Opens the ledger in a database that was created.
+    pub(crate) async fn of((url, storage): (String, Storage)) -> Self {
+        Self { ledger: ledger::open(&url).await.unwrap(), url, storage }
+    }
+
     /// Closes the ledger and opens it again, as a restart does.
     pub(crate) async fn reopen(&mut self) {
         self.ledger.close().await;
@@ -176,9 +180,9 @@ impl Storage {
     }
 }
 
-impl Drop for TestDatabase {
+impl Drop for Storage {
     fn drop(&mut self) {
-        let Storage::Database { admin, name } = &self.storage else { return };
+        let Self::Database { admin, name } = self else { return };
         let (admin, sql) = (admin.clone(), format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -7,6 +7,7 @@ mod archive;
 mod checkpoints;
 mod concurrent_processes;
 mod contents;
+mod dump;
 mod fencing;
 mod harness;
 mod history;

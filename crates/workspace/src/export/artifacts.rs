@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};
-use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicBool;
 
 use model::{RunId, Sha256};
@@ -11,7 +10,7 @@ use rustix::io::Errno;
 use sha2::Digest as _;
 use tar::Builder;
 
-use super::archive::{ARTIFACTS, Archive, has_entries};
+use super::archive::has_artifacts;
 use crate::dir::{create_file, fresh_name, open_dir, open_under, remove_file};
 use crate::workspaces::{RunEntryKind, RunPart, Workspaces};
 
@@ -36,7 +35,7 @@ impl Workspaces {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             dir => dir?,
         };
-        if !has_entries(&dir, ARTIFACTS)? {
+        if !has_artifacts(&dir)? {
             return Ok(None);
         }
         let mut stamp = sha2::Sha256::new();
@@ -77,10 +76,9 @@ impl Workspaces {
         let file = create_file(&tmp, &*name)?;
         remove_file(&tmp, &*name)?;
         let out = Hashed { to: BufWriter::new(file), sha256: sha2::Sha256::new(), left: max_bytes };
-        let cancel = AtomicBool::new(false);
-        let mut archive = Archive { tar: Builder::new(out), cancel: &cancel };
-        archive.folder(dir.as_fd(), ARTIFACTS, ARTIFACTS.to_bytes())?;
-        let Hashed { to, sha256, left } = archive.tar.into_inner()?;
+        let mut tar = Builder::new(out);
+        self.archive_part(run, RunPart::Artifacts, &mut tar, &AtomicBool::new(false))?;
+        let Hashed { to, sha256, left } = tar.into_inner()?;
         let mut content = to.into_inner().map_err(io::IntoInnerError::into_error)?;
         content.rewind()?;
         Ok(ArtifactBundle {

@@ -79,8 +79,8 @@ impl RunPart {
 }
 
 impl Workspaces {
-    /// Calls `take` with every entry of a part of `run`'s folder, folders before what is in them. Entries that disappear meanwhile
-    /// and special files are left out.
+    /// Calls `take` with every entry of a part of `run`'s folder, folders before what is in them, always in the same order. Entries that
+    /// disappear meanwhile and special files are left out.
     ///
     /// The list of ignored files comes before the repository that has their bytes, since the service writes them in the opposite
     /// order.
@@ -278,7 +278,9 @@ fn visit(dir: &OwnedFd, top: &str, take: &mut dyn FnMut(RunEntry) -> io::Result<
             folder => folder?,
         };
         take(RunEntry { path: path.clone(), kind: RunEntryKind::Folder })?;
-        for (name, _) in entries(&folder, usize::MAX)? {
+        let mut names = entries(&folder, usize::MAX)?;
+        names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for (name, _) in names {
             let Some(RunEntry { path: name, kind }) = entry(&folder, name.to_bytes())? else { continue };
             let path = [&*path, b"/", &*name].concat();
             match kind {

@@ -1,19 +1,18 @@
 //! `workspaced backup`: a consistent copy of the database and of the runs' files, while the service runs.
 //!
-//! The database is copied first and the files after it. A run's files exist before the database has the run, and the database
+//! Each run is one [archive]: its rows as of one moment, and the names and hashes of its files, whose contents all archives share. What
+//! belongs to no run is the archive of the service.
+//!
+//! The rows are copied first and the files after them. A run's files exist before the database has the run, and the database
 //! only grows until a run is deleted, so that the files of every copied run exist, unless the run was deleted meanwhile: then the
 //! restored run is deleted too. The tree of a run is not copied: base and ledger rebuild it as of any record. Only what neither of
 //! them has is copied from the tree: contents that are too large for the ledger, and files that git ignores. A large content that
 //! was replaced between the two copies is nowhere any more; then both copies are made again.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a backup is outside of the data folder, in a folder that the operator names"
-)]
-
 mod folder;
 mod manifest;
 mod run_files;
+mod saved_run;
 mod signing;
 
 use std::io;
@@ -21,16 +20,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::clock;
-use ledger::{CopiedRun, DatabaseCopy, INSTANCE, Ledger};
+use ledger::{CopiedRun, DumpPart, INSTANCE, Ledger, SnapshotContents};
 use model::{LogicalPath, RunId};
 use rustix::fs::Mode;
 use serde::Serialize;
 use workspace::Workspaces;
 
-pub(super) use self::folder::{backups, hash, object};
-pub(super) use self::manifest::{
-    ArchivedRun, BackupManifest, DatabaseKind, MANIFEST, SavedContent, SavedEntry, SavedRun,
-};
+pub(super) use self::folder::{SERVICE, backups, hash, object, open_object};
+pub(super) use self::manifest::{ArchivedRun, BackupManifest, MANIFEST, RunEnd, SavedArchive};
+pub(super) use self::saved_run::{SavedContent, SavedEntry, SavedRun};
 
 use self::folder::{BackupCopyError, BackupFolder};
 use self::manifest::{FORMAT, NamedFile};
@@ -45,8 +43,6 @@ use crate::start_error::StartError;
 /// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 /// The names of files in a backup's own folder.
-pub(super) const SQLITE_FILE: &str = "database.sqlite";
-pub(super) const POSTGRES_FILE: &str = "database.pgdump";
 pub(super) const CHECKPOINTS: &str = "checkpoints.log";
 pub(super) const CHECKPOINT_KEY: &str = "checkpoint.key";
 
@@ -62,7 +58,8 @@ struct BackupReport<'a> {
     archived: usize,
     new_objects: usize,
     new_bytes: u64,
-    database_bytes: u64,
+    /// Bytes of the archives of all runs, without the contents that they share.
+    archive_bytes: u64,
     includes_key: bool,
     remarks: Vec<Remark<'a>>,
     is_complete: bool,
@@ -82,6 +79,8 @@ struct Remark<'a> {
 struct WrittenBackup {
     path: String,
     manifest: BackupManifest,
+    /// The runs whose files were copied.
+    saved: Vec<SavedRun>,
     /// Why the key is not in the backup, if it should be.
     lacks_key: Option<String>,
 }
@@ -128,12 +127,10 @@ async fn write(
     workspaces: &Arc<Workspaces>,
 ) -> Result<WrittenBackup, StartError> {
     let (path, number) = folder.begin().map_err(|error| failed(&error))?;
-    let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
-    let (copied, CopiedRuns { runs, deleted, archived, .. }) = loop {
+    let (copied, CopiedRuns { archives, saved, .. }) = loop {
         progress("copying the database");
-        let to = path.join(kind.file());
-        let copied = ledger::copy_database(&config.database_url.url, &to).await.map_err(database)?;
+        let copied = copy_rows(config, folder).await?;
         failpoint::hit("backup.database");
         let runs = copy_runs(folder, ledger, workspaces, &copied.runs).await?;
         if attempt == MAX_ATTEMPTS || !runs.are_outdated {
@@ -141,10 +138,8 @@ async fn write(
         }
         progress("large files were replaced meanwhile; copying again");
         attempt += 1;
-        std::fs::remove_file(to).map_err(|error| failed(&error))?;
     };
-    let database = BackupFolder::named(&path, kind.file()).map_err(|error| failed(&error))?;
-    let mut files = vec![database];
+    let mut files = vec![folder.write_service(&path).map_err(not_copied)?];
     files.extend(copy_files(config, folder, &path, &copied)?);
     let key = config.include_key.then(|| signing::copy_key(&config.checkpoint_key_file, &copied, folder, &path));
     let lacks_key = match key.transpose()? {
@@ -160,24 +155,36 @@ async fn write(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         number,
         created_at: clock::now(),
-        database: kind,
+        schema: ledger::schema(),
         instance: copied.settings.get(INSTANCE).cloned(),
         files,
-        runs,
-        deleted,
-        archived,
+        runs: archives,
     };
     folder.finish(&manifest).map_err(|error| failed(&error))?;
-    Ok(WrittenBackup { path: path.display().to_string(), manifest, lacks_key })
+    Ok(WrittenBackup { path: path.display().to_string(), manifest, saved, lacks_key })
+}
+
+/// Writes the rows of each run, and those of no run, as of one moment.
+async fn copy_rows(config: &BackupConfig, folder: &BackupFolder) -> Result<SnapshotContents, StartError> {
+    let mut snapshot = ledger::open_snapshot(&config.database_url.url, false).await.map_err(database)?;
+    let runs = snapshot.contents().runs.clone();
+    let parts = runs.iter().map(|run| (run.run.clone(), DumpPart::Run(run)));
+    for (run, part) in parts.chain([(RunId::service(), DumpPart::Service)]) {
+        let rows = folder.create_rows(&run).and_then(archive::compress_rows);
+        let mut rows = rows.map_err(|error| failed(&error))?;
+        snapshot.write(part, &mut rows).await.map_err(database)?;
+        rows.finish().map_err(|error| failed(&error))?;
+    }
+    snapshot.finish().await.map_err(database)
 }
 
 /// The copies of all runs.
 #[derive(Default)]
 struct CopiedRuns {
-    runs: Vec<SavedRun>,
-    deleted: Vec<RunId>,
-    archived: Vec<ArchivedRun>,
-    /// Whether a newer copy of the database would have contents that are missing now.
+    archives: Vec<SavedArchive>,
+    /// Those that have not ended meanwhile, without their entries.
+    saved: Vec<SavedRun>,
+    /// Whether newer rows would have contents that are missing now.
     are_outdated: bool,
 }
 
@@ -190,14 +197,14 @@ async fn copy_runs(
     let mut copies = CopiedRuns::default();
     for (number, run) in copied.iter().enumerate() {
         progress(&format!("run {} of {}: {}", number + 1, copied.len(), run.run));
-        match (RunCopier { folder, ledger, workspaces }).copy(run).await? {
-            RunCopy::Files { saved, is_outdated } => {
-                copies.runs.push(saved);
-                copies.are_outdated |= is_outdated;
-            }
-            RunCopy::Archived(archived) => copies.archived.push(archived),
-            RunCopy::Deleted => copies.deleted.push(run.run.clone()),
+        let RunCopy { mut saved, ended, is_outdated } = (RunCopier { folder, ledger, workspaces }).copy(run).await?;
+        let archive = folder.add_archive(&saved, run.head_hash).map_err(not_copied)?;
+        saved.entries = Vec::new();
+        if ended.is_none() {
+            copies.saved.push(saved);
         }
+        copies.archives.push(SavedArchive { run_id: run.run.clone(), archive, ended });
+        copies.are_outdated |= is_outdated;
         failpoint::hit("backup.run");
     }
     Ok(copies)
@@ -208,7 +215,7 @@ fn copy_files(
     config: &BackupConfig,
     folder: &BackupFolder,
     path: &Path,
-    copied: &DatabaseCopy,
+    copied: &SnapshotContents,
 ) -> Result<Vec<NamedFile>, StartError> {
     let mut wanted = vec![(IDENTITY, config.data_dir.join(IDENTITY))];
     if config.include_key {
@@ -229,24 +236,25 @@ fn copy_files(
 
 /// Prints the report. Returns whether the backup has everything.
 fn report(config: &BackupConfig, folder: &BackupFolder, written: &WrittenBackup) -> bool {
-    let WrittenBackup { path, manifest, lacks_key } = written;
+    let WrittenBackup { path, manifest, saved, lacks_key } = written;
     let (new_objects, new_bytes) = folder.added();
     let mut is_complete = lacks_key.is_none();
     let mut remarks = Vec::new();
     remarks.extend(lacks_key.clone().map(|message| Remark { run_id: None, message, missing: &[] }));
-    for run in &manifest.runs {
+    for run in saved {
         let Some((message, is_lost)) = run.remark() else { continue };
         is_complete &= !is_lost;
         remarks.push(Remark { run_id: Some(run.run_id.as_str()), message, missing: &run.missing });
     }
+    let archived = manifest.runs.iter().filter(|run| matches!(run.ended, Some(RunEnd::Archived(_)))).count();
     let report = BackupReport {
         backup: path.clone(),
-        runs: manifest.runs.len(),
-        deleted: manifest.deleted.len(),
-        archived: manifest.archived.len(),
+        runs: saved.len(),
+        deleted: manifest.runs.len() - saved.len() - archived,
+        archived,
         new_objects,
         new_bytes,
-        database_bytes: manifest.files.first().map_or(0, |file| file.content.size),
+        archive_bytes: manifest.runs.iter().map(|run| run.archive.size).sum(),
         includes_key: manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
         remarks,
         is_complete,
@@ -260,22 +268,17 @@ fn report(config: &BackupConfig, folder: &BackupFolder, written: &WrittenBackup)
         crate::admin::output::print_paths("not in the backup", missing);
     }
     print(&format!(
-        "{path}: {} runs, {} bytes of the database, {new_objects} new files with {new_bytes} bytes",
-        report.runs, report.database_bytes
+        "{path}: {} runs, {} bytes of their archives, {new_objects} new files with {new_bytes} bytes",
+        report.runs, report.archive_bytes
     ));
     is_complete
 }
 
-impl DatabaseKind {
-    /// Returns the name of the copy of such a database.
-    pub(super) fn file(self) -> &'static str {
-        match self {
-            Self::Sqlite => SQLITE_FILE,
-            Self::Postgres => POSTGRES_FILE,
-        }
-    }
-}
-
 fn failed(error: &io::Error) -> StartError {
     StartError::failed("the backup folder", error)
+}
+
+/// Of a file of the backup's own, whose source is in the folder of backups too.
+fn not_copied((BackupCopyError::Source(error) | BackupCopyError::Target(error)): BackupCopyError) -> StartError {
+    failed(&error)
 }

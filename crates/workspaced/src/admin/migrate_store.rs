@@ -9,13 +9,13 @@ mod report;
 mod run_files;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::{self, Seek as _};
 use std::sync::Arc;
 
 use content::{NoClaims, ObjectError, Objects};
 use engine::clock::{new_tool_call_id, now};
 use engine::runs::{check_object, recorded_base};
-use ledger::{CopiedTable, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
+use ledger::{DumpPart, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
 use model::{ChainReport, Draft, MIGRATE_TOOL, RunId, Sha256};
 use rustix::fs::Mode;
 use serde_json::json;
@@ -85,10 +85,7 @@ async fn migrate(
     failpoint::hit("migrate.objects");
     if !is_copied {
         progress("copying the database");
-        let from = Path::new(config.source.sqlite_file().unwrap_or_default());
-        let copied = ledger::transfer_database(from, &config.target.url, &mark, &runs.references).await;
-        report.tables =
-            copied.map_err(database)?.into_iter().map(|CopiedTable { table, rows }| (table, rows)).collect();
+        report.tables = copy(config, &mark, &runs.references).await?;
     }
     failpoint::hit("migrate.database");
     let target = ledger::open(&config.target.url).await.map_err(database)?;
@@ -98,6 +95,26 @@ async fn migrate(
     failpoint::hit("migrate.verified");
     ledger::end_transfer(&config.target.url).await.map_err(database)?;
     Ok(report)
+}
+
+/// Copies all rows, which no process may use meanwhile. Returns their numbers by tables.
+async fn copy(
+    config: &MigrateStoreConfig,
+    mark: &str,
+    references: &[ObjectReference],
+) -> Result<BTreeMap<String, u64>, StartError> {
+    let mut from = ledger::open_snapshot(&config.source.url, true).await.map_err(database)?;
+    let mut to = ledger::begin_load(&config.target.url, ledger::schema()).await.map_err(database)?;
+    let runs = from.contents().runs.clone();
+    for part in runs.iter().map(DumpPart::Run).chain([DumpPart::Service]) {
+        let spooled = |error: io::Error| StartError::failed("the temporary file of the rows", &error);
+        let mut rows = tempfile::tempfile().map_err(spooled)?;
+        from.write(part, &mut rows).await.map_err(database)?;
+        rows.rewind().map_err(spooled)?;
+        to.read(&mut rows).await.map_err(database)?;
+    }
+    from.finish().await.map_err(database)?;
+    to.finish(Some((mark, references))).await.map_err(database)
 }
 
 /// Refuses a source that a service has not ended cleanly.

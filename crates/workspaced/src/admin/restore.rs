@@ -14,7 +14,6 @@ mod target;
 mod tokens;
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +28,9 @@ use workspace::{ChainPoint, Workspaces};
 use self::run_files::FilesRestorer;
 use self::target::RestoredFolder;
 use self::tokens::RestoredTokens;
-use crate::admin::backup::{BackupManifest, CHECKPOINT_KEY, MANIFEST, SavedContent, backups, hash, object};
+use crate::admin::backup::{
+    BackupManifest, CHECKPOINT_KEY, MANIFEST, RunEnd, SavedArchive, SavedContent, SavedRun, backups, hash, object,
+};
 use crate::admin::offline_run::{database, open_workspaces};
 use crate::admin::output::{print, print_paths, progress};
 use crate::config::{ConfigError, RestoreConfig};
@@ -141,7 +142,7 @@ impl Backup {
             })?;
             let Some(manifest) = manifest else { continue };
             let backup = Self { path, root: from.to_owned(), manifest };
-            if newest.as_ref().is_none_or(|newest: &Self| newest.manifest.age_key() < backup.manifest.age_key()) {
+            if newest.as_ref().is_none_or(|newest: &Self| newest.manifest.number < backup.manifest.number) {
                 newest = Some(backup);
             }
         }
@@ -152,19 +153,34 @@ impl Backup {
     /// Compares every file with the manifest.
     fn check(&self, report: &mut RestoreReport) {
         progress("checking the backup");
-        let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content, ""));
-        let objects: HashSet<SavedContent> = self.manifest.objects().collect();
-        let objects = objects.into_iter().map(|content| (self.object(&content), content, HEAL));
-        for (path, content, remedy) in named.chain(objects) {
-            report.checked_files += 1;
-            report.checked_bytes += content.size;
-            let why = match hash(&path) {
-                Ok(found) if found == content => continue,
-                Ok(_) => "it was changed".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            report.damaged.push(format!("{}: {why}{remedy}", path.display()));
+        let mut known = HashSet::new();
+        for file in &self.manifest.files {
+            check_file(&self.path.join(&file.name), file.content, "", report);
         }
+        for SavedArchive { archive, .. } in &self.manifest.runs {
+            let archive = *archive;
+            if !known.insert(archive) || !check_file(&self.object(&archive), archive, HEAL, report) {
+                continue;
+            }
+            match SavedRun::open(&self.root, &archive) {
+                Ok(run) => {
+                    for content in run.contents().filter(|content| known.insert(*content)) {
+                        check_file(&self.object(&content), content, HEAL, report);
+                    }
+                }
+                Err(error) => report.damaged.push(format!("{}: {error}{HEAL}", self.object(&archive).display())),
+            }
+        }
+    }
+
+    /// Returns the runs whose files are in the backup.
+    fn runs(&self) -> impl ExactSizeIterator<Item = &SavedArchive> {
+        self.manifest.runs.iter().filter(|run| run.ended.is_none()).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Reads what the archive of a run has besides its rows.
+    fn saved(&self, run: &SavedArchive) -> Result<SavedRun, StartError> {
+        SavedRun::open(&self.root, &run.archive).map_err(|error| failed(&error))
     }
 
     /// Returns the path of an object.
@@ -173,13 +189,26 @@ impl Backup {
     }
 }
 
+/// Compares a file with what it must be. Returns whether it is.
+fn check_file(path: &Path, content: SavedContent, remedy: &str, report: &mut RestoreReport) -> bool {
+    report.checked_files += 1;
+    report.checked_bytes += content.size;
+    let why = match hash(path) {
+        Ok(found) if found == content => return true,
+        Ok(_) => "it was changed".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    report.damaged.push(format!("{}: {why}{remedy}", path.display()));
+    false
+}
+
 /// Writes the database and the runs.
 async fn write(config: &RestoreConfig, backup: &Backup, report: &mut RestoreReport) -> Result<(), StartError> {
     let workspaces = open_workspaces(&config.data_dir).await?;
-    let manifest = &backup.manifest;
-    for (number, run) in manifest.runs.iter().enumerate() {
-        progress(&format!("run {} of {}: {}: base", number + 1, manifest.runs.len(), run.run_id));
-        let restorer = FilesRestorer { backup, workspaces: &workspaces, run };
+    let runs = backup.runs().len();
+    for (number, run) in backup.runs().enumerate() {
+        progress(&format!("run {} of {runs}: {}: base", number + 1, run.run_id));
+        let restorer = FilesRestorer { backup, workspaces: &workspaces, run: &backup.saved(run)? };
         restorer.write_base().map_err(|error| failed(&error))?;
         failpoint::hit("restore.base");
     }
@@ -202,19 +231,24 @@ async fn restore_runs(
     ledger: &Arc<dyn Ledger>,
     report: &mut RestoreReport,
 ) -> Result<(), StartError> {
-    let manifest = &backup.manifest;
-    for run in &manifest.deleted {
-        removed::delete(ledger.as_ref(), run).await?;
-        report.deleted.push(run.clone());
+    for run in &backup.manifest.runs {
+        match &run.ended {
+            None => {}
+            Some(RunEnd::Deleted) => {
+                removed::delete(ledger.as_ref(), &run.run_id).await?;
+                report.deleted.push(run.run_id.clone());
+            }
+            Some(RunEnd::Archived(archived)) => {
+                removed::archive(ledger.as_ref(), archived).await?;
+                let (run_id, archive_uri) = (run.run_id.clone(), archived.archive_uri.clone());
+                report.archived.push(ArchivedReport { run_id, archive_uri });
+            }
+        }
     }
-    for run in &manifest.archived {
-        removed::archive(ledger.as_ref(), run).await?;
-        let (run_id, archive_uri) = (run.run_id.clone(), run.archive_uri.clone());
-        report.archived.push(ArchivedReport { run_id, archive_uri });
-    }
-    for (number, run) in manifest.runs.iter().enumerate() {
-        progress(&format!("run {} of {}: {}: tree", number + 1, manifest.runs.len(), run.run_id));
-        let restorer = FilesRestorer { backup, workspaces, run };
+    let runs = backup.runs().len();
+    for (number, run) in backup.runs().enumerate() {
+        progress(&format!("run {} of {runs}: {}: tree", number + 1, run.run_id));
+        let restorer = FilesRestorer { backup, workspaces, run: &backup.saved(run)? };
         let unrestored = restorer.write_tree(ledger).await?;
         if let Some(unrestored) = unrestored {
             ledger.set_needs_repair(&run.run_id, true, &now()).await.map_err(database)?;
@@ -288,11 +322,6 @@ fn parent(path: &Path) -> PathBuf {
         Some(_) => PathBuf::from("."),
         None => path.join(".."),
     }
-}
-
-/// Opens an object for reading.
-fn open_object(backup: &Backup, content: &SavedContent) -> io::Result<File> {
-    File::open(backup.object(content))
 }
 
 fn failed(error: &io::Error) -> StartError {

@@ -47,7 +47,7 @@ pub(super) async fn build(
     add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
     if closed.has_files() {
         let cancel = CancelOnDrop::default();
-        let files = service.runs.write_run_files(closed, writer.files()?, cancel.flag()).await?;
+        let files = service.runs.write_run_files(closed, writer.begin(archive::FILES)?, cancel.flag()).await?;
         writer.add(files)?;
     }
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
@@ -58,7 +58,7 @@ pub(super) async fn build(
         if !absent.is_empty() {
             // The disk keeps one of both.
             drop(built);
-            let mut part = writer.absent()?;
+            let mut part = writer.begin(archive::ABSENT)?;
             absent.iter().try_for_each(|path| writeln!(part, "{path}"))?;
             writer.add(part)?;
             built = writer.finish(run_id, seq, hash)?;
@@ -75,15 +75,15 @@ fn add_run(
     key_changes: &[String],
     proof: &InclusionProof,
 ) -> io::Result<()> {
-    let mut part = writer.run()?;
+    let mut part = writer.begin(archive::RUN)?;
     serde_json::to_writer_pretty(&mut part, &closed.run)?;
     writer.add(part)?;
     if !key_changes.is_empty() {
-        let mut part = writer.key_changes()?;
+        let mut part = writer.begin(archive::KEY_CHANGES)?;
         key_changes.iter().try_for_each(|statement| writeln!(part, "{statement}"))?;
         writer.add(part)?;
     }
-    let mut part = writer.proof()?;
+    let mut part = writer.begin(archive::PROOF)?;
     serde_json::to_writer_pretty(&mut part, proof)?;
     writer.add(part)
 }
@@ -95,7 +95,7 @@ async fn add_records(
     head_seq: u64,
     writer: &mut ArchiveWriter<'_>,
 ) -> Result<(), ArchiveFailure> {
-    let (mut records, mut data) = (writer.records()?, writer.data()?);
+    let (mut records, mut data) = (writer.begin(archive::RECORDS)?, writer.begin(archive::DATA)?);
     let mut seq = 0;
     while seq < head_seq {
         let page = service.state.ledger.record_range(run, seq + 1, head_seq, PAGE).await.map_err(CallError::from)?;
@@ -114,7 +114,7 @@ async fn add_records(
     }
     data.end_files()?;
     writer.add(records)?;
-    let approvals = add_approvals(service, run, writer.approvals()?).await?;
+    let approvals = add_approvals(service, run, writer.begin(archive::APPROVALS)?).await?;
     writer.add(approvals)?;
     Ok(writer.add(data)?)
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
+import os
 import signal
 import subprocess
 import tarfile
@@ -12,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from typing import Any
 from server import OPERATOR, URL, agent, operator
 from workspaced import ApprovalRequired, FolderError, Run, WorkspacedError
 from workspaced.aio import Client as AsyncClient
-from workspaced.shim import LayerCheck, SandboxAddress
+from workspaced.shim import LayerCheck, SandboxAddress, ShimFolder
 
 # A program that runs a command with nothing of this program's environment.
 PIPE = "pipe:env -i PATH=/usr/bin:/bin"
@@ -228,13 +231,81 @@ class Folders(unittest.TestCase):
             used.push(self.dir / "none", reason="r")
         self.assertEqual(raised.exception.code, "NO_CHECKOUT")
 
-    def test_a_killed_shim_leaves_the_run_as_it_was(self) -> None:
+    def test_a_shell_on_the_other_side_of_ssh_reads_what_is_meant(self) -> None:
+        _, used = runner({"a.txt": "one\n"})
+        programs = self.dir / "bin"
+        programs.mkdir(parents=True)
+        # As sshd does: the words after the host are one text for a shell.
+        (programs / "ssh").write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec sh -c "$*"\n')
+        (programs / "ssh").chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{programs}:{os.environ['PATH']}"}):
+            done = used.exec("cat a.txt; pwd", sandbox=f"ssh:me@host:{self.dir}/it's here")
+        self.assertEqual(done.output.decode(), f"one\n{self.dir}/it's here\n")
+
+    def test_each_command_is_in_the_record_whatever_became_of_its_sandbox(self) -> None:
+        for script, code in (
+            ("echo two > a.txt; kill -9 $PPID; sleep 0.2", "LOST"),
+            ("echo two > a.txt; rm -rf .workspaced", "FOLDER"),
+            ("for n in 1 2 3 4 5 6 7 8 9; do truncate -s 8M zeros$n; done", "FOLDER"),
+        ):
+            run, used = runner({"a.txt": "one\n"})
+            try:
+                refusal = used.exec(script, dir=self.dir / run.id, sandbox=PIPE, push=True).refusal
+            except FolderError as failure:
+                refusal = failure
+            [event] = records(run, "event.command")
+            data = event["input"]["data"]
+            self.assertEqual((refusal and refusal.code, data["failure"]), (code, refusal and refusal.detail), script)
+            self.assertEqual((data.get("exitCode"), run.read_bytes("a.txt")), (None if code == "LOST" else 0, b"one\n"))
+
+    def test_of_thousands_of_arguments_a_record_has_as_many_as_it_has_room_for(self) -> None:
         run, used = runner({"a.txt": "one\n"})
-        with used.checkout(self.dir, sandbox=PIPE) as checkout:
+        names = [f"src/components/file-{number}.ts" for number in range(5000)]
+        done = used.exec(["sh", "-c", "echo two > a.txt; echo $#", "sh", *names], dir=self.dir, push=True)
+        self.assertEqual((done.output, done.refusal, run.read_bytes("a.txt")), (b"5000\n", None, b"two\n"))
+        [event] = records(run, "event.command")
+        self.assertIn("of 5004 arguments]", event["input"]["data"]["argv"][-1])
+
+
+class HostileSandboxes(unittest.TestCase):
+    def sandbox(self, *frames: tuple[int, bytes]) -> ShimFolder:
+        """Opens a folder whose shim sends this, whatever it is asked."""
+        sent = b"".join(bytes([kind]) + len(payload).to_bytes(4, "little") + payload for kind, payload in frames)
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        program = Path(temporary.name, "shim")
+        Path(temporary.name, "sent").write_bytes(sent)
+        program.write_text(f"#!/bin/sh\ncat {temporary.name}/sent; cat >/dev/null\n")
+        program.chmod(0o755)
+        folder = ShimFolder.open(temporary.name, None, False, program)
+        self.addCleanup(folder.close)
+        return folder
+
+    def test_what_a_sandbox_sends_is_bounded_and_only_a_proposal(self) -> None:
+        hello = (0, b'{"protocol":1,"folder":"/w"}')
+        report = (5, b'{"changes":[],"left":[],"leftCount":0,"notWalked":[]}')
+
+        def change(path: str) -> bytes:
+            return json.dumps([{"path": path, "change": "added", "size": 1}]).encode()
+
+        self.assertEqual([one["path"] for one in self.sandbox(hello, (4, change("a/b")), report).scan(False).changes], ["a/b"])
+        deep = b"[" * 500_000
+        for frames in (
+            *([(4, change(path))] for path in ("/etc/passwd", "../a", "", "a/.git/x", ".GIT/x", ".WORKSPACED/index", "a/.wh.b", "n/" * 3000 + "n")),
+            [(4, b"[" + b" " * (1 << 19) + b"]")] * 200,
+            [(4, deep)], [(4, b"{}")], [(2, b"x")], [(5, b"[]")], [(11, b"")], [(4, b"\xff")],
+        ):  # fmt: skip
             with self.assertRaises(FolderError) as raised:
-                checkout.exec("echo two > a.txt; kill -9 $PPID; sleep 0.2", push=True)
+                self.sandbox(hello, *frames).scan(False)
+            self.assertEqual(raised.exception.code, "LOST", frames[:1])
+        done = (5, b'{"entries":1,"left":[],"torn":[]}')
+        unasked = io.BytesIO()
+        with tarfile.open(fileobj=unasked, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            tar.addfile(tarfile.TarInfo("evil"))
+        for data in ([(2, unasked.getvalue())], [(2, bytes(512)), (2, b"x" * 512)], [(2, bytes(1 << 20))] * 70):
+            with self.assertRaises(FolderError) as raised:
+                self.sandbox(hello, *data, (3, b""), done).read(["a"])
             self.assertEqual(raised.exception.code, "LOST")
-        self.assertEqual(run.read_bytes("a.txt"), b"one\n")
 
 
 class Addresses(unittest.TestCase):
@@ -281,6 +352,7 @@ class Layers(unittest.TestCase):
         for bad in (
             layer(member("b")), layer(member(".wh.d")), layer(member("y" * 200)), layer(member("a", 9 << 20)),
             layer(member("a", type=tarfile.DIRTYPE)), layer(member("a", type=tarfile.LNKTYPE)), layer(member("a", type=tarfile.FIFOTYPE)),
+            layer(member("d/.wh.b", type=tarfile.SYMTYPE)), layer(member(".wh..wh..opq")), layer(member("./a")),
             layer(member("a"), format=tarfile.USTAR_FORMAT), layer(member("x" * 200), format=tarfile.PAX_FORMAT),
             layer(member("a", 1000))[:700], layer(member("a")) + layer(member("a")),
         ):  # fmt: skip

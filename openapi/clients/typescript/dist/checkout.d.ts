@@ -111,6 +111,11 @@ export declare class Checkout {
     exec(command: string[] | string, options?: ExecOptions): Promise<Executed>;
     private execute;
     private record;
+    /** Records a command alone. Without `done`, it is not known how it ended. */
+    private recordEvent;
+    /** Uploads the output, and returns what an event says of it. */
+    private keep;
+    private environment;
     private send;
     private checkedOut;
     /** Returns what the folder has of the run. */

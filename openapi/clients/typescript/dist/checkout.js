@@ -4,6 +4,10 @@ import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 import { bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit, } from "./shim.js";
 // How many changes an event names, and how many characters of a path it has.
 const MAX_RECORDED = 200;
+// The most characters of a command in the reason for what it has changed.
+const MAX_REASON_CHARS = 500;
+// The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
+const MAX_RECORDED_ARGV = 16 << 10;
 /**
  * A run's files in a folder, which stays open: several commands run in it, one after the other. `Run.checkout` opens it.
  *
@@ -69,8 +73,14 @@ export class Checkout {
         const pulled = await this.pull();
         const startedAt = new Date().toISOString();
         const kept = new KeptOutput();
-        const { outcome, timedOut } = await this.execute(argv, options, kept);
-        const changed = await this.scan(options.all);
+        const about = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt };
+        const kind = options.test ? "test" : "command";
+        const { outcome, timedOut } = await this.execute(argv, options, kept).catch(async (failure) => {
+            // A command that ends the connection is in the record like any other.
+            if (failure instanceof FolderError && failure.code === "LOST")
+                await this.recordEvent(kind, about, pulled, {}, null, failure);
+            throw failure;
+        });
         const output = kept.bytes();
         const number = (value) => (typeof value === "number" ? value : null);
         const done = {
@@ -81,13 +91,22 @@ export class Checkout {
             output,
             outputSha256: output.length > 0 ? await sha256(output) : null,
             pulled,
-            changed,
+            changed: { changes: [], left: [], leftCount: 0, notWalked: [] },
             eventSeq: null,
             pushed: null,
             refusal: null,
         };
+        about.durationMicros = done.durationMicros;
         try {
-            await this.record(done, { argv, cwd: options.cwd || ".", startedAt, durationMicros: done.durationMicros }, options);
+            done.changed = await this.scan(options.all);
+        }
+        catch (failure) {
+            if (failure instanceof FolderError)
+                await this.recordEvent(kind, about, pulled, await this.keep(done), done, failure);
+            throw failure;
+        }
+        try {
+            await this.record(done, about, kind, options);
         }
         catch (failure) {
             if (!(failure instanceof WorkspacedError))
@@ -120,46 +139,72 @@ export class Checkout {
             signal?.removeEventListener("abort", abort);
         }
     }
-    async record(done, about, options) {
-        const environment = { ...this.open.environment, ...(this.isFresh ? { treeSha256: done.pulled.treeSha256 } : {}) };
-        const kept = {};
-        if (done.outputSha256 !== null) {
-            kept["outputSha256"] = done.outputSha256;
-            try {
-                kept["output"] = (await this.run.uploadArtifact(done.output)).uri;
-            }
-            catch (refusal) {
-                // One with a credential is not kept.
-                if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET")
-                    throw refusal;
-                kept["outputRefused"] = refusal.code;
-            }
-        }
-        const shown = shownCommand(about.argv);
+    async record(done, about, kind, options) {
+        const kept = await this.keep(done);
         // What an interrupted command left is half of something.
         if (options.push && done.signal === null && !done.timedOut) {
             const digest = "output" in kept ? { outputSha256: done.outputSha256 } : {};
             const exitCode = done.exitCode === null ? {} : { exitCode: done.exitCode };
-            const command = { ...about, ...exitCode, ...digest, environment };
-            done.pushed = await this.send(done.changed, { ...judged(options), reason: options.reason || shown, dryRun: false, command });
+            const command = { ...about, ...exitCode, ...digest, environment: this.environment(done.pulled) };
+            const reason = options.reason || cut(shownCommand(about.argv), MAX_REASON_CHARS);
+            try {
+                done.pushed = await this.send(done.changed, { ...judged(options), reason, dryRun: false, command });
+            }
+            catch (failure) {
+                // The service records the command of a set that it refuses.
+                const isUnknown = failure instanceof FolderError || (failure instanceof WorkspacedError && failure.code === "BODY_TOO_LARGE");
+                if (isUnknown)
+                    done.eventSeq = await this.recordEvent(kind, about, done.pulled, kept, done, failure);
+                throw failure;
+            }
             if (done.pushed !== null) {
                 done.eventSeq = done.pushed.answer.eventSeq ?? null;
                 return;
             }
         }
-        const code = done.exitCode ?? 128 + (done.signal ?? 0);
-        const { changes } = done.changed;
-        const data = { command: shown, exitCode: code, cwd: about.cwd, basedOnSeq: done.pulled.seq, environment, ...kept };
-        if (done.timedOut)
-            data["timedOut"] = true;
-        if (changes.length > 0) {
+        done.eventSeq = await this.recordEvent(kind, about, done.pulled, kept, done, null);
+    }
+    /** Records a command alone. Without `done`, it is not known how it ended. */
+    async recordEvent(kind, about, pulled, kept, done, failure) {
+        const command = shownCommand(about.argv);
+        const data = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: this.environment(pulled), ...kept };
+        let ended = "it is not known how it ended";
+        if (done !== null) {
+            const code = done.exitCode ?? 128 + (done.signal ?? 0);
+            [data["exitCode"], ended] = [code, `exit code ${code}`];
+            if (done.timedOut)
+                data["timedOut"] = true;
+        }
+        const changes = done?.changed.changes ?? [];
+        if (failure !== null) {
+            data["failure"] = failure.detail;
+        }
+        else if (changes.length > 0) {
             const named = changes.slice(0, MAX_RECORDED);
-            data["changed"] = named.map(({ change, path }) => `${change[0].toUpperCase()} ${[...path].slice(0, MAX_RECORDED).join("")}`);
+            data["changed"] = named.map(({ change, path }) => `${change[0].toUpperCase()} ${cut(path, MAX_RECORDED)}`);
             data["changedCount"] = changes.length;
         }
         const { startedAt, durationMicros } = about;
-        const summary = `${[...shown].slice(0, 450).join("")}: exit code ${code}`;
-        done.eventSeq = (await this.run.recordEvent(options.test ? "test" : "command", summary, { data, startedAt, durationMicros })).seq;
+        const more = { data, startedAt, ...(durationMicros === undefined ? {} : { durationMicros }) };
+        return (await this.run.recordEvent(kind, `${cut(command, 450)}: ${ended}`, more)).seq;
+    }
+    /** Uploads the output, and returns what an event says of it. */
+    async keep(done) {
+        if (done.outputSha256 === null)
+            return {};
+        const kept = { outputSha256: done.outputSha256 };
+        try {
+            return { ...kept, output: (await this.run.uploadArtifact(done.output)).uri };
+        }
+        catch (refusal) {
+            // One with a credential is not kept.
+            if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET")
+                throw refusal;
+            return { ...kept, outputRefused: refusal.code };
+        }
+    }
+    environment(pulled) {
+        return { ...this.open.environment, ...(this.isFresh ? { treeSha256: pulled.treeSha256 } : {}) };
     }
     async send(changed, changeset) {
         const base = await this.checkedOut();
@@ -240,6 +285,19 @@ export class Checkout {
 }
 function judged(options) {
     return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
+}
+/** Returns the arguments that a record has: the first ones, if all would be too large for it. */
+function recordedArgv(argv) {
+    let size = 0;
+    const end = argv.findIndex((argument) => (size += bytes(argument).length) > MAX_RECORDED_ARGV);
+    if (end < 0)
+        return argv;
+    // One argument alone may be larger, such as a script.
+    const last = `${cut(argv[end], MAX_RECORDED)}… [cut here, with ${argv.length - end} of ${argv.length} arguments]`;
+    return [...argv.slice(0, end), last];
+}
+function cut(text, maxCharacters) {
+    return [...text].slice(0, maxCharacters).join("");
 }
 /** Gives the tar of an archive. */
 async function* unpacked(response) {

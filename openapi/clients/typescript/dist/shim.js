@@ -401,7 +401,8 @@ export class ShimFolder {
     change(value) {
         const { path, change, size } = this.members(value);
         const isKnown = change === "added" || change === "modified" || change === "deleted";
-        if (typeof path !== "string" || bytes(path).length > MAX_PATH_BYTES || !isKnown || typeof size !== "number")
+        // As the shim's own scan gives them.
+        if (typeof path !== "string" || !isPath(path) || !isKnown || typeof size !== "number")
             throw this.unexpected();
         return { path, change, size };
     }
@@ -417,7 +418,7 @@ export class ShimFolder {
         return new FolderError("LOST", `the connection to ${this.where} was ended: ${why}`);
     }
     lost(why) {
-        return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Open the checkout again.");
+        return new FolderError("LOST", `the connection to ${this.where} was lost: ${why}`, "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was.");
     }
     async keepErrors() {
         const decoder = new TextDecoder();
@@ -503,6 +504,8 @@ export class LayerCheck {
         this.long = null;
         const last = name.lastIndexOf("/") + 1;
         const path = name.slice(0, last) + name.slice(last).replace(/^\.wh\./, "");
+        if (name.startsWith(".wh.", last) && this.kind !== "0")
+            return "the layer has an entry of another form";
         return this.asked.has(path) ? "" : `the layer has "${path}", which was not asked for`;
     }
 }
@@ -649,6 +652,13 @@ export function joined(parts) {
         at += part.length;
     }
     return whole;
+}
+/** Whether a run can have this path. */
+function isPath(path) {
+    const names = path.split("/");
+    const isBad = (name) => ["", ".", "..", ".git"].includes(name.toLowerCase()) || name.startsWith(".wh.");
+    const isOwn = names[0].toLowerCase() === ".workspaced";
+    return !names.some(isBad) && !isOwn && !path.includes("\0") && bytes(path).length <= MAX_PATH_BYTES;
 }
 function untilNul(name) {
     const end = name.indexOf(0);

@@ -12,6 +12,10 @@ import type * as types from "./types.js";
 
 // How many changes an event names, and how many characters of a path it has.
 const MAX_RECORDED = 200;
+// The most characters of a command in the reason for what it has changed.
+const MAX_REASON_CHARS = 500;
+// The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
+const MAX_RECORDED_ARGV = 16 << 10;
 
 /** What a pull has done. `fromSeq` is null for a first checkout. */
 export interface Pulled {
@@ -91,6 +95,14 @@ export interface Executed {
 
 type Members = { [name: string]: unknown };
 
+/** What a record says of a command. */
+interface About {
+  argv: string[];
+  cwd: string;
+  startedAt: string;
+  durationMicros?: number;
+}
+
 /**
  * A run's files in a folder, which stays open: several commands run in it, one after the other. `Run.checkout` opens it.
  *
@@ -161,8 +173,13 @@ export class Checkout {
     const pulled = await this.pull();
     const startedAt = new Date().toISOString();
     const kept = new KeptOutput();
-    const { outcome, timedOut } = await this.execute(argv, options, kept);
-    const changed = await this.scan(options.all);
+    const about: About = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt };
+    const kind = options.test ? "test" : "command";
+    const { outcome, timedOut } = await this.execute(argv, options, kept).catch(async (failure: unknown) => {
+      // A command that ends the connection is in the record like any other.
+      if (failure instanceof FolderError && failure.code === "LOST") await this.recordEvent(kind, about, pulled, {}, null, failure);
+      throw failure;
+    });
     const output = kept.bytes();
     const number = (value: unknown) => (typeof value === "number" ? value : null);
     const done: Executed = {
@@ -173,13 +190,20 @@ export class Checkout {
       output,
       outputSha256: output.length > 0 ? await sha256(output) : null,
       pulled,
-      changed,
+      changed: { changes: [], left: [], leftCount: 0, notWalked: [] },
       eventSeq: null,
       pushed: null,
       refusal: null,
     };
+    about.durationMicros = done.durationMicros;
     try {
-      await this.record(done, { argv, cwd: options.cwd || ".", startedAt, durationMicros: done.durationMicros }, options);
+      done.changed = await this.scan(options.all);
+    } catch (failure) {
+      if (failure instanceof FolderError) await this.recordEvent(kind, about, pulled, await this.keep(done), done, failure);
+      throw failure;
+    }
+    try {
+      await this.record(done, about, kind, options);
     } catch (failure) {
       if (!(failure instanceof WorkspacedError)) throw failure;
       done.refusal = failure;
@@ -209,47 +233,75 @@ export class Checkout {
     }
   }
 
-  private async record(
-    done: Executed,
-    about: { argv: string[]; cwd: string; startedAt: string; durationMicros: number },
-    options: ExecOptions,
-  ): Promise<void> {
-    const environment: Members = { ...this.open.environment, ...(this.isFresh ? { treeSha256: done.pulled.treeSha256 } : {}) };
-    const kept: Members = {};
-    if (done.outputSha256 !== null) {
-      kept["outputSha256"] = done.outputSha256;
-      try {
-        kept["output"] = (await this.run.uploadArtifact(done.output)).uri;
-      } catch (refusal) {
-        // One with a credential is not kept.
-        if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET") throw refusal;
-        kept["outputRefused"] = refusal.code;
-      }
-    }
-    const shown = shownCommand(about.argv);
+  private async record(done: Executed, about: About, kind: "command" | "test", options: ExecOptions): Promise<void> {
+    const kept = await this.keep(done);
     // What an interrupted command left is half of something.
     if (options.push && done.signal === null && !done.timedOut) {
       const digest = "output" in kept ? { outputSha256: done.outputSha256 } : {};
       const exitCode = done.exitCode === null ? {} : { exitCode: done.exitCode };
-      const command = { ...about, ...exitCode, ...digest, environment };
-      done.pushed = await this.send(done.changed, { ...judged(options), reason: options.reason || shown, dryRun: false, command });
+      const command = { ...about, ...exitCode, ...digest, environment: this.environment(done.pulled) };
+      const reason = options.reason || cut(shownCommand(about.argv), MAX_REASON_CHARS);
+      try {
+        done.pushed = await this.send(done.changed, { ...judged(options), reason, dryRun: false, command });
+      } catch (failure) {
+        // The service records the command of a set that it refuses.
+        const isUnknown = failure instanceof FolderError || (failure instanceof WorkspacedError && failure.code === "BODY_TOO_LARGE");
+        if (isUnknown) done.eventSeq = await this.recordEvent(kind, about, done.pulled, kept, done, failure as WorkspacedError);
+        throw failure;
+      }
       if (done.pushed !== null) {
         done.eventSeq = done.pushed.answer.eventSeq ?? null;
         return;
       }
     }
-    const code = done.exitCode ?? 128 + (done.signal ?? 0);
-    const { changes } = done.changed;
-    const data: Members = { command: shown, exitCode: code, cwd: about.cwd, basedOnSeq: done.pulled.seq, environment, ...kept };
-    if (done.timedOut) data["timedOut"] = true;
-    if (changes.length > 0) {
+    done.eventSeq = await this.recordEvent(kind, about, done.pulled, kept, done, null);
+  }
+
+  /** Records a command alone. Without `done`, it is not known how it ended. */
+  private async recordEvent(
+    kind: "command" | "test",
+    about: About,
+    pulled: Pulled,
+    kept: Members,
+    done: Executed | null,
+    failure: WorkspacedError | null,
+  ): Promise<number> {
+    const command = shownCommand(about.argv);
+    const data: Members = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: this.environment(pulled), ...kept };
+    let ended = "it is not known how it ended";
+    if (done !== null) {
+      const code = done.exitCode ?? 128 + (done.signal ?? 0);
+      [data["exitCode"], ended] = [code, `exit code ${code}`];
+      if (done.timedOut) data["timedOut"] = true;
+    }
+    const changes = done?.changed.changes ?? [];
+    if (failure !== null) {
+      data["failure"] = failure.detail;
+    } else if (changes.length > 0) {
       const named = changes.slice(0, MAX_RECORDED);
-      data["changed"] = named.map(({ change, path }) => `${change[0]!.toUpperCase()} ${[...path].slice(0, MAX_RECORDED).join("")}`);
+      data["changed"] = named.map(({ change, path }) => `${change[0]!.toUpperCase()} ${cut(path, MAX_RECORDED)}`);
       data["changedCount"] = changes.length;
     }
     const { startedAt, durationMicros } = about;
-    const summary = `${[...shown].slice(0, 450).join("")}: exit code ${code}`;
-    done.eventSeq = (await this.run.recordEvent(options.test ? "test" : "command", summary, { data, startedAt, durationMicros })).seq;
+    const more = { data, startedAt, ...(durationMicros === undefined ? {} : { durationMicros }) };
+    return (await this.run.recordEvent(kind, `${cut(command, 450)}: ${ended}`, more)).seq;
+  }
+
+  /** Uploads the output, and returns what an event says of it. */
+  private async keep(done: Executed): Promise<Members> {
+    if (done.outputSha256 === null) return {};
+    const kept = { outputSha256: done.outputSha256 };
+    try {
+      return { ...kept, output: (await this.run.uploadArtifact(done.output)).uri };
+    } catch (refusal) {
+      // One with a credential is not kept.
+      if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET") throw refusal;
+      return { ...kept, outputRefused: refusal.code };
+    }
+  }
+
+  private environment(pulled: Pulled): Members {
+    return { ...this.open.environment, ...(this.isFresh ? { treeSha256: pulled.treeSha256 } : {}) };
   }
 
   private async send(changed: FolderChanges, changeset: Members & { dryRun: boolean }): Promise<Pushed | null> {
@@ -328,6 +380,20 @@ export class Checkout {
 
 function judged(options: SetOptions): Members {
   return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
+}
+
+/** Returns the arguments that a record has: the first ones, if all would be too large for it. */
+function recordedArgv(argv: string[]): string[] {
+  let size = 0;
+  const end = argv.findIndex((argument) => (size += bytes(argument).length) > MAX_RECORDED_ARGV);
+  if (end < 0) return argv;
+  // One argument alone may be larger, such as a script.
+  const last = `${cut(argv[end]!, MAX_RECORDED)}… [cut here, with ${argv.length - end} of ${argv.length} arguments]`;
+  return [...argv.slice(0, end), last];
+}
+
+function cut(text: string, maxCharacters: number): string {
+  return [...text].slice(0, maxCharacters).join("");
 }
 
 /** Gives the tar of an archive. */

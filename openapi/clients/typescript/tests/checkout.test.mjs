@@ -9,7 +9,7 @@ import { test } from "node:test";
 
 const location = process.env.WORKSPACED_CLIENT ?? "workspaced-client";
 const { ApprovalRequired, Client, FolderError } = await import(location);
-const { LayerCheck, SandboxAddress } = await import(process.env.WORKSPACED_CLIENT.replace("index.js", "shim.js"));
+const { LayerCheck, SandboxAddress, ShimFolder } = await import(process.env.WORKSPACED_CLIENT.replace("index.js", "shim.js"));
 
 const { WORKSPACED_URL: url, OPERATOR: token } = process.env;
 const operator = new Client(url, token);
@@ -176,8 +176,41 @@ test("a changed index leads nowhere else", async (t) => {
   assert.ok(!existsSync(join(dir, "private.txt")));
 });
 
-test("what cannot be opened says so, and a killed shim leaves the run as it was", async (t) => {
-  const { used, dir, read } = await runner(t, { "a.txt": "one\n" });
+test("a shell on the other side of ssh reads what is meant", async (t) => {
+  const { used, dir } = await runner(t, { "a.txt": "one\n" });
+  mkdirSync(join(dir, "bin"), { recursive: true });
+  // As sshd does: the words after the host are one text for a shell.
+  const program = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec sh -c "$*"\n';
+  writeFileSync(join(dir, "bin/ssh"), program, { mode: 0o755 });
+  const { PATH } = process.env;
+  t.after(() => (process.env.PATH = PATH));
+  process.env.PATH = `${dir}/bin:${PATH}`;
+  const done = await used.exec("cat a.txt; pwd", { sandbox: `ssh:me@host:${dir}/it's here` });
+  assert.equal(text(done.output), `one\n${dir}/it's here\n`);
+});
+
+test("each command is in the record, whatever became of its sandbox", async (t) => {
+  for (const [script, code] of [
+    ["echo two > a.txt; kill -9 $PPID; sleep 0.2", "LOST"],
+    ["echo two > a.txt; rm -rf .workspaced", "FOLDER"],
+    ["for n in 1 2 3 4 5 6 7 8 9; do truncate -s 8M zeros$n; done", "FOLDER"],
+  ]) {
+    const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+    const done = used.exec(script, { dir, sandbox: PIPE, push: true });
+    const refusal = await done.then((done) => done.refusal, (failure) => failure);
+    const [{ input }] = await records("event.command");
+    assert.deepEqual([refusal.code, input.data.failure, input.data.exitCode], [code, refusal.detail, code === "LOST" ? undefined : 0]);
+    assert.equal(await read("a.txt"), "one\n");
+  }
+  const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+  const names = Array.from({ length: 5000 }, (_, number) => `src/components/file-${number}.ts`);
+  const done = await used.exec(["sh", "-c", "echo two > a.txt; echo $#", "sh", ...names], { dir, push: true });
+  assert.deepEqual([text(done.output), done.refusal, await read("a.txt")], ["5000\n", null, "two\n"]);
+  assert.match((await records("event.command"))[0].input.data.argv.at(-1), /of 5004 arguments\]$/);
+});
+
+test("what cannot be opened says so", async (t) => {
+  const { used, dir } = await runner(t, { "a.txt": "one\n" });
   for (const [options, code] of [
     [{ dir, sandbox: "pipe:false" }, "NOT_STARTED"],
     [{ dir, sandbox: "pipe:/nowhere/program" }, "NOT_STARTED"],
@@ -189,9 +222,40 @@ test("what cannot be opened says so, and a killed shim leaves the run as it was"
   }
   await assert.rejects(used.exec(["/nowhere/program"], { dir }), { code: "FOLDER" });
   await assert.rejects(used.push(join(dir, "none"), { reason: "r" }), { code: "NO_CHECKOUT" });
-  const killed = used.exec("echo two > a.txt; kill -9 $PPID; sleep 0.2", { dir, sandbox: PIPE, push: true });
-  await assert.rejects(killed, { code: "LOST" });
-  assert.equal(await read("a.txt"), "one\n");
+});
+
+test("what a sandbox sends is bounded and only a proposal", async (t) => {
+  const frame = (kind, payload) => {
+    const head = Buffer.alloc(5);
+    head[0] = kind;
+    head.writeUInt32LE(payload.length, 1);
+    return Buffer.concat([head, Buffer.from(payload)]);
+  };
+  /** Opens a folder whose shim sends this, whatever it is asked. */
+  const sandbox = async (...frames) => {
+    const dir = mkdtempSync(join(tmpdir(), "workspaced-client-"));
+    const hello = frame(0, JSON.stringify({ protocol: 1, folder: "/w" }));
+    writeFileSync(join(dir, "sent"), Buffer.concat([hello, ...frames]));
+    writeFileSync(join(dir, "shim"), `#!/bin/sh\ncat ${dir}/sent; cat >/dev/null\n`, { mode: 0o755 });
+    const folder = await ShimFolder.open({ dir, shim: join(dir, "shim") });
+    t.after(() => folder.close().then(() => rmSync(dir, { recursive: true })));
+    return folder;
+  };
+  const change = (path) => frame(4, JSON.stringify([{ path, change: "added", size: 1 }]));
+  const report = frame(5, JSON.stringify({ changes: [], left: [], leftCount: 0, notWalked: [] }));
+  assert.deepEqual((await (await sandbox(change("a/b"), report)).scan(false)).changes.map((one) => one.path), ["a/b"]);
+  const paths = ["/etc/passwd", "../a", "", "a/.git/x", ".GIT/x", ".WORKSPACED/index", "a/.wh.b", "n/".repeat(3000) + "n"];
+  for (const frames of [
+    ...paths.map((path) => [change(path)]),
+    Array(200).fill(frame(4, `[${" ".repeat(1 << 19)}]`)),
+    [frame(4, "[".repeat(500_000))], [frame(4, "{}")], [frame(2, "x")], [frame(5, "[]")], [frame(11, "")],
+  ]) {
+    await assert.rejects((await sandbox(...frames, report)).scan(false), { code: "LOST" }, String(frames[0]).slice(0, 100));
+  }
+  const done = frame(5, JSON.stringify({ entries: 1, left: [], torn: [] }));
+  for (const data of [[frame(2, Buffer.alloc(512).fill("evil", 0, 4))], Array(70).fill(frame(2, Buffer.alloc(1 << 20)))]) {
+    await assert.rejects((await sandbox(...data, frame(3, ""), done)).read(["a"]), { code: "LOST" });
+  }
 });
 
 test("an address is a program that runs a command", () => {
@@ -236,7 +300,7 @@ test("a layer has only what was asked for", () => {
   assert.equal(wrong([end]), "");
   for (const bad of [
     [header("b"), end], [header(".wh.d"), end], [long("y".repeat(200)), header("a"), end], [header("a", { size: 9 << 20 }), end],
-    [header("a", { type: "5" }), end], [header("a", { type: "1" }), end], [header("a", { type: "x" }), end],
+    [header("d/.wh.b", { type: "2" }), end], [header(".wh..wh..opq"), end], [header("./a"), end], [header("a", { type: "5" }), end], [header("a", { type: "1" }), end], [header("a", { type: "x" }), end],
     [header("a", { magic: "ustar\x0000" }), end], [header("a", { size: 1000 })], [header("a"), end, header("a"), end],
   ]) {
     assert.notEqual(wrong(bad, 4096), "");

@@ -6,18 +6,20 @@
     reason = "a backup is outside of the data folder, in a folder that the operator names"
 )]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use archive::ArchiveWriter;
 use engine::clock;
-use model::Sha256;
+use model::{RunId, Sha256};
 use rustix::fs::FlockOperation;
 use sha2::Digest as _;
 
-use crate::admin::backup::manifest::{BackupManifest, NamedFile, SavedContent};
+use crate::admin::backup::manifest::{BackupManifest, NamedFile, SavedArchive};
+use crate::admin::backup::saved_run::{SavedContent, SavedRun};
 use crate::admin::output::progress;
 use crate::config::ConfigError;
 
@@ -26,6 +28,12 @@ const OBJECTS: &str = "objects";
 /// An object that is being written.
 const NEW_OBJECT: &str = "objects/new";
 const LOCK: &str = "lock";
+/// The contents of the files that the newest backup has copied, by their stamps: the next one does not read them again.
+const STAMPS: &str = "stamps.json";
+/// The archive of what belongs to no run, in the backup's own folder: it is another one each time.
+pub(in crate::admin) const SERVICE: &str = "service.tar";
+/// The folder of the runs' rows, in the backup's own folder until they are in archives.
+const ROWS: &str = "rows";
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The age of a file's last change, in seconds, from which on a further change gives it another stamp.
 const SETTLED_SECONDS: i64 = 2;
@@ -37,8 +45,10 @@ pub(super) struct BackupFolder {
     lock: File,
     /// The objects that complete backups have.
     known: HashSet<SavedContent>,
-    /// The contents of files that were copied, by their stamps.
+    /// The contents of files that the newest backup has copied, by their stamps.
     stamps: HashMap<String, SavedContent>,
+    /// Those of this backup.
+    new_stamps: BTreeMap<String, SavedContent>,
     /// The number of the backup that is written next.
     next_number: u64,
     /// The backup that is being written.
@@ -71,7 +81,7 @@ impl BackupFolder {
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         for entry in std::fs::read_dir(root)? {
             let name = entry?.file_name();
-            let is_ours = [OBJECTS, LOCK, "lost+found"].iter().any(|own| name == *own);
+            let is_ours = [OBJECTS, LOCK, STAMPS, "lost+found"].iter().any(|own| name == *own);
             if !is_ours && !name.to_str().is_some_and(is_backup) {
                 let message =
                     "the folder has other files than backups: name an empty folder, or one of earlier backups";
@@ -91,6 +101,7 @@ impl BackupFolder {
             lock,
             known: HashSet::new(),
             stamps: HashMap::new(),
+            new_stamps: BTreeMap::new(),
             next_number: 1,
             current: None,
             new: Vec::new(),
@@ -101,29 +112,40 @@ impl BackupFolder {
 
     /// Removes what killed backups have left, and the objects of backups that were removed. What remains was synced.
     fn clean_up(&mut self) -> io::Result<()> {
-        let (mut needed, mut newest, mut damaged) = (HashSet::new(), None, 0);
+        let (mut needed, mut newest, mut unreadable, mut damaged) = (HashSet::new(), 0, 0, 0);
         for name in backups(&self.root)? {
             let path = self.root.join(&name);
+            let kept = "no object is removed while it is here";
             match BackupManifest::read(&path) {
                 Ok(Some(manifest)) => {
-                    needed.extend(manifest.objects());
-                    if newest.as_ref().is_none_or(|newest: &BackupManifest| newest.age_key() < manifest.age_key()) {
-                        newest = Some(manifest);
+                    for SavedArchive { archive, .. } in &manifest.runs {
+                        // Most archives are those of other backups too.
+                        if !needed.insert(*archive) {
+                            continue;
+                        }
+                        match SavedRun::open(&self.root, archive) {
+                            Ok(run) => needed.extend(run.contents()),
+                            Err(error) => {
+                                damaged += 1;
+                                progress(&format!("{name}: an archive is damaged: {error}; {kept}"));
+                            }
+                        }
                     }
+                    newest = newest.max(manifest.number);
                 }
                 Ok(None) => std::fs::remove_dir_all(&path)?,
                 Err(error) => {
-                    damaged += 1;
-                    progress(&format!("{name}: damaged: {error}; no object is removed while it is here"));
+                    unreadable += 1;
+                    progress(&format!("{name}: damaged: {error}; {kept}"));
                 }
             }
         }
-        let is_readable = damaged == 0;
-        if let Some(newest) = &newest {
-            self.stamps = newest.stamps();
-        }
-        // Any of the damaged ones may have been the newest.
-        self.next_number = newest.map_or(0, |newest| newest.number) + damaged + 1;
+        let is_readable = damaged + unreadable == 0;
+        // Without stamps, the files are read again.
+        let stamps = std::fs::read(self.root.join(STAMPS)).ok();
+        self.stamps = stamps.and_then(|stamps| serde_json::from_slice(&stamps).ok()).unwrap_or_default();
+        // Any of the unreadable ones may have been the newest.
+        self.next_number = newest + unreadable + 1;
         let sizes: HashMap<_, _> = needed.iter().map(|content| (content.sha256, content.size)).collect();
         for folder in std::fs::read_dir(self.root.join(OBJECTS))? {
             let folder = folder?;
@@ -155,7 +177,7 @@ impl BackupFolder {
     /// If the folder cannot be created.
     pub(super) fn begin(&mut self) -> io::Result<(PathBuf, u64)> {
         let path = self.root.join(clock::now().replace(':', "-"));
-        DirBuilder::new().mode(0o700).create(&path)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path.join(ROWS))?;
         self.current = Some(path.clone());
         Ok((path, self.next_number))
     }
@@ -169,7 +191,6 @@ impl BackupFolder {
             self.known.remove(&content);
             std::fs::remove_file(object(&self.root, &content.sha256))?;
         }
-        self.stamps.clear();
         Ok(())
     }
 
@@ -180,6 +201,8 @@ impl BackupFolder {
     /// If the disk fails. The folder is no backup then.
     pub(super) fn finish(&mut self, manifest: &BackupManifest) -> io::Result<()> {
         let Some(path) = &self.current else { return Ok(()) };
+        std::fs::remove_dir_all(path.join(ROWS))?;
+        std::fs::write(self.root.join(STAMPS), serde_json::to_vec(&self.new_stamps)?)?;
         // One call for all: thousands of objects would be synced one by one otherwise.
         rustix::fs::syncfs(File::open(&self.root)?)?;
         manifest.write(path)?;
@@ -187,19 +210,35 @@ impl BackupFolder {
         File::open(&self.root)?.sync_all()
     }
 
-    /// Copies a file of a run to the objects, unless a complete backup has it. Returns its content, and the stamp by which the next
-    /// backup knows that it is unchanged.
+    /// Copies a file of a run to the objects, unless a complete backup has it. Returns its content.
     ///
     /// # Errors
     ///
     /// If the file cannot be read, or the object not be written.
-    pub(super) fn add(&mut self, mut file: File) -> Result<(SavedContent, Option<String>), BackupCopyError> {
+    pub(super) fn add(&mut self, mut file: File) -> Result<SavedContent, BackupCopyError> {
         let stamp = stamp(&file).map_err(BackupCopyError::Source)?;
-        if let Some(content) = stamp.as_ref().and_then(|stamp| self.stamps.get(stamp)) {
-            return Ok((*content, stamp));
+        let known = stamp.as_ref().and_then(|stamp| self.stamps.get(stamp).or_else(|| self.new_stamps.get(stamp)));
+        let content = match known {
+            Some(content) => *content,
+            None => self.store(&mut file)?,
+        };
+        // A file that was changed meanwhile has another stamp, which does not belong to what was read.
+        if let Some(stamp) = stamp
+            && self::stamp(&file).map_err(BackupCopyError::Source)?.as_ref() == Some(&stamp)
+        {
+            self.new_stamps.insert(stamp, content);
         }
+        Ok(content)
+    }
+
+    /// Copies what is in `file` to the objects, unless a complete backup has it. Returns its content.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or the object not be written.
+    pub(super) fn store(&mut self, file: &mut File) -> Result<SavedContent, BackupCopyError> {
         let new = self.root.join(NEW_OBJECT);
-        let content = copy(&mut file, &new)?;
+        let content = copy(file, &new)?;
         if self.known.insert(content) {
             let path = object(&self.root, &content.sha256);
             let folder = path.parent().unwrap_or(&self.root);
@@ -214,13 +253,51 @@ impl BackupFolder {
         } else {
             std::fs::remove_file(&new).map_err(BackupCopyError::Target)?;
         }
-        // A file that was changed meanwhile has another stamp, which does not belong to what was read.
-        let is_same = stamp.is_some() && self::stamp(&file).map_err(BackupCopyError::Source)? == stamp;
-        let stamp = stamp.filter(|_| is_same);
-        if let Some(stamp) = &stamp {
-            self.stamps.insert(stamp.clone(), content);
-        }
-        Ok((content, stamp))
+        Ok(content)
+    }
+
+    /// Creates the file of the rows of `run`, until they are in its archive. One of an earlier attempt is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(super) fn create_rows(&self, run: &RunId) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).open(self.path_of_rows(run))
+    }
+
+    /// Writes the archive of `run` with the rows that were created for it and its files to the objects.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(super) fn add_archive(&mut self, run: &SavedRun, head_hash: Sha256) -> Result<SavedContent, BackupCopyError> {
+        let mut archive = self.archive(run, head_hash).map_err(BackupCopyError::Target)?;
+        self.store(&mut archive)
+    }
+
+    /// As [`add_archive`](Self::add_archive), of what belongs to no run, to the backup's own folder.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(super) fn write_service(&self, path: &Path) -> Result<NamedFile, BackupCopyError> {
+        let archive = self.archive(&SavedRun::new(RunId::service(), 0), Sha256::ZERO);
+        let content = copy(&mut archive.map_err(BackupCopyError::Target)?, &path.join(SERVICE))?;
+        Ok(NamedFile { name: SERVICE.to_owned(), content })
+    }
+
+    fn archive(&self, run: &SavedRun, head_hash: Sha256) -> io::Result<File> {
+        let mut writer = ArchiveWriter::new(&self.root);
+        writer.add_rows(File::open(self.path_of_rows(&run.run_id))?)?;
+        let mut entries = writer.begin(archive::ENTRIES)?;
+        run.write(&mut entries)?;
+        writer.add(entries)?;
+        Ok(writer.finish(run.run_id.clone(), run.head_seq, head_hash)?.file)
+    }
+
+    fn path_of_rows(&self, run: &RunId) -> PathBuf {
+        self.current.as_deref().unwrap_or(&self.root).join(ROWS).join(run.as_str())
     }
 
     /// Copies a file to the backup's own folder. Returns `None` if it does not exist.
@@ -272,6 +349,15 @@ pub(in crate::admin) fn object(root: &Path, sha256: &Sha256) -> PathBuf {
     let name = sha256.to_string();
     let (folder, name) = name.split_at(2);
     root.join(OBJECTS).join(folder).join(name)
+}
+
+/// Opens an object of the folder of backups.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub(in crate::admin) fn open_object(root: &Path, content: &SavedContent) -> io::Result<File> {
+    File::open(object(root, &content.sha256))
 }
 
 /// Returns the content of a file.

@@ -12,7 +12,8 @@ use serde_json::Value;
 use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
 use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
-use crate::admin::backup::manifest::{ArchivedRun, SavedEntry, SavedRun};
+use crate::admin::backup::manifest::{ArchivedRun, RunEnd};
+use crate::admin::backup::saved_run::{SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
 use crate::start_error::StartError;
 
@@ -28,17 +29,12 @@ pub(super) struct RunCopier<'a> {
 }
 
 /// The copy of one run.
-pub(crate) enum RunCopy {
-    /// Its files were copied.
-    Files {
-        saved: SavedRun,
-        /// Whether a missing content was replaced after the copy of the database, so that a newer copy has it.
-        is_outdated: bool,
-    },
-    /// It was deleted meanwhile.
-    Deleted,
-    /// It was archived meanwhile.
-    Archived(ArchivedRun),
+pub(crate) struct RunCopy {
+    pub(crate) saved: SavedRun,
+    /// How it has ended meanwhile. Nothing of its files was copied then.
+    pub(crate) ended: Option<RunEnd>,
+    /// Whether a missing content was replaced after the rows were copied, so that newer rows have it.
+    pub(crate) is_outdated: bool,
 }
 
 /// What the record of an archive says of it.
@@ -87,20 +83,13 @@ impl RunCopier<'_> {
     ///
     /// If the database cannot be read or the backup not be written.
     pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<RunCopy, StartError> {
-        let mut saved = SavedRun {
-            run_id: copied.run.clone(),
-            head_seq: copied.head_seq,
-            entries: Vec::new(),
-            contents: Vec::new(),
-            is_whole_tree: false,
-            missing: Vec::new(),
-            problem: None,
-        };
+        let mut saved = SavedRun::new(copied.run.clone(), copied.head_seq);
         let done = self.copy_into(&mut saved).await;
         let stored = self.ledger.run(&copied.run).await.map_err(database)?;
         if stored.is_none_or(|stored| stored.run.state == RunState::Deleted) {
-            let archived = self.archived(&copied.run).await?;
-            return Ok(archived.map_or(RunCopy::Deleted, RunCopy::Archived));
+            let saved = SavedRun::new(saved.run_id, saved.head_seq);
+            let ended = self.archived(&copied.run).await?.map_or(RunEnd::Deleted, RunEnd::Archived);
+            return Ok(RunCopy { saved, ended: Some(ended), is_outdated: false });
         }
         match done {
             Ok(()) => {}
@@ -113,7 +102,7 @@ impl RunCopier<'_> {
             Err(CopyStop::Source(_)) => false,
             Err(CopyStop::Backup(error)) => return Err(error),
         };
-        Ok(RunCopy::Files { saved, is_outdated })
+        Ok(RunCopy { saved, ended: None, is_outdated })
     }
 
     /// Returns what the record of the run's archive says, if the run has one.
@@ -194,14 +183,14 @@ impl RunCopier<'_> {
             for path in paths {
                 // It was moved or replaced meanwhile.
                 let Ok(opened) = self.workspaces.open_file(run, &path) else { continue };
-                let (content, _) = self.folder.add(opened)?;
+                let content = self.folder.add(opened)?;
                 if content.sha256 == file.sha256 {
                     found = Some(content);
                     break;
                 }
             }
             match found {
-                Some(content) => saved.contents.push(content),
+                Some(content) => saved.entries.push(SavedEntry::Content { content }),
                 None => saved.missing.push(logical.clone()),
             }
         }
@@ -238,9 +227,11 @@ impl RunCopier<'_> {
         // After the walk: what calls have written since the copy of the database is not in it.
         let written = self.written_since(&run, saved.head_seq).await?;
         others.retain(|saved| {
-            let (entry, _) = saved.entry();
-            let path = entry.path.strip_prefix(b"repo/").and_then(|path| std::str::from_utf8(path).ok());
-            !path.is_some_and(|path| written.contains(path))
+            let path = saved.entry().and_then(|(entry, _)| {
+                let path = entry.path.strip_prefix(b"repo/")?;
+                String::from_utf8(path.to_vec()).ok()
+            });
+            !path.is_some_and(|path| written.contains(&path))
         });
         saved.entries.append(&mut others);
         done

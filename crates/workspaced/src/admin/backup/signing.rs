@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
-use ledger::DatabaseCopy;
+use ledger::SnapshotContents;
 use transparency::{LogEntry, SigningKeys};
 
 use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
@@ -26,7 +26,7 @@ pub(crate) type CopiedKey = Result<NamedFile, String>;
 /// Copies the checkpoint file up to the newest checkpoint in the copy of the database. The file may lack that itself, which the next
 /// start adds.
 /// Returns false if there is no file, or nothing was signed.
-pub(crate) fn copy_log(from: &Path, copied: &DatabaseCopy, to: &Path) -> Result<bool, StartError> {
+pub(crate) fn copy_log(from: &Path, copied: &SnapshotContents, to: &Path) -> Result<bool, StartError> {
     let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", from.display()), &error);
     let Some(newest) = &copied.checkpoint else { return Ok(false) };
     let Some(mut reader) = signer::file::read(from, origin_of(&newest.note)).map_err(unreadable)? else {
@@ -52,7 +52,7 @@ pub(crate) fn copy_log(from: &Path, copied: &DatabaseCopy, to: &Path) -> Result<
 /// If a file cannot be read, or the backup not be written.
 pub(crate) fn copy_key(
     key_file: &Path,
-    copied: &DatabaseCopy,
+    copied: &SnapshotContents,
     folder: &BackupFolder,
     path: &Path,
 ) -> Result<CopiedKey, StartError> {
@@ -81,7 +81,7 @@ pub(crate) fn copy_key(
 }
 
 /// Whether one of `keys` has signed the newest checkpoint in the copy of the database.
-fn signs_on(keys: &SigningKeys, copied: &DatabaseCopy) -> bool {
+fn signs_on(keys: &SigningKeys, copied: &SnapshotContents) -> bool {
     let Some(newest) = &copied.checkpoint else { return true };
     keys.all().any(|key| key.verifier_key().verify(&newest.note).is_ok())
 }

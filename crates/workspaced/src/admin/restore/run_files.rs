@@ -1,18 +1,21 @@
 //! Restoring the files of one run: its base from the backup, its tree from the base and the ledger, and what neither has from the
 //! backup again.
 
+#![expect(clippy::disallowed_types, reason = "a backup is outside of the data folder")]
+
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::audit::snapshot;
 use engine::audit::snapshot::{LedgerContents, VerifiedContents};
 use ledger::Ledger;
 use model::{LogicalPath, Sha256};
-use workspace::{RebuildReport, RunEntry, RunEntryKind, Snapshot, Workspaces};
+use workspace::{LargeContent, RunEntry, RunEntryKind, StoredContents, Workspaces};
 
-use super::{Backup, Unrestored, failed, open_object};
-use crate::admin::backup::{SavedContent, SavedEntry, SavedRun};
+use super::{Backup, Unrestored, failed};
+use crate::admin::backup::{SavedContent, SavedEntry, SavedRun, open_object};
 use crate::start_error::StartError;
 
 /// Restores one run.
@@ -34,7 +37,7 @@ impl FilesRestorer<'_> {
             return Ok(());
         }
         self.workspaces.create_folder(&self.run.run_id)?;
-        self.write_entries(|entry| !entry.is_in_tree())
+        self.write_entries(|path| !is_in_tree(path))
     }
 
     /// Writes the run's tree. Returns why the run needs repair, if it does.
@@ -53,7 +56,7 @@ impl FilesRestorer<'_> {
                 Err(error) => problem = Some(format!("its tree could not be rebuilt: {error}")),
             }
         }
-        self.write_entries(SavedEntry::is_in_tree).map_err(|error| failed(&error))?;
+        self.write_entries(is_in_tree).map_err(|error| failed(&error))?;
         let is_lost = problem.is_some() || !missing.is_empty();
         let reason = match problem {
             Some(problem) => problem,
@@ -69,45 +72,25 @@ impl FilesRestorer<'_> {
         let run = &self.run.run_id;
         let base = self.workspaces.base(run)?;
         let expected = snapshot::load(ledger, run, &base, u64::MAX, true).await.map_err(io::Error::other)?;
-        let contents = VerifiedContents(LedgerContents::of(Arc::clone(ledger), run.clone()));
-        let (workspaces, id, files) = (Arc::clone(self.workspaces), run.clone(), expected.clone());
-        let rebuilt = tokio::task::spawn_blocking(move || workspaces.rebuild_tree(&id, &files, &contents)).await;
+        let ledger = VerifiedContents(LedgerContents::of(Arc::clone(ledger), run.clone()));
+        let large = self.run.entries.iter().filter_map(|entry| match entry {
+            SavedEntry::Content { content } => Some((content.sha256, *content)),
+            SavedEntry::File { .. } | SavedEntry::Link { .. } | SavedEntry::Folder { .. } => None,
+        });
+        let contents = BackupContents { ledger, root: self.backup.root.clone(), large: large.collect() };
+        let (workspaces, id) = (Arc::clone(self.workspaces), run.clone());
+        let rebuilt = tokio::task::spawn_blocking(move || workspaces.rebuild_tree(&id, &expected, &contents)).await;
         let report = rebuilt.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        let RebuildReport { wrong, not_kept, lost, .. } = report;
-        let mut missing = [wrong, lost].concat();
-        let large: HashMap<Sha256, SavedContent> =
-            self.run.contents.iter().map(|content| (content.sha256, *content)).collect();
-        for path in not_kept {
-            if !self.write_large(&expected, &path, &large)? {
-                missing.push(path);
-            }
-        }
-        Ok(missing)
+        Ok([report.wrong, report.lost, report.not_kept].concat())
     }
 
-    /// Writes a file whose content is in the backup, not in the ledger. Returns whether it is.
-    fn write_large(
-        &self,
-        expected: &Snapshot,
-        path: &LogicalPath,
-        large: &HashMap<Sha256, SavedContent>,
-    ) -> io::Result<bool> {
-        let Some(file) = expected.files().get(path) else { return Ok(false) };
-        let Some(content) = large.get(&file.sha256) else { return Ok(false) };
-        let entry =
-            RunEntry { path: Workspaces::path_in_tree(path.as_str()), kind: RunEntryKind::File { mode: file.mode } };
-        self.write(&entry, Some(*content)).map(|()| true)
-    }
-
-    fn write_entries(&self, is_wanted: impl Fn(&SavedEntry) -> bool) -> io::Result<()> {
+    /// Writes the entries whose paths are wanted.
+    fn write_entries(&self, is_wanted: impl Fn(&[u8]) -> bool) -> io::Result<()> {
+        let wanted = self.run.entries.iter().filter_map(SavedEntry::entry).filter(|(entry, _)| is_wanted(&entry.path));
         // Links come last, so that no file is written through one.
-        let is_link = |entry: &&SavedEntry| matches!(entry, SavedEntry::Link { .. });
-        let wanted = || self.run.entries.iter().filter(|entry| is_wanted(entry));
-        for saved in wanted().filter(|entry| !is_link(entry)).chain(wanted().filter(is_link)) {
-            let (entry, content) = saved.entry();
-            self.write(&entry, content)?;
-        }
-        Ok(())
+        let (links, others): (Vec<_>, Vec<_>) =
+            wanted.partition(|(entry, _)| matches!(entry.kind, RunEntryKind::Link { .. }));
+        others.iter().chain(&links).try_for_each(|(entry, content)| self.write(entry, *content))
     }
 
     /// Writes an entry. What is at its path already stays.
@@ -115,7 +98,7 @@ impl FilesRestorer<'_> {
         let Some(content) = content else {
             return self.workspaces.write_entry(&self.run.run_id, entry, &mut io::empty()).map(drop);
         };
-        let mut object = open_object(self.backup, &content)?;
+        let mut object = open_object(&self.backup.root, &content)?;
         let written = self.workspaces.write_entry(&self.run.run_id, entry, &mut object)?;
         match written {
             Some((sha256, size)) if (SavedContent { sha256, size }) != content => {
@@ -124,6 +107,30 @@ impl FilesRestorer<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The contents in the ledger, and those that were too large for it.
+struct BackupContents {
+    ledger: VerifiedContents,
+    /// The folder of backups.
+    root: PathBuf,
+    large: HashMap<Sha256, SavedContent>,
+}
+
+impl StoredContents for BackupContents {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.ledger.content(seq, sha256)
+    }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        let Some(content) = self.large.get(sha256) else { return Ok(None) };
+        Ok(Some((content.size, Box::new(open_object(&self.root, content)?))))
+    }
+}
+
+/// Whether an entry of a run's folder is in its tree, or is the root of it.
+fn is_in_tree(path: &[u8]) -> bool {
+    path == b"repo" || path.starts_with(b"repo/")
 }
 
 /// Whether a further run would fail as well.

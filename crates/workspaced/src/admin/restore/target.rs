@@ -10,10 +10,11 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use archive::open_member;
 use ledger::RestoreTarget;
 
 use super::{Backup, failed};
-use crate::admin::backup::{CHECKPOINT_KEY, CHECKPOINTS, DatabaseKind};
+use crate::admin::backup::{CHECKPOINT_KEY, CHECKPOINTS, SERVICE, open_object};
 use crate::admin::offline_run::database;
 use crate::admin::output::progress;
 use crate::config::{ConfigError, RestoreConfig};
@@ -35,9 +36,8 @@ impl RestoredFolder {
     ///
     /// # Errors
     ///
-    /// If the folder or the database is in use or not empty, is of another kind, or cannot be written.
+    /// If the folder or the database is in use or not empty, or cannot be written.
     pub(super) async fn prepare(config: &RestoreConfig, backup: &Backup) -> Result<Self, StartError> {
-        check_kind(config, backup)?;
         let names = names_in(&config.data_dir)?;
         let is_locked_by_others = names.iter().any(|name| name == "lock");
         // A folder that was never a data folder must not receive the lock's file.
@@ -61,8 +61,7 @@ impl RestoredFolder {
         }
         if !is_restored {
             progress("restoring the database");
-            let from = backup.path.join(backup.manifest.database.file());
-            ledger::restore_database(&config.database_url.url, &from).await.map_err(database)?;
+            load(config, backup).await?;
         }
         failpoint::hit("restore.database");
         Ok(Self { lock })
@@ -80,15 +79,16 @@ impl RestoredFolder {
     }
 }
 
-fn check_kind(config: &RestoreConfig, backup: &Backup) -> Result<(), ConfigError> {
-    let (kind, other) = match backup.manifest.database {
-        DatabaseKind::Sqlite => ("SQLite", "sqlite://PATH, or omit it"),
-        DatabaseKind::Postgres => ("PostgreSQL", "postgres://…, an empty database"),
-    };
-    if config.database_url.sqlite_file().is_some() == (backup.manifest.database == DatabaseKind::Sqlite) {
-        return Ok(());
+/// Reads the rows of all runs, and then those that refer to them.
+async fn load(config: &RestoreConfig, backup: &Backup) -> Result<(), StartError> {
+    let manifest = &backup.manifest;
+    let mut load = ledger::begin_load(&config.database_url.url, manifest.schema).await.map_err(database)?;
+    let archives = manifest.runs.iter().map(|run| open_object(&backup.root, &run.archive));
+    for archive in archives.chain([File::open(backup.path.join(SERVICE))]) {
+        let rows = archive.and_then(|file| open_member(file, archive::ROWS).map_err(io::Error::other));
+        load.read(&mut rows.map_err(|error| failed(&error))?).await.map_err(database)?;
     }
-    Err(ConfigError(format!("--database-url: the backup is of {kind}: give {other}")))
+    load.finish(None).await.map(drop).map_err(database)
 }
 
 /// Returns whether the database has the backup already, from a restore that was interrupted after it. `is_repeated` if an

@@ -267,6 +267,20 @@ async fn a_command_that_nobody_waits_for_ends_with_its_group(
 
 #[rstest]
 #[tokio::test]
+async fn what_a_command_with_thousands_of_arguments_changes_is_applied(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let mut checkout = used.checkout(false).await;
+    let files = (0..5000).map(|number| format!("src/components/file-{number}.ts"));
+    let argv = ["sh", "-c", "echo two > a.txt; echo $#", "sh"].map(str::to_owned).into_iter().chain(files);
+    let push = ExecOptions { mode: ExecMode::Push(PushOptions::default()), ..ExecOptions::argv(argv) };
+    let done = exec(&mut checkout, &push).await;
+    assert!(matches!(done.recorded, Ok(RecordedCommand::Applied(_))), "{:?}", done.recorded);
+    assert_eq!((done.execution.output.as_str(), used.run.on_disk("a.txt").as_str()), ("5000\n", "two\n"));
+    assert!(used.records("apply_changeset").await[0]["reason"].as_str().unwrap().ends_with('…'));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_changed_index_leads_a_checkout_nowhere_else(#[values(Backend::Sqlite)] backend: Backend) {
     let used = Used::new(backend, &[("a.txt", "one\n")]).await;
     let other = used.server.run_with_files(&[("private.txt", "p\n")], json!({})).await;

@@ -16,7 +16,7 @@ use self::steps::{
     LARGE, Writer, assert_sound, backup, backups, destroy, json_of, killed_at, paused_backup, restore, runs, trees,
     until_signed,
 };
-use crate::harness::{Backend, Disk, Server, Setup, exhaustive, incompressible, sha256, snapshot, tar_of};
+use crate::harness::{Backend, Disk, Server, Setup, exhaustive, incompressible, items, sha256, snapshot, tar_of};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 #[rstest]
@@ -72,6 +72,36 @@ async fn a_running_service_is_restored_with_everything_that_was_acknowledged(
     assert!(server.nobody().get("/metrics").await.text().contains("\nworkspaced_signing_stopped 0\n"));
     assert!(server.stop().success());
     assert_sound(&server, &all, "used");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_either_database_is_restored_into_the_other_and_back(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let all = runs(&server).await;
+    let before = trees(&server, &all);
+    until_signed(&server).await;
+    let records = items(&server.auditor(), "/v1/audit").await;
+    let mut run = all[0].clone();
+    let other = if backend == Backend::Sqlite { Backend::Postgres } else { Backend::Sqlite };
+    for target in [other, backend] {
+        json_of(&backup(&server, &["--json", "--include-key"]));
+        server.setup.backend = target;
+        destroy(&mut server).await;
+        let restored = json_of(&restore(&server, &["--json"]));
+        assert_eq!((&restored["runs"], &restored["needsRepair"]), (&json!(3), &json!([])), "{restored}");
+        assert_eq!(trees(&server, &all), before);
+        server.restart();
+        let now = items(&server.auditor(), "/v1/audit").await;
+        assert_eq!(now[..records.len()], records);
+        run = server.reconnect(&run);
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+        assert!(server.nobody().get("/metrics").await.text().contains("\nworkspaced_signing_stopped 0\n"));
+    }
+    assert!(server.stop().success());
+    assert_sound(&server, &all, "moved");
 }
 
 #[rstest]
@@ -139,7 +169,7 @@ async fn only_new_files_are_copied_and_removed_backups_free_their_files(
     assert!(written["newBytes"].as_u64().unwrap() > 200_000, "{written}");
     let again = json_of(&backup(&server, &["--json"]));
     assert_eq!((&again["newObjects"], &again["newBytes"]), (&json!(0), &json!(0)), "{again}");
-    // Another run of the same commit has the same pack.
+    // A run that has not changed is the same archive. Another run of the same commit has the same pack.
     let second = server.run(json!({"runId": "second", "source": source})).await;
     second.create("n.txt", "n\n").await;
     let third = json_of(&backup(&server, &["--json"]));
@@ -218,10 +248,9 @@ async fn a_changed_byte_is_named_and_nothing_is_written(
     let folder = PathBuf::from(written["backup"].as_str().unwrap());
     let objects = snapshot(&backups(&server).join("objects"));
     let object = objects.iter().find(|(_, entry)| *entry != "directory").unwrap().0;
-    let database = if backend == Backend::Sqlite { "database.sqlite" } else { "database.pgdump" };
     for path in [
         backups(&server).join("objects").join(object),
-        folder.join(database),
+        folder.join("service.tar"),
         folder.join("checkpoints.log"),
         folder.join("manifest.json"),
     ] {
@@ -261,8 +290,6 @@ async fn folders_and_databases_in_use_are_refused(#[values(Backend::Sqlite, exha
     let fresh = fresh.to_str().unwrap();
     let says = if backend == Backend::Sqlite { "there is a database at" } else { "the database is not empty" };
     assert_ends(&restore(&server, &["--data-dir", fresh]), 2, &[says]);
-    let wrong = if backend == Backend::Sqlite { "postgres://db/x" } else { "sqlite:///nowhere/x.db" };
-    assert_ends(&restore(&server, &["--data-dir", fresh, "--database-url", wrong]), 2, &["the backup is of"]);
     assert_ends(&restore(&server, &["--check"]), 0, &["intact"]);
     // The refusals have changed nothing.
     server.restart();

@@ -85,17 +85,6 @@ fn every_deployed_setting_exists() {
     assert!(count >= 12);
 }
 
-/// `pg_dump` refuses a server that is newer than itself.
-#[test]
-fn the_image_has_the_client_programs_of_the_compose_files_database() {
-    let version = |text: &str, before: &str| {
-        let digits = text.split(before).nth(1).unwrap().chars().take_while(char::is_ascii_digit);
-        digits.collect::<String>().parse::<u32>().unwrap()
-    };
-    let client = version(&read("deploy/Dockerfile"), " postgresql-client-");
-    assert!(client >= version(&read("docker-compose.yml"), "image: postgres:"), "{client}");
-}
-
 #[test]
 fn every_path_in_the_compose_file_exists() {
     let composition = read("docker-compose.yml");

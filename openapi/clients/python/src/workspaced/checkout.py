@@ -26,6 +26,10 @@ OutputSink: TypeAlias = Callable[[Literal["stdout", "stderr"], bytes], object]
 
 # How many changes an event names, and how many characters of a path it has.
 MAX_RECORDED, MAX_RECORDED_CHARS = 200, 200
+# The most characters of a command in the reason for what it has changed.
+MAX_REASON_CHARS = 500
+# The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
+MAX_RECORDED_ARGV = 16 << 10
 
 
 class Checkout:
@@ -142,26 +146,37 @@ class Checkout:
         pulled = self.pull()
         started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         kept, limit = KeptOutput(), TimeLimit(self._open, timeout)
+        kind: Literal["command", "test"] = "test" if test else "command"
+        about: dict[str, Any] = {"argv": _recorded_argv(argv), "cwd": cwd or ".", "startedAt": started}
         try:
             outcome = self._execute(argv, cwd, env or {}, kept, on_output)
+        except FolderError as failure:
+            # A command that ends the connection is in the record like any other.
+            if failure.code == "LOST":
+                self._record_event(kind, about, pulled, {}, failure=failure)
+            raise
         finally:
             limit.cancel()
-        changed = self.scan(all=all)
         output = kept.bytes()
         done = Executed(
             exit_code=outcome.get("exitCode"), signal=outcome.get("signal"), timed_out=limit.is_reached,
             duration_micros=int(outcome.get("durationMicros") or 0), output=output,
             output_sha256=hashlib.sha256(output).hexdigest() if output else None,
-            pulled=pulled, changed=changed, event_seq=None, pushed=None, refusal=None,
+            pulled=pulled, changed=FolderChanges([], [], 0, []), event_seq=None, pushed=None, refusal=None,
         )  # fmt: skip
-        about = {"argv": argv, "cwd": cwd or ".", "startedAt": started, "durationMicros": done.duration_micros}
+        about["durationMicros"] = done.duration_micros
+        try:
+            done.changed = self.scan(all=all)
+        except FolderError as failure:
+            self._record_event(kind, about, pulled, self._keep(done), done=done, failure=failure)
+            raise
         changeset = None
         if push and done.signal is None and not done.timed_out:
             # What an interrupted command left is half of something.
-            changeset = {"reason": reason or shown_command(argv), "dryRun": False, "onConflict": "merge" if merge else "refuse",
+            changeset = {"reason": reason or shown_command(argv)[:MAX_REASON_CHARS], "dryRun": False, "onConflict": "merge" if merge else "refuse",
                          "onDenied": "leave" if leave_denied else "refuse", "changesetId": f"cs_{uuid.uuid4()}"}  # fmt: skip
         try:
-            self._record(done, about, "test" if test else "command", changeset)
+            self._record(done, about, kind, changeset)
         except WorkspacedError as refusal:
             done.refusal = refusal
         return done
@@ -190,42 +205,68 @@ class Checkout:
     def _record(
         self, done: Executed, about: Mapping[str, Any], kind: Literal["command", "test"], changeset: dict[str, Any] | None
     ) -> None:
-        environment: dict[str, Any] = dict(self._open.environment)
-        if self._place[2]:
-            environment["treeSha256"] = done.pulled.tree_sha256
-        kept: dict[str, Any] = {}
-        if done.output:
-            kept = {"outputSha256": done.output_sha256}
-            try:
-                kept["output"] = (self.run.upload_artifact(done.output))["uri"]
-            except WorkspacedError as refusal:
-                # One with a credential is not kept.
-                if refusal.code != "POLICY_DENIED_SECRET":
-                    raise
-                kept["outputRefused"] = refusal.code
+        kept = self._keep(done)
         if changeset is not None:
             digest = {"outputSha256": done.output_sha256} if "output" in kept else {}
             exit_code = {} if done.exit_code is None else {"exitCode": done.exit_code}
-            changeset["command"] = {**about, **exit_code, **digest, "environment": environment}
-            done.pushed = self._push(done.changed, changeset)
+            changeset["command"] = {**about, **exit_code, **digest, "environment": self._environment(done.pulled)}
+            try:
+                done.pushed = self._push(done.changed, changeset)
+            except WorkspacedError as failure:
+                # The service records the command of a set that it refuses.
+                if isinstance(failure, FolderError) or failure.code == "BODY_TOO_LARGE":
+                    done.event_seq = self._record_event(kind, about, done.pulled, kept, done=done, failure=failure)
+                raise
             if done.pushed is not None:
                 done.event_seq = done.pushed.answer.get("eventSeq")
                 return
-        code = done.exit_code if done.exit_code is not None else 128 + (done.signal or 0)
+        done.event_seq = self._record_event(kind, about, done.pulled, kept, done=done)
+
+    def _record_event(
+        self,
+        kind: Literal["command", "test"],
+        about: Mapping[str, Any],
+        pulled: Pulled,
+        kept: Mapping[str, Any],
+        *,
+        done: Executed | None = None,
+        failure: WorkspacedError | None = None,
+    ) -> int:
+        """Records a command alone. Without `done`, it is not known how it ended."""
         command = shown_command(about["argv"])
-        data = {"command": command, "exitCode": code, "cwd": about["cwd"], "basedOnSeq": done.pulled.seq,
-                "environment": environment, **kept}  # fmt: skip
-        if done.timed_out:
-            data["timedOut"] = True
-        if done.changed.changes:
+        data = {"command": command, "cwd": about["cwd"], "basedOnSeq": pulled.seq, "environment": self._environment(pulled), **kept}
+        ended = "it is not known how it ended"
+        if done is not None:
+            data["exitCode"] = done.exit_code if done.exit_code is not None else 128 + (done.signal or 0)
+            ended = f"exit code {data['exitCode']}"
+            if done.timed_out:
+                data["timedOut"] = True
+        if failure is not None:
+            data["failure"] = failure.detail
+        elif done is not None and done.changed.changes:
             named = done.changed.changes[:MAX_RECORDED]
             data["changed"] = [f"{change['change'][0].upper()} {change['path'][:MAX_RECORDED_CHARS]}" for change in named]
             data["changedCount"] = len(done.changed.changes)
-        summary = f"{command[:450]}: exit code {code}"
         event = self.run.record_event(
-            kind, summary, data=data, started_at=about["startedAt"], duration_micros=about["durationMicros"]
+            kind, f"{command[:450]}: {ended}", data=data, started_at=about["startedAt"], duration_micros=about.get("durationMicros")
         )
-        done.event_seq = event["seq"]
+        return event["seq"]
+
+    def _keep(self, done: Executed) -> dict[str, Any]:
+        """Uploads the output, and returns what an event says of it."""
+        if not done.output:
+            return {}
+        kept = {"outputSha256": done.output_sha256}
+        try:
+            return {**kept, "output": (self.run.upload_artifact(done.output))["uri"]}
+        except WorkspacedError as refusal:
+            # One with a credential is not kept.
+            if refusal.code != "POLICY_DENIED_SECRET":
+                raise
+            return {**kept, "outputRefused": refusal.code}
+
+    def _environment(self, pulled: Pulled) -> dict[str, Any]:
+        return {**self._open.environment, **({"treeSha256": pulled.tree_sha256} if self._place[2] else {})}
 
     def _push(self, changed: FolderChanges, changeset: dict[str, Any]) -> Pushed | None:
         base = self._checked_out()
@@ -331,6 +372,19 @@ class _Unpacker:
     def end(self) -> None:
         if self._inflater is not None and not self._inflater.eof:
             raise ValueError("the archive is cut off")
+
+
+def _recorded_argv(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments that a record has: the first ones, if all would be too large for it."""
+    recorded, size = list[str](), 0
+    for argument in argv:
+        size += len(argument.encode(errors="replace"))
+        if size > MAX_RECORDED_ARGV:
+            left_out = len(argv) - len(recorded)
+            # One argument alone may be larger, such as a script.
+            return [*recorded, f"{argument[:MAX_RECORDED_CHARS]}… [cut here, with {left_out} of {len(argv)} arguments]"]
+        recorded.append(argument)
+    return recorded
 
 
 def _form(changeset: Mapping[str, Any], layer: bytes) -> tuple[bytes, str]:

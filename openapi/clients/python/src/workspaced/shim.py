@@ -406,7 +406,8 @@ class ShimFolder:
         for change in changes if isinstance(changes, list) else [None]:
             match change:
                 case {"path": str(path), "change": "added" | "modified" | "deleted" as how, "size": int(size)}:
-                    if len(path.encode(errors="replace")) > MAX_PATH_BYTES:
+                    # As the shim's own scan gives them.
+                    if not _is_path(path):
                         raise self._unexpected()
                     yield {"path": path, "change": how, "size": size}
                 case _:
@@ -432,7 +433,7 @@ class ShimFolder:
         return FolderError("LOST", f"the connection to {self._where} was ended: {why}")
 
     def _lost(self, why: str) -> FolderError:
-        hint = "Open the checkout again."
+        hint = "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was."
         return FolderError("LOST", f"the connection to {self._where} was lost: {self._said() or why}", hint)
 
     def _said(self) -> str:
@@ -514,7 +515,17 @@ class LayerCheck:
         except UnicodeDecodeError:
             return "the layer has a name that is not UTF-8"
         path = folder + slash + last.removeprefix(".wh.")
+        if last.startswith(".wh.") and self._kind != b"0":
+            return "the layer has an entry of another form"
         return "" if path in self._asked else f"the layer has {path!r}, which was not asked for"
+
+
+def _is_path(path: str) -> bool:
+    """Whether a run can have this path."""
+    names = path.split("/")
+    is_bad = any(name in ("", ".", "..") or name.lower() == ".git" or name.startswith(".wh.") for name in names)
+    is_own = names[0].lower() == ".workspaced"
+    return not is_bad and not is_own and "\0" not in path and len(path.encode(errors="replace")) <= MAX_PATH_BYTES
 
 
 def _is_octal(digits: bytes) -> bool:

@@ -1,13 +1,12 @@
 //! What a backup and a restore refuse, and leave unchanged.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rstest::rstest;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-use super::steps::{backup, backups, json_of, killed_at, restore};
+use super::steps::{backup, json_of, killed_at, restore};
 use crate::harness::{Backend, Database, Server, Setup, exhaustive, sha256, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
@@ -89,14 +88,23 @@ async fn a_new_folder_in_the_data_folder_is_refused(#[values("a/b", "../new/../d
 }
 
 #[tokio::test]
-async fn an_older_pg_dump_is_named_with_both_versions() {
-    let server = Server::start(Backend::Postgres).await;
-    let programs = server.home.join("programs");
-    std::fs::create_dir(&programs).unwrap();
-    let program = programs.join("pg_dump");
-    std::fs::write(&program, "#!/bin/sh\necho 'pg_dump (PostgreSQL) 9.6.24'\n").unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let done = server.command("backup").arg(backups(&server)).env("PATH", path).output().unwrap();
-    assert_ends(&done, 1, &["pg_dump in the PATH has version 9", "the server has version 1"]);
+async fn a_backup_of_another_version_is_named() {
+    let server = Server::start(Backend::Sqlite).await;
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let written = json_of(&backup(&server, &["--json"]));
+    let folder = Path::new(written["backup"].as_str().unwrap());
+    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
+    let fresh = server.home.join("fresh");
+    for (from, to, says) in [
+        ("\"format\":2", "\"format\":1", "it has format 1; this program reads format 2"),
+        ("\"schema\":1", "\"schema\":999", "the rows are of a newer schema than this program"),
+    ] {
+        let changed = manifest.replace(from, to);
+        assert_ne!(changed, manifest);
+        std::fs::write(folder.join("manifest.sha256"), format!("{}  manifest.json\n", sha256(&changed))).unwrap();
+        std::fs::write(folder.join("manifest.json"), changed).unwrap();
+        let url = format!("sqlite://{}/x.db", fresh.display());
+        let into = ["--data-dir", fresh.to_str().unwrap(), "--database-url", &url];
+        assert_ends(&restore(&server, &into), 1, &[says]);
+    }
 }
