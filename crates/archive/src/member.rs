@@ -82,6 +82,7 @@ pub(crate) fn walk(
 /// [`ArchiveError`] if the file is no archive, or has no such member.
 pub fn open_member(mut file: File, name: &'static str) -> Result<impl Read + Send, ArchiveError> {
     let failed = |error: io::Error| invalid(name, &error);
+    file.rewind().map_err(failed)?;
     let mut found = None;
     let mut tar = tar::Archive::new(&file);
     for entry in tar.entries_with_seek().map_err(failed)?.raw(true) {

@@ -96,11 +96,10 @@ impl<'a> ArchiveWriter<'a> {
     ///
     /// If the file cannot be read.
     pub fn add_rows(&mut self, mut file: File) -> io::Result<()> {
+        file.rewind()?;
         let mut hashing = Hashing::new(&file);
         io::copy(&mut hashing, &mut io::sink())?;
-        let name = ROWS.to_owned();
-        let member = Member { name, bytes: hashing.bytes, sha256: hashing.sha256() };
-        file.rewind()?;
+        let member = Member { name: ROWS.to_owned(), bytes: hashing.bytes, sha256: hashing.sha256() };
         self.members.push((member, file));
         Ok(())
     }

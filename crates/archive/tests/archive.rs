@@ -9,7 +9,7 @@
     )
 )]
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, Write as _};
 
 use archive::{ArchiveError, ArchiveName, ArchiveReport, ArchiveWriter, DataFile, unpack, verify};
 use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
@@ -327,4 +327,30 @@ fn names_have_the_run_and_the_hash() {
     for bad in ["a.tar", "a.b.tar", "x", &format!("{}.tar", name.sha256), &format!("a/b.{}.tar", name.sha256)] {
         assert_eq!(ArchiveName::parse(bad), None, "{bad}");
     }
+}
+
+#[test]
+fn the_archive_of_a_run_in_a_backup_has_rows_and_entries_and_proves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = || {
+        let mut writer = ArchiveWriter::new(folder.path());
+        let mut rows = archive::compress_rows(tempfile::tempfile().unwrap()).unwrap();
+        rows.write_all(b"rows").unwrap();
+        writer.add_rows(rows.finish().unwrap()).unwrap();
+        let mut entries = writer.begin(archive::ENTRIES).unwrap();
+        entries.write_all(b"entries").unwrap();
+        writer.add(entries).unwrap();
+        writer.finish(run_id(), 3, Sha256::ZERO).unwrap()
+    };
+    let mut built = write();
+    assert_eq!(built.sha256, write().sha256, "the same run gives other bytes");
+    for (member, content) in [(archive::ROWS, "rows"), (archive::ENTRIES, "entries")] {
+        let mut read = String::new();
+        archive::open_member(built.file.try_clone().unwrap(), member).unwrap().read_to_string(&mut read).unwrap();
+        assert_eq!(read, content);
+    }
+    assert!(archive::open_member(built.file.try_clone().unwrap(), archive::RECORDS).is_err());
+    built.file.rewind().unwrap();
+    let refused = verify(&mut built.file, None, None).unwrap_err();
+    assert_eq!(refused.problem, "it is an archive of a backup, which `workspaced restore --check` checks");
 }

@@ -43,14 +43,16 @@ pub(crate) const SETTINGS: Select<(String, String)> =
 pub(crate) const INSTANCE_NAME: Select<String> =
     Select { sql: "SELECT value FROM setting WHERE name = 'instance'", read: |row| row.text(0) };
 
-/// What a row of a record refers to.
-const OF_RECORD: (&str, &str) = ("audit_record", "t.position = p.position");
+/// The rows of a record, in the order of an index: a sort would hold a whole run in memory.
+const OF_RECORD: Owner = Owner::Via { parent: "audit_record", on: "t.position = p.position", order: "p.seq" };
 /// As [`OF_RECORD`]. The range has an index, and the equality lets PostgreSQL compare large tables as a whole.
-const OF_CONTENT: (&str, &str) = (
-    "audit_record",
-    "t.content_no >= (p.position << 20) AND t.content_no < ((p.position + 1) << 20) AND p.position = t.content_no >> 20",
-);
-const OF_APPROVAL: (&str, &str) = ("approval", "t.approval_id = p.approval_id");
+const OF_CONTENT: Owner = Owner::Via {
+    parent: "audit_record",
+    on: "t.content_no >= (p.position << 20) AND t.content_no < ((p.position + 1) << 20) AND p.position = t.content_no >> 20",
+    order: "p.seq",
+};
+const OF_APPROVAL: Owner =
+    Owner::Via { parent: "approval", on: "t.approval_id = p.approval_id", order: "p.approval_no" };
 
 /// The tables, each after those of its part that it refers to. The part of the service is read last, since leaves refer to runs.
 pub(crate) const TABLES: [DumpTable; 27] = [
@@ -70,14 +72,14 @@ pub(crate) const TABLES: [DumpTable; 27] = [
     table("run_head", Owner::Run, "run_no"),
     table("token", Owner::Run, "token_id"),
     table("audit_record", Owner::Run, "position"),
-    table("record_path", Owner::Via(OF_RECORD), "position, path"),
-    table("call_reply", Owner::Via(OF_RECORD), "position"),
-    table("artifact", Owner::Via(OF_RECORD), "position"),
-    table("upload", Owner::Via(OF_RECORD), "position"),
-    table("content", Owner::Via(OF_CONTENT), "content_no"),
+    table("record_path", OF_RECORD, "position, path"),
+    table("call_reply", OF_RECORD, "position"),
+    table("artifact", OF_RECORD, "position"),
+    table("upload", OF_RECORD, "position"),
+    table("content", OF_CONTENT, "content_no"),
     table("step", Owner::Run, "seq, place"),
     table("approval", Owner::Run, "approval_no"),
-    table("approval_vote", Owner::Via(OF_APPROVAL), "vote_no"),
+    table("approval_vote", OF_APPROVAL, "vote_no"),
     table("checkpoint_leaf", Owner::Service, "leaf_no"),
     table("object_reference", Owner::Run, "object"),
     table("object_path", Owner::Run, "path_sha256"),
@@ -99,8 +101,8 @@ enum Owner {
     Service,
     /// Those of the run in `run_no`.
     Run,
-    /// Those of the run in `run_no` of the row `p` of another table, by a condition.
-    Via((&'static str, &'static str)),
+    /// Those of the run in `run_no` of the row `p` of the table `parent`, by the condition `on`. `order` is that of these rows in a run.
+    Via { parent: &'static str, on: &'static str, order: &'static str },
 }
 
 const fn table(name: &'static str, owner: Owner, order: &'static str) -> DumpTable {
@@ -174,7 +176,7 @@ pub struct CopiedRun {
     pub head_seq: u64,
     /// The hash of that record.
     pub head_hash: Sha256,
-    run_no: i64,
+    pub(crate) run_no: i64,
 }
 
 /// A database that a snapshot may be loaded into.
@@ -223,20 +225,25 @@ impl DumpTable {
     pub(crate) fn select(self, part: DumpPart<'_>, columns: &str) -> Option<String> {
         let Self { name, owner, order } = self;
         let of_others = "WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.run_no = t.run_no AND";
+        let mut order = order.split(", ").map(|column| format!("t.{column}")).collect::<Vec<_>>().join(", ");
         let rows = match (owner, part) {
             (Owner::Service, DumpPart::Run(_)) => return None,
             (Owner::Service, DumpPart::Service) => String::new(),
-            (Owner::Run, DumpPart::Run(run)) => format!("WHERE t.run_no = {}", run.run_no),
+            (Owner::Run, DumpPart::Run(run)) => {
+                // Within a run, positions grow with `seq`, which has the index.
+                order = order.replace("position", "seq");
+                format!("WHERE t.run_no = {}", run.run_no)
+            }
             (Owner::Run, DumpPart::Service) => format!("{of_others} {})", has_part!()),
-            (Owner::Via((parent, on)), DumpPart::Run(run)) => {
+            (Owner::Via { parent, on, order: of_parent }, DumpPart::Run(run)) => {
+                order = format!("{of_parent}, {order}");
                 format!("JOIN {parent} p ON {on} WHERE p.run_no = {}", run.run_no)
             }
-            (Owner::Via((parent, on)), DumpPart::Service) => format!(
+            (Owner::Via { parent, on, .. }, DumpPart::Service) => format!(
                 "WHERE NOT EXISTS (SELECT 1 FROM {parent} p JOIN run r ON r.run_no = p.run_no WHERE {on} AND {})",
                 has_part!()
             ),
         };
-        let order = order.split(", ").map(|column| format!("t.{column}")).collect::<Vec<_>>().join(", ");
         Some(format!("SELECT {columns} FROM \"{name}\" t {rows} ORDER BY {order}"))
     }
 

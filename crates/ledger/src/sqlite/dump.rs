@@ -241,3 +241,28 @@ fn counts(connection: &Connection) -> Result<Vec<(&'static str, u64)>> {
     };
     TABLES.iter().map(|table| count(table.name)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{RunId, Sha256};
+
+    use super::*;
+    use crate::CopiedRun;
+
+    #[test]
+    fn no_part_sorts_the_rows_of_records_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        SqliteLoad::begin(&path, migrate::SQLITE).unwrap().complete().unwrap();
+        let connection = connection::reader(&path).unwrap();
+        let run = CopiedRun { run: RunId::parse("r").unwrap(), head_seq: 1, head_hash: Sha256::ZERO, run_no: 1 };
+        let large = ["audit_record", "record_path", "call_reply", "artifact", "upload", "content"];
+        for table in TABLES.iter().filter(|table| large.contains(&table.name)) {
+            for part in [DumpPart::Run(&run), DumpPart::Service] {
+                let sql = format!("EXPLAIN QUERY PLAN {}", table.select(part, "t.*").unwrap());
+                let steps = fetch(&connection, &sql, &[], |row| row.text(3)).unwrap();
+                assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
+            }
+        }
+    }
+}
