@@ -1,5 +1,6 @@
 //! The connection to a service.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::header::HeaderValue;
@@ -37,6 +38,15 @@ impl Client {
     /// [`Error::Invalid`] for another URL than one of HTTP, and for a token that no header can have.
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
         Self::connect(url, token, Vec::new())
+    }
+
+    /// Whether requests do not leave this machine.
+    pub(crate) fn is_on_this_machine(&self) -> bool {
+        match self.base.host_str() {
+            Some("localhost") => true,
+            Some(host) => host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback()),
+            None => false,
+        }
     }
 
     /// As [`Client::new`], for a service whose certificate an authority of its own has issued. The certificates in `pem` are

@@ -1,7 +1,5 @@
 //! Versions of files, and which names are taken.
 
-use std::fmt::Write as _;
-
 use rustix::fs::{FileType, Stat};
 use sha2::{Digest as _, Sha256};
 
@@ -101,22 +99,25 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
+/// Written by hand: an index has tens of thousands of hashes.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // A string takes everything.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })).collect()
 }
 
 pub(crate) fn parse_hash(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes().as_chunks::<2>();
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     let mut hash = [0; 32];
-    if text.len() != 64 || digits.0.len() != hash.len() {
+    if pairs.len() != hash.len() {
         return None;
     }
-    for (byte, pair) in hash.iter_mut().zip(digits.0) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
     }
     Some(hash)
 }
@@ -166,4 +167,20 @@ pub(crate) fn stays_inside(path: &str, target: &str) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_read_as_it_was_written() {
+        let hash: [u8; 32] = std::array::from_fn(|index| (index * 37 + 9).to_le_bytes()[0]);
+        let text = hex(&hash);
+        assert!(text.starts_with("092e53") && text.len() == 64);
+        assert_eq!(parse_hash(&text), Some(hash));
+        for bad in ["", &text[1..], &text[2..], &format!("{text}00"), &text.to_uppercase(), &text.replace('0', "+")] {
+            assert_eq!(parse_hash(bad), None, "{bad}");
+        }
+    }
 }

@@ -32,6 +32,8 @@ pub enum ExportFormat {
     Archive {
         /// The record.
         since: Option<u64>,
+        /// Whether the tree is a tar too, which who sends it may compress.
+        is_plain: bool,
     },
     /// The diff from the base.
     Patch,
@@ -193,8 +195,9 @@ impl Runs {
                 ExportContent::Patch(PatchFormat::Mail(Bundle { message, ..bundle }))
             }
             (ExportFormat::Patch, _) => ExportContent::Patch(PatchFormat::Diff),
-            (ExportFormat::Archive { since }, _) => {
+            (ExportFormat::Archive { since, is_plain }, _) => {
                 let export = self.begin_archive(&open_run, since, Arc::default()).await?;
+                let export = ArchiveExport { is_layer: export.is_layer || is_plain, ..export };
                 ExportContent::Archive(Box::new(export))
             }
             (ExportFormat::Bundle(_) | ExportFormat::Mail(_), None) => {

@@ -22,7 +22,7 @@ const MEDIA_TYPES: [&str; 10] = [
     "text/x-diff",
 ];
 
-/// The media type of a layer. It is compressed as its reader prefers; an archive of a tree always is tar.gz.
+/// The media type of a tar. It is compressed as its reader prefers; an archive of a tree is tar.gz unless its reader asks for a tar.
 pub(crate) const LAYER: &str = "application/x-tar";
 
 /// Marks a response that is sent as it is: the bytes of a file, whose `ETag` and ranges are those of the file itself.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
 use engine::runs::{BundleCommit, Export, ExportFormat, ExportedState};
@@ -43,14 +43,14 @@ pub(crate) struct ArchiveQuery {
 /// Download a run's tree, or what has changed in it
 ///
 /// The tree as it is at one record, which the header `Workspaced-Seq` names. With `since`, only the files that have changed after that
-/// record, as a tar in the form of a layer of an OCI image: a deleted file is an empty one whose name begins with `.wh.`. A layer is
-/// compressed by `Accept-Encoding`. The time of a file is that of the record that last changed it, or of the run's creation. Secret-like
+/// record, as a tar in the form of a layer of an OCI image: a deleted file is an empty one whose name begins with `.wh.`. A layer, and the
+/// tree where `Accept` names `application/x-tar`, is compressed by `Accept-Encoding`. The time of a file is that of the record that last changed it, or of the run's creation. Secret-like
 /// and git-internal files are left out. Requires the permission `file:read`; the export is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/archive", tag = "files", operation_id = "getArchive",
     params(("run" = RunId, Path), ArchiveQuery),
     responses(
-        (status = 200, description = "The tree as a tar.gz, or the layer.", content(
+        (status = 200, description = "The tree as a tar.gz, or as a tar; or the layer.", content(
             (Vec<u8> = "application/gzip"),
             (Vec<u8> = "application/x-tar"),
         ), headers(
@@ -66,12 +66,16 @@ pub(crate) async fn get_archive(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Query((query,)): Query<(ArchiveQuery,)>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let export = service.runs.begin_export(&run, caller, ExportFormat::Archive { since: query.since }).await?;
+    let is_plain = query.since.is_some() || accepts_tar(&headers);
+    let export =
+        service.runs.begin_export(&run, caller, ExportFormat::Archive { since: query.since, is_plain }).await?;
     let state = export.state();
-    let mut response = match query.since {
-        None => stream(&service, export, "application/gzip", &format!("{run}.tar.gz")),
-        Some(_) => stream(&service, export, LAYER, &format!("{run}.tar")),
+    let mut response = if is_plain {
+        stream(&service, export, LAYER, &format!("{run}.tar"))
+    } else {
+        stream(&service, export, "application/gzip", &format!("{run}.tar.gz"))
     };
     if let Some(ExportedState { seq, head_hash, left_out }) = state {
         let headers = response.headers_mut();
@@ -80,6 +84,14 @@ pub(crate) async fn get_archive(
         headers.extend(HeaderValue::from_str(&head_hash.to_string()).ok().map(|hash| (HEAD_HASH.clone(), hash)));
     }
     Ok(response)
+}
+
+/// Whether the reader asks for a tar by name.
+fn accepts_tar(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    accepted
+        .flat_map(|value| value.split(','))
+        .any(|range| range.split(';').next().is_some_and(|it| it.trim() == LAYER))
 }
 
 /// The parameters of a patch.

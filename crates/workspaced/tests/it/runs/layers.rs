@@ -114,6 +114,35 @@ async fn a_layer_is_compressed_as_its_reader_prefers(#[values(Backend::Sqlite)] 
 
 #[rstest]
 #[tokio::test]
+async fn a_whole_tree_is_a_tar_where_its_reader_asks_for_one(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_, run) = Run::shared(backend, &[("a.txt", "a\n"), ("d/long.txt", &"the same line\n".repeat(700))]).await;
+    let url = format!("/v1/runs/{}/archive", run.id);
+    let get = async |accept: &str, encoding: &str| {
+        let request = run.agent.request(reqwest::Method::GET, &url).header("Accept", accept);
+        let answer = run.agent.send(request.header("Accept-Encoding", encoding)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(seq_of(&answer) > 0 && answer.headers.contains_key("workspaced-head-hash"));
+        answer
+    };
+    let gzip = get("*/*", "zstd").await;
+    assert_eq!(
+        (gzip.header("content-type"), gzip.headers.contains_key("content-encoding")),
+        ("application/gzip", false)
+    );
+    let expected = entries(flate2::read::GzDecoder::new(&gzip.body[..]));
+    assert_eq!(expected.keys().collect::<Vec<_>>(), ["a.txt", "d/", "d/long.txt"]);
+    for accept in ["application/x-tar", "text/html, application/x-tar;q=0.9"] {
+        let tar = get(accept, "identity").await;
+        assert_eq!(tar.header("content-type"), "application/x-tar");
+        assert_eq!(entries(&tar.body[..]), expected);
+        let packed = get(accept, "zstd").await;
+        assert_eq!(packed.header("content-encoding"), "zstd");
+        assert_eq!(entries(zstd::stream::read::Decoder::new(&packed.body[..]).unwrap()), expected);
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn no_new_name_can_be_taken_for_a_deletion(#[values(Backend::Sqlite)] backend: Backend) {
     let (_, run) = Run::shared(backend, &[]).await;
     for path in [".wh.a.txt", "d/.wh..wh..opq/a.txt"] {
