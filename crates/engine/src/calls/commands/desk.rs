@@ -285,7 +285,11 @@ impl CommandDesk {
             }
         };
         desk.state.lock().waiting.retain(|other| !Arc::ptr_eq(other, &order));
-        drop(ended);
+        // Its result may have come just now.
+        ended.close();
+        if let Ok(done) = ended.try_recv() {
+            return Ok(done);
+        }
         // Its runner is told to end it.
         desk.changed.send_replace(());
         Err(failed)

@@ -172,6 +172,26 @@ fn changeset(run: &Run) -> reqwest::RequestBuilder {
     request.header("content-type", "multipart/form-data; boundary=b").body(body)
 }
 
+/// Records a command with the largest output, and returns its ID.
+async fn commanded(run: &Run) -> &'static str {
+    let output = "a line of an output\n".repeat(16 * MIB / 20);
+    let digest = sha256(&output);
+    run.operator.put(&format!("/v1/runs/{}/artifacts/sha256/{digest}", run.id), output).await.is(201);
+    let event = json!({"eventId": "measured", "kind": "command", "summary": "s", "data": {"outputSha256": digest}});
+    run.operator.post(&format!("/v1/runs/{}/events", run.id), event).await.is(201);
+    "measured"
+}
+
+/// The largest result of a command.
+fn command_result(run: &Run) -> reqwest::RequestBuilder {
+    let part = |name: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    let result = json!({"runner": "r", "output": "o".repeat(65_536), "basedOnSeq": 1});
+    let head = format!("{}{result}\r\n{}", part("result"), part("layer"));
+    let body = [head.as_bytes(), &vec![b'x'; 15 * MIB], b"\r\n--b--\r\n"].concat();
+    let request = run.operator.request(Method::POST, &format!("/v1/runs/{}/commands/c1/result", run.id));
+    request.header("content-type", "multipart/form-data; boundary=b").body(body)
+}
+
 async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let pending = run.operator.get("/v1/approvals?state=pending").await.ok();
     let approval = |number: usize| pending["items"][number]["approvalId"].as_str().unwrap().to_owned();
@@ -209,7 +229,13 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let mut drifted: Vec<_> = (0..400).map(long_name).collect();
     drifted.push("large.txt".to_owned());
     let settled = json!({"accept": "tree", "paths": drifted, "reason": "r"});
+    let read_output = json!({"outputOf": commanded(run).await, "startLine": 100_000});
+    let (next, result) = ("post /v1/runs/{run}/commands/next", "post /v1/runs/{run}/commands/{commandId}/result");
     let mut all = vec![
+        of_run(run, "post /v1/runs/{run}/tools/run_command", &read_output, 96),
+        of_run(run, next, &json!({"runner": "r".repeat(128), "waitSeconds": 0}), 16),
+        // One that nobody waits for: what is applied is measured as a change set.
+        MeasuredRequest { status: 404, request: command_result(run), ..of_run(run, result, &none, 64) },
         of_run(run, "post /v1/runs/{run}/drift", &settled, 96),
         MeasuredRequest {
             status: 201,
