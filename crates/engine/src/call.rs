@@ -356,6 +356,13 @@ fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
         let message = format!("`toolCallId` contains a credential: {what}");
         return Err(Refusal::invalid(message, "Give an ID without credentials, or omit it."));
     }
+    if model::is_reserved_id(raw) {
+        let message = format!(
+            "`toolCallId` ends with one of {}, which the service gives",
+            model::RESERVED_SUFFIXES.join(" and ")
+        );
+        return Err(Refusal::invalid(message, "Give another ID, or omit it."));
+    }
     ToolCallId::parse_new(raw)
         .map_err(|error| Refusal::invalid(error.to_string(), "Give a valid toolCallId, or omit it."))
 }

@@ -171,6 +171,14 @@ impl OperatorName {
     }
 }
 
+/// What the service adds to the ID of a call for the records that belong to it: the command that it had run, and what that changed.
+pub const RESERVED_SUFFIXES: [&str; 2] = [".command", ".changes"];
+
+/// Whether only the service gives such an ID.
+pub fn is_reserved_id(id: &str) -> bool {
+    RESERVED_SUFFIXES.iter().any(|suffix| id.ends_with(suffix))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,10 @@ pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unrea
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
 pub use git_lfs::git_lfs_pointer;
 pub use hash::{HashInvalid, Sha256, canonical_json};
-pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, OperatorName, RunId, TokenId, ToolCallId};
+pub use id::{
+    ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, OperatorName, RESERVED_SUFFIXES, RunId, TokenId, ToolCallId,
+    is_reserved_id,
+};
 pub use judge::{
     Access, ChangeFacts, Decision, EvidenceFact, PathFacts, bytes_written, explain_path, judge_call_bytes,
     judge_change, judge_command, judge_file_count, judge_new_text, judge_path, judge_scanned_content,

@@ -1,6 +1,7 @@
 //! A runner: it runs the commands that callers of `run_command` want, one after the other, in one checkout.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use model::{RunId, ToolCallId};
@@ -82,7 +83,22 @@ impl Runner {
             return Ok(None);
         }
         self.last = Some(order.command_id.clone());
-        match self.run(&order, sink).await {
+        // Until its result is reported, so that the service knows that it is looked after.
+        let signals = CommandSignals::new();
+        let watch = watch(client, run, self.name.clone(), order.command_id.clone(), signals.clone());
+        tokio::select! {
+            served = self.serve(order, &signals, sink) => served,
+            never = watch => match never {},
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        order: CommandOrder,
+        signals: &CommandSignals,
+        sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
+    ) -> Result<Option<ServedCommand>, FolderError> {
+        match self.run(&order, signals, sink).await {
             Ok((result, layer)) => {
                 let (layer, sent) = layer.unzip();
                 let reported = self.report(&order, &result, layer.as_deref()).await?;
@@ -111,6 +127,7 @@ impl Runner {
     async fn run(
         &mut self,
         order: &CommandOrder,
+        signals: &CommandSignals,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
     ) -> Result<(CommandResult, Option<(Vec<u8>, Vec<PathChange>)>), FolderError> {
         let differs = match self.checkout.pull().await {
@@ -119,16 +136,10 @@ impl Runner {
             Err(error @ FolderError::Folder(ShimError::Conflicts(_))) => Some(error),
             Err(error) => return Err(error),
         };
-        let signals = CommandSignals::new();
         let argv = ["sh", "-c", &order.command].map(str::to_owned).to_vec();
         let spec = CommandSpec { argv, cwd: order.cwd.clone(), env: Vec::new() };
         let limit = Some(Duration::from_secs(order.timeout_seconds));
-        let watch =
-            watch(self.checkout.client().clone(), self.checkout.run().clone(), &self.name, order, signals.clone());
-        let execution = tokio::select! {
-            done = self.checkout.run_command(&spec, limit, &signals, sink) => done?,
-            never = watch => match never {},
-        };
+        let execution = self.checkout.run_command(&spec, limit, signals, sink).await?;
         let mut changes = self.checkout.scan(self.scope).await?.changes;
         changes.retain(|change| self.not_taken.get(&change.path) != Some(&change.changed_ns));
         let mut result = self.result(&execution, differs.as_ref()).await;
@@ -189,10 +200,12 @@ impl Runner {
         let (client, run) = (self.checkout.client(), self.checkout.run());
         let mut layer = layer;
         let mut result = result.clone();
-        for _ in 0..MAX_REPORTS {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
             match client.report_command(run, &self.name, &order.command_id, &result, layer).await {
                 Ok(reported) => return Ok(reported),
-                Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,
+                Err(error) if error.is_temporary() && attempts < MAX_REPORTS => tokio::time::sleep(PAUSE).await,
                 // The service has given it up, or was started again: nobody waits for it. That it was run is recorded all the same.
                 Err(Error::Problem(problem)) if problem.status == 404 && result.error.is_none() => {
                     let event = event_of(order, &result);
@@ -200,14 +213,13 @@ impl Runner {
                     return Ok(ReportedCommand { event_seq: Some(recorded.seq), changes: None });
                 }
                 // The changes cannot be taken: what the command did is told without them.
-                Err(error) if layer.is_some() => {
+                Err(error) if layer.is_some() && !error.is_temporary() => {
                     layer = None;
                     result.not_sent = Some(error.to_string());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(ReportedCommand::default())
     }
 
     /// Notes what of a set that was taken has stayed out of the run: it is sent again once it changes.
@@ -252,24 +264,23 @@ fn event_of(order: &CommandOrder, result: &CommandResult) -> NewEvent {
     event
 }
 
-/// Keeps the runner attached while its command runs, and ends the command if nobody wants it any more.
-async fn watch(
-    client: Client,
-    run: RunId,
-    name: &str,
-    order: &CommandOrder,
-    signals: CommandSignals,
-) -> std::convert::Infallible {
+/// Keeps the runner attached while it has a command, and ends the command if nobody wants it any more: its caller has gone away, the run is
+/// closed, or the runner may not serve it.
+async fn watch(client: Client, run: RunId, name: String, id: ToolCallId, signals: CommandSignals) -> Infallible {
     loop {
-        match client.next_command(&run, name, Some(&order.command_id), WAIT).await {
-            Ok(next) if next.cancel.as_ref() == Some(&order.command_id) => {
-                signals.signal(TERMINATE);
-                tokio::time::sleep(GRACE).await;
-                signals.kill();
-                std::future::pending::<()>().await;
+        let is_over = match client.next_command(&run, &name, Some(&id), WAIT).await {
+            Ok(next) => next.cancel.as_ref() == Some(&id),
+            Err(error) if error.is_temporary() => {
+                tokio::time::sleep(PAUSE).await;
+                false
             }
-            Ok(_) => {}
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => true,
+        };
+        if is_over {
+            signals.signal(TERMINATE);
+            tokio::time::sleep(GRACE).await;
+            signals.kill();
+            std::future::pending::<()>().await;
         }
     }
 }

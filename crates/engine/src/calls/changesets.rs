@@ -97,7 +97,7 @@ pub(crate) struct CommandReport {
 
 impl CommandReport {
     /// Returns the members of the event that records the command.
-    fn event(&self, id: &str) -> Result<Map<String, Value>, Refusal> {
+    fn event(&self) -> Result<Map<String, Value>, Refusal> {
         if self.argv.is_empty() {
             let hint = "Give the program and its arguments in `command.argv`.";
             return Err(Refusal::invalid("`command.argv` is empty", hint));
@@ -119,12 +119,15 @@ impl CommandReport {
         for name in ["startedAt", "durationMicros"] {
             event.extend(data.remove(name).map(|value| (name.to_owned(), value)));
         }
-        event.insert("eventId".to_owned(), Value::from(id));
         event.insert("kind".to_owned(), Value::from("command"));
         event.insert("summary".to_owned(), Value::from(format!("{}{ended}", model::excerpt(&line, most))));
         event.insert("data".to_owned(), Value::Object(data));
         Ok(event)
     }
+}
+
+fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
+    ToolCallId::parse(id).map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter ID, or omit it."))
 }
 
 /// Returns an argument as a shell would take it.
@@ -139,7 +142,7 @@ fn quoted(argument: &str) -> String {
 /// What a command that a runner has run has changed, without the layer.
 pub(super) struct CommandSet {
     /// The ID of the change set.
-    pub(super) id: String,
+    pub(super) id: ToolCallId,
     /// The record at whose state the command found the tree.
     pub(super) based_on_seq: u64,
     pub(super) reason: String,
@@ -208,12 +211,13 @@ impl Calls {
         layer: Bytes,
     ) -> Result<Answer, Failed> {
         let members = json!({
-            "toolCallId": set.id, "stepId": set.step_id, "reason": set.reason, "dryRun": false, "basedOnSeq": set.based_on_seq,
+            "stepId": set.step_id, "reason": set.reason, "dryRun": false, "basedOnSeq": set.based_on_seq,
             "onConflict": set.on_conflict, "onDenied": set.on_denied, "layerSha256": Sha256::of(&layer),
         });
         let mut members = members.as_object().cloned().unwrap_or_default();
         members.retain(|_, value| !value.is_null());
         let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
+        (call.tool_call_id, call.client_supplied_id) = (set.id, true);
         let evidence = Evidence { command: None, event_id: Some(set.event_id), exit_code: None, output_sha256: None };
         call.set_evidence(evidence);
         let mut parsed = ParsedChangeset::new(call, members, Some(set.event), set.evidence_fact);
@@ -382,9 +386,13 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
     }
     let without = |call, members| ParsedChangeset::new(call, members, None, EvidenceFact::Missing);
     let Some(command) = command else { return without(call, members) };
-    let id = format!("{}{EVENT_SUFFIX}", call.tool_call_id);
-    match command.event(&id).and_then(|event| entry_of_members(run, &call.caller, event)) {
-        Ok(event) => {
+    let event = parse_id(&format!("{}{EVENT_SUFFIX}", call.tool_call_id)).and_then(|id| {
+        let event = command.event()?;
+        Ok((entry_of_members(run, &call.caller, id.clone(), event)?, id))
+    });
+    match event {
+        Ok((event, id)) => {
+            let id = id.to_string();
             let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
             let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
             call.set_evidence(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });

@@ -25,12 +25,12 @@ use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
 use crate::call::evidence::{fact_of, is_check};
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
-use crate::call_error::refusals::{forbidden, refusal_of, run_not_open};
+use crate::call_error::refusals::{forbidden, refusal_of, run_not_open, shutting_down};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::calls::changesets::CommandSet;
-use crate::calls::commands::desk::{Claim, Instruction, RunnerKey, WantedCommand};
-use crate::calls::commands::result::{CommandResultRequest, EndedCommand, asked_members, summarised};
+use crate::calls::commands::desk::{Claim, CommandCount, Instruction, RunnerKey, WantedCommand};
+use crate::calls::commands::result::{CommandResultRequest, EndedCommand, MAX_LINES, asked_members, summarised};
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
 use crate::clock::{new_tool_call_id, now};
@@ -158,7 +158,16 @@ impl Calls {
         abandoned: &CancellationToken,
     ) -> Result<Answer, RecordedError> {
         // Two calls under one ID must not both find that it is new.
-        let _id = if call.client_supplied_id { Some(run.in_flight.lock(&call.tool_call_id).await) } else { None };
+        let _id = if call.client_supplied_id {
+            tokio::select! {
+                id = run.in_flight.lock(&call.tool_call_id) => Some(id),
+                // Nobody waits for this one: the first goes on.
+                () = abandoned.cancelled() => return Err(RecordedError::left_out(given_up())),
+                () = self.engine.shutdown.cancelled() => return Err(RecordedError::left_out(shutting_down())),
+            }
+        } else {
+            None
+        };
         match self.engine.stored_answer(&call).await.map_err(RecordedError::left_out)? {
             StoredAnswer::None => {}
             StoredAnswer::OtherCall => return Err(self.engine.record_reused_id(&call).await),
@@ -204,7 +213,6 @@ impl Calls {
         if let Some(refusal) = decision.refusal {
             return Err(refusal.into());
         }
-        self.check_count(&call.run_id, policy.max_calls).await?;
         let most = policy.timeout_seconds;
         let allowed = AllowedCommand {
             cwd,
@@ -234,9 +242,12 @@ impl Calls {
         let mut order = WantedCommand::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
         order.step_id.clone_from(&call.step_id);
         order.reason.clone_from(&call.reason);
+        order.call_sha256 = call.input_sha256;
         let line = order.command.clone();
         let mut data = asked_members(&line, &order.cwd, Some(timeout_seconds));
-        let ended = self.desk.run(&run.run_id, order, abandoned, &self.engine.shutdown).await?;
+        let max_calls = run.rules.policy().commands.max_calls;
+        let count = CommandCount { max: max_calls, recorded: self.recorded_commands(&run.run_id, max_calls).await? };
+        let ended = self.desk.run(&run.run_id, order, count, abandoned, &self.engine.shutdown).await?;
         if let Some(error) = &ended.result.error {
             let message = format!("the runner could not run the command: {}", model::excerpt(error, 500));
             return Err(Refusal::new(Code::Unavailable, message, "Correct what it says, or try again later.").into());
@@ -253,7 +264,7 @@ impl Calls {
             changes: ended.changes.clone(),
             ..RanCommand::default()
         };
-        ran.set_end(&model::redact(&result.output), result.output_lines, max_chars);
+        ran.set_end(&model::redact(&result.output), result.output_lines.min(MAX_LINES), max_chars);
         data.extend(outcome_members(&ran));
         let record = summarised(&line, &result.ended(), data);
         self.record_command_call(call, &ran, record, reasons).await
@@ -295,8 +306,11 @@ impl Calls {
             return Ok(None);
         }
         let event = with_suffix(&call.tool_call_id, EVENT_SUFFIX)?;
-        if self.engine.ledger.call(&call.run_id, &event).await?.is_none() {
-            return Ok(None);
+        let Some(event) = self.engine.ledger.call(&call.run_id, &event).await? else { return Ok(None) };
+        let record: Value =
+            serde_json::from_str(&event.record).map_err(|error| CallError::Internal(Box::new(error)))?;
+        if record["input"]["data"]["callSha256"] != json!(call.input_sha256) {
+            return Ok(Some(Err(self.engine.record_reused_id(call).await)));
         }
         let (mut ran, record) = self.output_of(&call.run_id, &call.tool_call_id, 1, max_chars).await?;
         let set = with_suffix(&call.tool_call_id, SET_SUFFIX)?;
@@ -328,7 +342,10 @@ impl Calls {
         let data = &record["input"]["data"];
         let sha256 = serde_json::from_value::<Sha256>(data["outputSha256"].clone()).ok();
         let text = match &sha256 {
-            Some(sha256) => String::from_utf8_lossy(&self.uploaded_artifact(run, sha256).await?).into_owned(),
+            Some(sha256) => {
+                let bytes = self.uploaded_artifact(run, sha256).await?;
+                self.engine.blocking(move || Ok(model::redact(&String::from_utf8_lossy(&bytes)).into_owned())).await?
+            }
             None => String::new(),
         };
         let mut ran = RanCommand {
@@ -347,8 +364,11 @@ impl Calls {
         Ok((ran, summarised(&format!("output of {id}"), "", data)))
     }
 
-    /// Checks how many commands the run has had run.
-    async fn check_count(&self, run: &RunId, max_calls: u64) -> Result<(), CallError> {
+    /// Returns how many commands the run has had run, for the desk, if that does not know it yet.
+    async fn recorded_commands(&self, run: &RunId, max_calls: u64) -> Result<u64, CallError> {
+        if let Some(count) = self.desk.count(run) {
+            return Ok(count);
+        }
         let filter =
             RecordFilter { run: Some(run.clone()), tool: Some("event.command".to_owned()), ..RecordFilter::default() };
         let (mut count, mut after) = (0, None);
@@ -361,15 +381,7 @@ impl Calls {
             }
             after = resume;
         }
-        if count < max_calls {
-            return Ok(());
-        }
-        let message = format!("the run has had {count} commands run; the policy allows {max_calls}");
-        let refusal = Refusal::new(Code::PolicyDenied, message, "Continue without commands.").with_details(|details| {
-            details.reasons = vec!["commands:maxCalls".to_owned()];
-            (details.limit, details.actual) = (Some(max_calls), Some(count));
-        });
-        Err(refusal.into())
+        Ok(count)
     }
 }
 
@@ -377,6 +389,7 @@ impl Calls {
 fn is_of_call(record: &str) -> bool {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record["input"]["data"]["toolCallId"].is_string()
+        && record["toolCallId"].as_str().is_some_and(|id| id.ends_with(EVENT_SUFFIX))
 }
 
 /// What the record of a call says of the command's end.
@@ -393,6 +406,11 @@ fn outcome_members(ran: &RanCommand) -> Map<String, Value> {
     members.extend(changes.and_then(|changes| changes.seq).map(|seq| ("changeSeq".to_owned(), json!(seq))));
     members.extend(changes.and_then(|changes| changes.code).map(|code| ("changeCode".to_owned(), json!(code))));
     members
+}
+
+/// The refusal of a repetition whose caller has gone away while the first call is under way.
+fn given_up() -> Refusal {
+    Refusal::new(Code::Unavailable, "the call was given up while the first one under its ID is under way", "Repeat it.")
 }
 
 fn check_open(run: &OpenRun) -> Result<(), Refusal> {
@@ -516,15 +534,16 @@ impl Calls {
         if result.error.is_some() {
             return Ok((None, None));
         }
-        let event_id = format!("{}{EVENT_SUFFIX}", order.id);
-        let event = result.event(order, run, &event_id);
-        let event = entry_of_members(run, caller, event).map_err(RecordedError::left_out)?;
+        let event_id = with_suffix(&order.id, EVENT_SUFFIX).map_err(RecordedError::left_out)?;
+        let event = entry_of_members(run, caller, event_id.clone(), result.event(order, run));
+        let event = event.map_err(RecordedError::left_out)?;
         // What an interrupted command left is half of something.
-        let is_whole = result.signal.is_none() && !result.timed_out && !order.is_cancelled();
+        let is_whole = result.signal.is_none() && !result.timed_out && !order.is_unwanted();
         let not_applied = match &layer {
-            Some(_) if !is_whole => {
-                Some("the command did not end by itself, so that what it left is not applied".to_owned())
-            }
+            Some(_) if !is_whole => Some(
+                "the command did not end by itself, or its caller waits no more, so that what it left is not applied"
+                    .to_owned(),
+            ),
             _ => result.not_sent.as_deref().map(|message| model::excerpt(message, 500)),
         };
         let Some(layer) = layer.filter(|_| is_whole) else {
@@ -535,7 +554,7 @@ impl Calls {
         };
         let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
         let set = CommandSet {
-            id: format!("{}{SET_SUFFIX}", order.id),
+            id: with_suffix(&order.id, SET_SUFFIX).map_err(RecordedError::left_out)?,
             based_on_seq: result.based_on_seq.unwrap_or(0),
             reason: order
                 .reason
@@ -545,7 +564,7 @@ impl Calls {
             on_conflict: result.on_conflict,
             on_denied: result.on_denied,
             evidence_fact: if may_attest { fact_of(result.exit_code) } else { EvidenceFact::Unattested },
-            event_id: event_id.clone(),
+            event_id: event_id.to_string(),
             event,
         };
         let set_id = set.id.clone();
@@ -556,7 +575,7 @@ impl Calls {
             }
             Err(Failed { error, .. }) => match error.as_error() {
                 CallError::Refused(refusal) if !refusal.code.is_retryable() => CommandChanges {
-                    tool_call_id: Some(set_id),
+                    tool_call_id: Some(set_id.to_string()),
                     seq: refusal.details.seq,
                     code: Some(refusal.code),
                     message: Some(refusal.message.clone()),
@@ -566,8 +585,7 @@ impl Calls {
                 _ => return Err(error),
             },
         };
-        let recorded = ToolCallId::parse(&event_id).map_err(|error| CallError::Internal(Box::new(error)));
-        let recorded = self.engine.ledger.call(run, &recorded.map_err(RecordedError::left_out)?).await;
+        let recorded = self.engine.ledger.call(run, &event_id).await;
         let seq = recorded.map_err(RecordedError::left_out)?.map(|event| event.seq);
         Ok((seq, Some(changes)))
     }
@@ -577,9 +595,7 @@ impl Calls {
         let (run, id) = (event.draft.run_id.clone(), event.draft.tool_call_id.clone());
         match self.engine.append(vec![event]).await? {
             Appended::Recorded(records) => Ok(records.first().map(|record| record.seq)),
-            Appended::Repeated(_) | Appended::Reused(_) => {
-                Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq))
-            }
+            Appended::Repeated(_) => Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq)),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
             other => {
                 tracing::info!(outcome = ?other, "a command was not recorded");
@@ -640,6 +656,8 @@ impl Calls {
             return Err(CallError::Internal("an approved call is no command".into()));
         };
         check_open(run)?;
+        // Otherwise the approval would be used up without a run.
+        self.desk.check_room(&run.run_id)?;
         let most = run.rules.policy().commands.timeout_seconds;
         let reasons = vec![format!("approval:{}:approved", approval.approval_id)];
         let call = call.opened(run, EvidenceFact::Missing);
@@ -652,6 +670,16 @@ impl Calls {
         let records =
             self.engine.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::into_error)?;
         let head = records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash });
+        let allowed = AllowedCommand {
+            cwd,
+            timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
+            max_chars,
+            reasons,
+            command,
+        };
+        let call = of_first_caller(call.call, approval).opened(run, EvidenceFact::Missing);
+        let (calls, open_run) = (self.clone(), Arc::clone(run));
+        self.engine.tasks.spawn(async move { calls.run_approved(call, &open_run, allowed).await });
         self.engine.refresh_state(run).await?;
         // Its caller is told when it has ended.
         run.decisions.correct(&decided(
@@ -661,16 +689,6 @@ impl Calls {
             head.map(|head| head.seq),
             None,
         ));
-        let allowed = AllowedCommand {
-            cwd,
-            timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
-            max_chars,
-            reasons,
-            command,
-        };
-        let call = of_first_caller(call.call, approval).opened(run, EvidenceFact::Missing);
-        let (calls, run) = (self.clone(), Arc::clone(run));
-        self.engine.tasks.spawn(async move { calls.run_approved(call, &run, allowed).await });
         Ok(head)
     }
 

@@ -190,13 +190,18 @@ impl Calls {
     }
 }
 
-/// Returns the entry of the event with these members, the command that a change set comes from.
+/// Returns the entry of the event with these members under the service's own ID: the command that a change set comes from.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST`.
-pub(super) fn entry_of_members(run: &RunId, caller: &Caller, members: Map<String, Value>) -> Result<Entry, Refusal> {
-    Ok(entry_of(run, caller, Event::parse(members)?))
+pub(super) fn entry_of_members(
+    run: &RunId,
+    caller: &Caller,
+    id: ToolCallId,
+    members: Map<String, Value>,
+) -> Result<Entry, Refusal> {
+    Ok(entry_of(run, caller, Event { id: Some(id), ..Event::parse(members)? }))
 }
 
 fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {

@@ -236,6 +236,8 @@ fn notice(approval: &Approval) -> String {
     let note = approval.note.as_deref().map(|note| format!(" — {}", quoted(note))).unwrap_or_default();
     let line = match approval.state {
         ApprovalState::Pending => format!("waiting: {what}"),
+        // A command that was run tells its outcome itself.
+        ApprovalState::Approved if approval.files.is_empty() => format!("approved: {what}{note}"),
         ApprovalState::Approved => format!("approved: {what}, applied{note}"),
         ApprovalState::Denied => format!("denied: {what}{note}"),
         ApprovalState::Expired => format!("expired: {what}, nobody has decided"),

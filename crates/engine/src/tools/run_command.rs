@@ -1,5 +1,6 @@
 //! `run_command`: a command that a runner runs, outside of the service, in the run's files; and what it has printed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use model::{Code, Permission, Refusal, Sha256, ToolCallId};
@@ -92,15 +93,19 @@ impl TryFrom<RunCommandInput> for CommandInput {
         let max_chars = max_chars(input.max_chars)?.unwrap_or(MAX_OUTPUT_CHARS).min(MAX_OUTPUT_CHARS);
         match (input.command, input.output_of) {
             (Some(command), None) => {
-                if command.trim().is_empty() || command.contains('\0') || command.len() > MAX_COMMAND_BYTES {
-                    let message =
-                        format!("`command` is empty, has a NUL character or is longer than {MAX_COMMAND_BYTES} bytes");
+                let is_strange = |c: char| c.is_control() && c != '\n' && c != '\t';
+                if command.trim().is_empty() || command.chars().any(is_strange) || command.len() > MAX_COMMAND_BYTES {
+                    let message = format!(
+                        "`command` is empty, has control characters or is longer than {MAX_COMMAND_BYTES} bytes"
+                    );
                     return Err(Refusal::invalid(
                         message,
                         "Give one command line; write a longer script into a file first.",
                     ));
                 }
-                if let Some(what) = model::credential_in(command.as_bytes()) {
+                let redacted =
+                    matches!(model::redact(&command), Cow::Owned(_)).then_some("a secret in a URL or a header");
+                if let Some(what) = model::credential_in(command.as_bytes()).or(redacted) {
                     // It would be recorded.
                     let message = format!("the command contains a credential: {what}");
                     let hint =
@@ -219,7 +224,7 @@ impl RanCommand {
         }
         text[begin..].clone_into(&mut self.output);
         self.output_lines = lines.max(line_count(text));
-        self.output_start_line = (self.output_lines + 1).saturating_sub(line_count(&self.output)).max(1);
+        self.output_start_line = self.output_lines.saturating_add(1).saturating_sub(line_count(&self.output)).max(1);
     }
 
     /// Takes as many lines from `start_line` on as `max_chars` characters.

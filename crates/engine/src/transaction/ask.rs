@@ -214,7 +214,9 @@ pub(crate) async fn ask_for_command(
     asked: AskedCommand<'_>,
 ) -> Result<RecordedError, CallError> {
     let AskedCommand { command, cwd, reasons, record } = asked;
-    let shown = if cwd == "." { format!("$ {command}\n") } else { format!("$ cd {cwd}\n$ {command}\n") };
+    // Further lines are indented, so that none looks like a command of its own.
+    let lines = command.replace('\n', "\n  ");
+    let shown = if cwd == "." { format!("$ {lines}\n") } else { format!("$ cd {cwd}\n$ {lines}\n") };
     let rule = run.rules.policy().approval;
     let mut approval = new_approval(call, Vec::new(), shown.as_bytes(), reasons.to_vec(), rule);
     if approval.reason.is_empty() {

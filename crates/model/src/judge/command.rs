@@ -8,22 +8,35 @@ use crate::{Code, CommandPolicy, Refusal, Verdict};
 
 /// How deep a shell in a command is looked into.
 const MAX_DEPTH: usize = 4;
-/// The programs that run the text after `-c`.
-const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+/// How many programs in a row may start the next one.
+const MAX_STARTERS: usize = 8;
+/// The most reasons of a decision.
+const MAX_REASONS: usize = 8;
+/// The programs that run the text after `-c`, or a file.
+const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh"];
 /// The programs that run the command after them, if no option comes before it.
 const STARTERS: [&str; 6] = ["env", "command", "exec", "nohup", "time", "nice"];
+/// Other programs that run what is among their arguments.
+const RUNNERS: [&str; 14] = [
+    "eval", "builtin", "timeout", "xargs", "sudo", "doas", "setsid", "stdbuf", "ionice", "busybox", "trap", "find",
+    "script", "watch",
+];
 
 /// Judges a command line. The strictest verdict on one of its parts counts.
 #[must_use]
 pub fn judge_command(policy: &CommandPolicy, line: &str) -> Decision {
-    let parts = parts(line, 0).unwrap_or_else(|| vec![CommandPart::of_text(line)]);
+    if policy.denies_all() {
+        return Decision::deny(denied(policy, &["commands:others".to_owned()]));
+    }
+    let parts = parts(line, 0).filter(|parts| !parts.is_empty()).unwrap_or_else(|| vec![CommandPart::of_text(line)]);
+    let patterns = Patterns::of(policy);
     let (mut verdict, mut reasons) = (Verdict::Allow, Vec::new());
     for part in &parts {
-        let (of_part, reason) = part.judge(policy);
+        let (of_part, reason) = part.judge(&patterns);
         if severity(of_part) > severity(verdict) {
             (verdict, reasons) = (of_part, Vec::new());
         }
-        if of_part == verdict && !reasons.contains(&reason) {
+        if of_part == verdict && reasons.len() < MAX_REASONS && !reasons.contains(&reason) {
             reasons.push(reason);
         }
     }
@@ -31,6 +44,37 @@ pub fn judge_command(policy: &CommandPolicy, line: &str) -> Decision {
         Verdict::Deny => Decision::deny(denied(policy, &reasons)),
         Verdict::Allow => Decision::allow(reasons),
         Verdict::RequireApproval => Decision { verdict, reasons, refusal: None },
+    }
+}
+
+/// The patterns of a policy, each as its words.
+struct Patterns<'a> {
+    deny: Vec<Pattern<'a>>,
+    ask: Vec<Pattern<'a>>,
+    allow: Vec<Pattern<'a>>,
+    others: Verdict,
+}
+
+struct Pattern<'a> {
+    text: &'a str,
+    words: Vec<&'a str>,
+}
+
+impl<'a> Patterns<'a> {
+    fn of(policy: &'a CommandPolicy) -> Self {
+        let of = |list: &'a [String]| list.iter().map(|pattern| Pattern::of(pattern)).collect();
+        Self { deny: of(&policy.deny), ask: of(&policy.ask), allow: of(&policy.allow), others: policy.others }
+    }
+}
+
+impl<'a> Pattern<'a> {
+    fn of(text: &'a str) -> Self {
+        let mut words: Vec<_> = text.split_whitespace().collect();
+        // The rest, if there is any, is matched by every pattern.
+        if words.len() > 1 && words.last() == Some(&"*") {
+            words.pop();
+        }
+        Self { text, words }
     }
 }
 
@@ -56,11 +100,14 @@ fn denied(policy: &CommandPolicy, reasons: &[String]) -> Refusal {
     Refusal::new(Code::PolicyDenied, message, hint).with_details(|details| details.reasons = reasons.to_vec())
 }
 
-/// One command of a line: its words, and those of the command that it starts, if it starts one. The last one is what it does.
+/// One command of a line.
 #[derive(Debug)]
 struct CommandPart {
+    /// Its words, and those of the command that it starts, if it starts one.
     forms: Vec<Vec<ShellWord>>,
-    /// The words anywhere in a line that cannot be taken apart.
+    /// How many of the forms are what is run for certain: a variable that is set before a program may make it another one.
+    sure: usize,
+    /// The words that may be those of a command, among the arguments of a program that runs one.
     text: Vec<String>,
 }
 
@@ -68,47 +115,38 @@ struct CommandPart {
 fn parts(line: &str, depth: usize) -> Option<Vec<CommandPart>> {
     let mut all = Vec::new();
     for words in parts_of(line)? {
-        let mut forms = vec![words];
-        while let Some(inner) = forms.last().and_then(|words| started(words)) {
-            forms.push(inner);
-        }
-        match forms.last().and_then(|words| shell_text(words)) {
-            Some(text) if depth < MAX_DEPTH => match parts(text, depth + 1) {
+        let part = CommandPart::of_words(words)?;
+        match part.forms.last().and_then(|words| shell_text(words)) {
+            Some(text) if depth < MAX_DEPTH && part.sure == part.forms.len() => match parts(text, depth + 1) {
                 // A shell does what its text says.
-                Some(inner) => all.extend(inner),
-                None => all.push(CommandPart { text: words_in(text), forms }),
+                Some(inner) if !inner.is_empty() => all.extend(inner),
+                _ => all.push(part),
             },
-            Some(text) => all.push(CommandPart { text: words_in(text), forms }),
-            None => all.push(CommandPart { forms, text: Vec::new() }),
+            _ => all.push(part),
         }
     }
     Some(all)
 }
 
-/// Returns the command that a command starts.
-fn started(words: &[ShellWord]) -> Option<Vec<ShellWord>> {
-    let program = words.first().filter(|program| program.is_exact)?;
-    if !STARTERS.contains(&name_of(&program.text)) {
+/// Returns the command that a command starts, and whether it sets variables for it.
+fn started(words: &[ShellWord]) -> Option<(&[ShellWord], bool)> {
+    let (program, rest) = words.split_first()?;
+    if !program.is_exact || !STARTERS.contains(&name_of(&program.text)) {
         return None;
     }
     let is_env = name_of(&program.text) == "env";
-    let rest = &words[1..];
     let begin = rest.iter().position(|word| !(is_env && word.is_assignment()))?;
     let inner = &rest[begin..];
-    inner.first().is_some_and(|word| !word.text.starts_with('-')).then(|| inner.to_vec())
+    inner.first().is_some_and(|word| !word.text.starts_with('-')).then_some((inner, begin > 0))
 }
 
-/// Returns the text that a shell is told to run.
+/// Returns the text that a shell is told to run, in the only form in which that is certain: letters of options, and the text.
 fn shell_text(words: &[ShellWord]) -> Option<&str> {
-    let (program, rest) = words.split_first()?;
-    if !program.is_exact || !SHELLS.contains(&name_of(&program.text)) {
-        return None;
-    }
-    let is_text =
-        |word: &ShellWord| word.text.starts_with('-') && !word.text.starts_with("--") && word.text.ends_with('c');
-    let at = rest.iter().position(|word| !word.text.starts_with('-') || is_text(word))?;
-    let text = rest.get(at + 1)?;
-    (is_text(&rest[at]) && text.is_exact).then_some(&text.text)
+    let [program, options, text, ..] = words else { return None };
+    let letters = options.text.strip_prefix('-')?.strip_suffix('c')?;
+    let is_shell = program.is_exact && SHELLS.contains(&name_of(&program.text));
+    let is_certain = options.is_exact && letters.chars().all(|letter| "aefhiluvx".contains(letter));
+    (is_shell && is_certain && text.is_exact && !text.text.starts_with(['-', '+'])).then_some(&text.text)
 }
 
 /// The name of a program without its folder.
@@ -120,61 +158,101 @@ impl CommandPart {
     /// A line that cannot be taken apart, as the text of a shell.
     fn of_text(line: &str) -> Self {
         let words = ["sh", "-c", line].into_iter().map(ShellWord::exact);
-        Self { forms: vec![words.collect()], text: words_in(line) }
+        Self { forms: vec![words.collect()], sure: 1, text: words_in(line) }
     }
 
-    fn judge(&self, policy: &CommandPolicy) -> (Verdict, String) {
-        let strict =
-            |pattern: &&String| self.forms.iter().any(|words| may_match(pattern, words)) || occurs(pattern, &self.text);
-        if let Some(pattern) = policy.deny.iter().find(strict) {
-            return (Verdict::Deny, format!("commands:deny:{pattern}"));
+    /// `None` if too many programs start the next one.
+    fn of_words(words: Vec<ShellWord>) -> Option<Self> {
+        let mut forms = vec![words];
+        let mut sure = 1;
+        let mut sets = false;
+        loop {
+            let last = forms.last().map(Vec::as_slice).unwrap_or_default();
+            let begin = last.iter().position(|word| !word.is_assignment()).unwrap_or(last.len());
+            let next = if begin > 0 && begin < last.len() {
+                (last[begin..].to_vec(), true)
+            } else if let Some((inner, has_set)) = started(last) {
+                (inner.to_vec(), has_set)
+            } else {
+                break;
+            };
+            if forms.len() > MAX_STARTERS {
+                return None;
+            }
+            sets |= next.1;
+            forms.push(next.0);
+            sure += usize::from(!sets);
         }
-        if let Some(pattern) = policy.ask.iter().find(strict) {
-            return (Verdict::RequireApproval, format!("commands:ask:{pattern}"));
+        let program =
+            |words: &[ShellWord]| words.first().map(|word| name_of(&word.text).to_owned()).unwrap_or_default();
+        let runs_another = |words: &Vec<ShellWord>| {
+            let name = program(words);
+            [&SHELLS[..], &STARTERS, &RUNNERS].iter().any(|list| list.contains(&name.as_str()))
+        };
+        let text = match forms.iter().find(|words| runs_another(words)) {
+            Some(words) => words.iter().skip(1).flat_map(|word| words_in(&word.text)).collect(),
+            None => Vec::new(),
+        };
+        Some(Self { forms, sure, text })
+    }
+
+    fn judge(&self, patterns: &Patterns<'_>) -> (Verdict, String) {
+        let strict = |pattern: &&Pattern<'_>| {
+            self.forms.iter().any(|words| may_match(pattern, words)) || occurs(pattern, &self.text)
+        };
+        if let Some(pattern) = patterns.deny.iter().find(strict) {
+            return (Verdict::Deny, format!("commands:deny:{}", pattern.text));
         }
-        let is_allowed = |pattern: &&String| self.forms.iter().any(|words| surely_matches(pattern, words));
-        if let Some(pattern) = policy.allow.iter().find(is_allowed) {
-            return (Verdict::Allow, format!("commands:allow:{pattern}"));
+        if let Some(pattern) = patterns.ask.iter().find(strict) {
+            return (Verdict::RequireApproval, format!("commands:ask:{}", pattern.text));
+        }
+        let is_allowed =
+            |pattern: &&Pattern<'_>| self.forms[..self.sure].iter().any(|words| surely_matches(pattern, words));
+        if let Some(pattern) = patterns.allow.iter().find(is_allowed) {
+            return (Verdict::Allow, format!("commands:allow:{}", pattern.text));
         }
         let program = self.forms.last().and_then(|words| words.first()).map_or("", |word| word.text.as_str());
-        (policy.others, format!("commands:others:{}", crate::excerpt(program, 100)))
+        (patterns.others, format!("commands:others:{}", crate::excerpt(program, 100)))
     }
 }
 
-/// Whether a command may be one that `pattern` means: a word that a shell would expand may become any.
-fn may_match(pattern: &str, words: &[ShellWord]) -> bool {
-    matches(pattern, words, |glob, word, is_program| {
-        !word.is_exact
-            || glob_matches(glob, &word.text)
-            || (is_program && !glob.contains('/') && glob_matches(glob, name_of(&word.text)))
-    })
+/// Whether a command may be one that `pattern` means. From a word on that a shell expands, it may be any.
+fn may_match(pattern: &Pattern<'_>, words: &[ShellWord]) -> bool {
+    for (at, glob) in pattern.words.iter().enumerate() {
+        let Some(word) = words.get(at) else { return false };
+        if !word.is_exact {
+            return true;
+        }
+        let by_name = at == 0 && !glob.contains('/') && glob_matches(glob, name_of(&word.text));
+        if !glob_matches(glob, &word.text) && !by_name {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether a command is certainly one that `pattern` means. A program in another folder is another program.
-fn surely_matches(pattern: &str, words: &[ShellWord]) -> bool {
-    matches(pattern, words, |glob, word, is_program| {
-        glob == "*" || (word.is_exact && glob_matches(glob, &word.text) && (!is_program || !has_folder(glob, word)))
-    })
-}
-
-/// Whether a program is named with a folder that the pattern does not name.
-fn has_folder(glob: &str, word: &ShellWord) -> bool {
-    word.text.contains('/') && !glob.contains('/')
-}
-
-fn matches(pattern: &str, words: &[ShellWord], one: impl Fn(&str, &ShellWord, bool) -> bool) -> bool {
-    let globs: Vec<_> = pattern.split_whitespace().collect();
-    let globs = match globs.as_slice() {
-        [first, rest @ .., "*"] => [&[*first], rest].concat(),
-        all => all.to_vec(),
-    };
-    globs.len() <= words.len() && globs.iter().zip(words).enumerate().all(|(at, (glob, word))| one(glob, word, at == 0))
+fn surely_matches(pattern: &Pattern<'_>, words: &[ShellWord]) -> bool {
+    pattern.words.len() <= words.len()
+        && pattern.words.iter().zip(words).enumerate().all(|(at, (glob, word))| {
+            *glob == "*"
+                || (word.is_exact
+                    && glob_matches(glob, &word.text)
+                    && (at > 0 || glob.contains('/') == word.text.contains('/')))
+        })
 }
 
 /// Whether the words of `pattern` follow each other in `text`.
-fn occurs(pattern: &str, text: &[String]) -> bool {
-    let exact: Vec<_> = text.iter().map(|word| ShellWord::exact(word)).collect();
-    (0..exact.len()).any(|at| may_match(pattern, &exact[at..]))
+fn occurs(pattern: &Pattern<'_>, text: &[String]) -> bool {
+    let Some((first, rest)) = pattern.words.split_first() else { return false };
+    text.iter().enumerate().any(|(at, word)| {
+        let is_program = glob_matches(first, word) || (!first.contains('/') && glob_matches(first, name_of(word)));
+        is_program
+            && rest
+                .iter()
+                .enumerate()
+                .all(|(next, glob)| text.get(at + 1 + next).is_some_and(|word| glob_matches(glob, word)))
+    })
 }
 
 /// Whether `text` is what `glob` means, in which `*` is any text.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use serde_json::json;
@@ -174,6 +174,7 @@ async fn serve(
 ) -> Result<(), CliError> {
     let mut pause = PAUSE.0;
     loop {
+        let began = Instant::now();
         let served = async {
             let checkout = match Checkout::open(client, run, place).await {
                 Ok(checkout) => checkout,
@@ -200,6 +201,9 @@ async fn serve(
         }
         if !is_passing(&error) {
             return Err(error.into());
+        }
+        if began.elapsed() > PAUSE.1 {
+            pause = PAUSE.0;
         }
         output.note(&format!("{run}: {error}; again in {} s", pause.as_secs()));
         tokio::select! {

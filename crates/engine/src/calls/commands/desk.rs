@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::{Code, Refusal, RunId, ToolCallId};
+use model::{Code, Refusal, RunId, Sha256, ToolCallId};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -19,13 +19,22 @@ const LEASE: Duration = Duration::from_mins(1);
 /// How long a command waits until a runner is free.
 const MAX_WAIT: Duration = Duration::from_mins(5);
 /// How long a runner has after a command's time is over, to end it and to report.
-const GRACE: Duration = Duration::from_mins(1);
+const GRACE: Duration = Duration::from_mins(5);
 /// How long a caller who has gone away waits for the end of what it has cancelled.
 const CANCEL_GRACE: Duration = Duration::from_secs(15);
 /// The most commands of a run that wait at a time.
 const MAX_WAITING: usize = 64;
 /// The most runners of a run.
 const MAX_RUNNERS: usize = 256;
+
+/// How many commands a run may have run.
+#[derive(Clone, Copy)]
+pub(crate) struct CommandCount {
+    /// The policy's limit.
+    pub(crate) max: u64,
+    /// How many the records have, for a desk that does not know it yet.
+    pub(crate) recorded: u64,
+}
 
 /// A runner: the token that it has, and the name that it gives itself.
 pub(crate) type RunnerKey = (String, String);
@@ -44,6 +53,8 @@ pub(crate) struct WantedCommand {
     pub(crate) step_id: Option<String>,
     /// Why the caller wants it.
     pub(crate) reason: Option<String>,
+    /// The hash of the call's input, by which a repetition is known.
+    pub(crate) call_sha256: Sha256,
     state: Mutex<OrderState>,
 }
 
@@ -61,12 +72,16 @@ impl WantedCommand {
     /// Creates an order that nobody waits for yet.
     pub(crate) fn new(id: ToolCallId, command: String, cwd: String, timeout_seconds: u64) -> Self {
         let state = OrderState { ended: None, is_cancelled: false, given: None, is_ending: false };
-        Self { id, command, cwd, timeout_seconds, step_id: None, reason: None, state: Mutex::new(state) }
-    }
-
-    /// Whether its caller has cancelled it.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.state.lock().is_cancelled
+        Self {
+            id,
+            command,
+            cwd,
+            timeout_seconds,
+            step_id: None,
+            reason: None,
+            call_sha256: Sha256::ZERO,
+            state: Mutex::new(state),
+        }
     }
 
     /// Whether its caller waits no more.
@@ -75,8 +90,8 @@ impl WantedCommand {
         state.ended.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Whether its runner should end it.
-    fn is_unwanted(&self) -> bool {
+    /// Whether its runner should end it, and nothing of it is applied. Once its result is claimed, only a cancellation changes that.
+    pub(crate) fn is_unwanted(&self) -> bool {
         self.state.lock().is_cancelled || self.is_given_up()
     }
 }
@@ -136,6 +151,8 @@ struct RunDesk {
 struct DeskState {
     runners: HashMap<RunnerKey, AttachedRunner>,
     waiting: VecDeque<Arc<WantedCommand>>,
+    /// How many commands the run has had run, those under way included.
+    count: Option<u64>,
 }
 
 struct AttachedRunner {
@@ -186,6 +203,26 @@ impl CommandDesk {
     /// Whether a runner is attached to the run.
     pub(crate) fn has_runner(&self, run: &RunId) -> bool {
         self.runs.lock().get(run).is_some_and(|desk| desk.state.lock().has_runner())
+    }
+
+    /// How many commands the run has had run, if that is known here.
+    pub(crate) fn count(&self, run: &RunId) -> Option<u64> {
+        self.runs.lock().get(run).and_then(|desk| desk.state.lock().count)
+    }
+
+    /// Checks that a command could be taken now.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` without a runner; `RATE_LIMITED` if too many commands wait.
+    pub(crate) fn check_room(&self, run: &RunId) -> Result<(), Refusal> {
+        let desk = self.of(run);
+        let state = desk.state.lock();
+        match (state.has_runner(), state.waiting.len() < MAX_WAITING) {
+            (false, _) => Err(no_runner()),
+            (true, false) => Err(too_many_commands()),
+            (true, true) => Ok(()),
+        }
     }
 
     fn of(&self, run: &RunId) -> Arc<RunDesk> {
@@ -248,6 +285,7 @@ impl CommandDesk {
         &self,
         run: &RunId,
         mut order: WantedCommand,
+        count: CommandCount,
         abandoned: &CancellationToken,
         shutdown: &CancellationToken,
     ) -> Result<EndedCommand, Refusal> {
@@ -263,6 +301,11 @@ impl CommandDesk {
             if state.waiting.len() >= MAX_WAITING {
                 return Err(too_many_commands());
             }
+            let used = *state.count.get_or_insert(count.recorded);
+            if used >= count.max {
+                return Err(too_many_calls(used, count.max));
+            }
+            state.count = Some(used + 1);
             state.waiting.push_back(Arc::clone(&order));
         }
         desk.changed.send_replace(());
@@ -284,7 +327,15 @@ impl CommandDesk {
                 break refusal;
             }
         };
-        desk.state.lock().waiting.retain(|other| !Arc::ptr_eq(other, &order));
+        {
+            let mut state = desk.state.lock();
+            let waited = state.waiting.len();
+            state.waiting.retain(|other| !Arc::ptr_eq(other, &order));
+            if state.waiting.len() < waited {
+                // No runner has had it.
+                state.count = state.count.map(|count| count.saturating_sub(1));
+            }
+        }
         // Its result may have come just now.
         ended.close();
         if let Ok(done) = ended.try_recv() {
@@ -417,6 +468,14 @@ fn too_many_commands() -> Refusal {
     let message = format!("{MAX_WAITING} commands of the run wait already");
     Refusal::new(Code::RateLimited, message, "Wait until they have ended.")
         .with_details(|details| details.limit = Some(MAX_WAITING as u64))
+}
+
+fn too_many_calls(actual: u64, limit: u64) -> Refusal {
+    let message = format!("the run has had {actual} commands run; the policy allows {limit}");
+    Refusal::new(Code::PolicyDenied, message, "Continue without commands.").with_details(|details| {
+        details.reasons = vec!["commands:maxCalls".to_owned()];
+        (details.limit, details.actual) = (Some(limit), Some(actual));
+    })
 }
 
 fn too_many_runners() -> Refusal {

@@ -5,10 +5,17 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::desk::WantedCommand;
+use crate::clock::parse_time;
 use crate::tools::apply_changeset::OnDenied;
 use crate::tools::run_command::{CommandChanges, line_count};
 use crate::tools::write_file::merge::OnConflict;
 
+/// The longest duration that is recorded: a year.
+const MAX_DURATION_MICROS: u64 = 31_536_000_000_000;
+/// The largest description of an environment that is recorded, in bytes.
+const MAX_ENVIRONMENT_BYTES: usize = 4096;
+/// The most lines that an output is said to have: numbers above this are no integers to many readers.
+pub(super) const MAX_LINES: u64 = 1 << 53;
 /// The largest end of an output in a result, in bytes.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
@@ -98,24 +105,30 @@ impl CommandResultRequest {
     }
 
     /// The event that records the command.
-    pub(super) fn event(&self, order: &WantedCommand, run: &RunId, id: &str) -> Map<String, Value> {
+    pub(super) fn event(&self, order: &WantedCommand, run: &RunId) -> Map<String, Value> {
         let mut data = asked_members(&order.command, &order.cwd, None);
         data.insert("toolCallId".to_owned(), json!(order.id));
+        data.insert("callSha256".to_owned(), json!(order.call_sha256));
         let mut add = |name: &str, value: Option<Value>| data.extend(value.map(|value| (name.to_owned(), value)));
         add("exitCode", self.exit_code.map(Value::from));
         add("signal", self.signal.map(Value::from));
         add("timedOut", self.timed_out.then_some(Value::Bool(true)));
         add("basedOnSeq", self.based_on_seq.map(Value::from));
-        add("environment", self.environment.clone().map(Value::Object));
+        // What the runner says must not keep the command out of the record.
+        let environment = self.environment.clone().map(Value::Object);
+        add("environment", environment.filter(|environment| environment.to_string().len() <= MAX_ENVIRONMENT_BYTES));
         add("outputSha256", self.output_sha256.map(|sha256| json!(sha256)));
         add("output", self.output_sha256.map(|sha256| json!(format!("artifact://{run}/sha256/{sha256}"))));
-        add("outputLines", self.output_sha256.map(|_| json!(self.output_lines.max(line_count(&self.output)))));
+        add(
+            "outputLines",
+            self.output_sha256.map(|_| json!(self.output_lines.min(MAX_LINES).max(line_count(&self.output)))),
+        );
         let mut event = summarised(&order.command, &self.ended(), data);
         let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
-        add("eventId", Some(json!(id)));
         add("kind", Some(json!("command")));
-        add("durationMicros", Some(json!(self.duration_micros)));
-        add("startedAt", self.started_at.clone().map(Value::from));
+        add("durationMicros", Some(json!(self.duration_micros.min(MAX_DURATION_MICROS))));
+        let started_at = self.started_at.clone().filter(|time| parse_time(time).is_ok());
+        add("startedAt", started_at.map(Value::from));
         add("stepId", order.step_id.clone().map(Value::from));
         event
     }

@@ -111,6 +111,11 @@ impl Event {
 }
 
 fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
+    if model::is_reserved_id(raw) {
+        let message =
+            format!("`eventId` ends with one of {}, which the service gives", model::RESERVED_SUFFIXES.join(" and "));
+        return Err(Refusal::invalid(message, "Give another ID, or omit it."));
+    }
     if let Some(what) = model::credential_in(raw.as_bytes()) {
         // It names the event in records and URLs, so that it cannot be redacted.
         let message = format!("`eventId` contains a credential: {what}");

@@ -68,15 +68,19 @@ pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
         (None, Some(signal)) => format!("ended by signal {signal} after {seconds:.1} s"),
         (None, None) => format!("ended after {seconds:.1} s"),
     });
-    body.push_str(&ran.output);
-    if !ran.output.is_empty() && !ran.output.ends_with('\n') {
-        body.push('\n');
+    // Before the output, which may have lines that look like these.
+    if let Some(changes) = &ran.changes {
+        add_changes(&mut body, changes);
     }
     if ran.content_withheld {
         body.push_line("[output withheld: the token has no file:read]");
     }
-    if let Some(changes) = &ran.changes {
-        add_changes(&mut body, changes);
+    if !ran.output.is_empty() {
+        body.push_line("output:");
+        body.push_str(&ran.output);
+        if !ran.output.ends_with('\n') {
+            body.push('\n');
+        }
     }
     let last = (ran.output_start_line + ran.output.lines().count() as u64).saturating_sub(1);
     let mut end = String::new();

@@ -25,6 +25,8 @@ impl ShellWord {
     }
 }
 
+/// The most commands of a line.
+const MAX_PARTS: usize = 256;
 /// Words that begin what is more than one command.
 const RESERVED: [&str; 21] = [
     "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function",
@@ -33,16 +35,28 @@ const RESERVED: [&str; 21] = [
 
 /// Returns the commands of a line; `None` if it has what only a shell can tell: substitutions, loops, functions, texts that follow.
 pub(super) fn parts_of(line: &str) -> Option<Vec<Vec<ShellWord>>> {
-    let mut reader = Reader { chars: line.chars().peekable(), parts: Vec::new(), words: Vec::new(), is_target: false };
+    let mut reader = Reader {
+        chars: line.chars().peekable(),
+        parts: Vec::new(),
+        words: Vec::new(),
+        is_target: false,
+        redirects: false,
+    };
     reader.read()?;
     reader.end_part()?;
     Some(reader.parts)
 }
 
-/// Returns what looks like a word anywhere in a text.
+/// Whether a character looks like a blank and is none to a shell, or controls something.
+fn is_strange(c: char) -> bool {
+    c.is_whitespace() || c.is_control()
+}
+
+/// Returns what looks like a word anywhere in a text. Quotes are taken away, and not for an end.
 pub(super) fn words_in(text: &str) -> Vec<String> {
-    let is_between = |c: char| c.is_whitespace() || ";&|(){}`$\"'<>\\".contains(c);
-    text.split(is_between).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    let plain: String = text.replace("\\\n", "").chars().filter(|c| !"\\\"'".contains(*c)).collect();
+    let is_between = |c: char| is_strange(c) || ";&|(){}`$<>,=".contains(c) || c == ' ';
+    plain.split(is_between).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// What looks like a word.
@@ -58,6 +72,8 @@ struct Reader<'a> {
     words: Vec<ShellWord>,
     /// Whether the next word names the file of a redirection.
     is_target: bool,
+    /// Whether the command has a redirection.
+    redirects: bool,
 }
 
 impl Reader<'_> {
@@ -68,9 +84,12 @@ impl Reader<'_> {
                 Some('\n' | ';' | '&' | '|') => self.operator()?,
                 Some('<' | '>') => self.redirection()?,
                 Some('(' | ')' | '`') => return None,
-                Some(c) if c.is_whitespace() => {
+                Some(' ' | '\t') => {
                     self.chars.next();
                 }
+                // A line that goes on.
+                Some('\\') if self.continues() => {}
+                Some(c) if is_strange(c) => return None,
                 Some('#') => while self.chars.next_if(|c| *c != '\n').is_some() {},
                 Some(_) => {
                     if let ShellPiece::Word(word) = self.word()? {
@@ -79,6 +98,16 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// Skips a backslash at the end of a line, which joins two lines.
+    fn continues(&mut self) -> bool {
+        let mut ahead = self.chars.clone();
+        let is_end = ahead.next() == Some('\\') && ahead.next() == Some('\n');
+        if is_end {
+            self.chars = ahead;
+        }
+        is_end
     }
 
     fn add(&mut self, word: ShellWord) {
@@ -91,15 +120,11 @@ impl Reader<'_> {
     fn operator(&mut self) -> Option<()> {
         let first = self.chars.next()?;
         match (first, self.chars.peek().copied()) {
-            // Both outputs into a file.
-            ('&', Some('>')) => {
-                self.redirection()?;
-                return Some(());
-            }
             ('&', Some('&')) | ('|', Some('|' | '&')) => {
                 self.chars.next();
             }
-            (';', Some(';' | '&')) => return None,
+            // `&>` is both outputs into a file to one shell, and a command in the background to another.
+            (';', Some(';' | '&')) | ('&', Some('>')) => return None,
             _ => {}
         }
         self.end_part()
@@ -112,12 +137,13 @@ impl Reader<'_> {
             // A text that follows, and the pipe of a command.
             ('<', Some('<')) if self.chars.next_if_eq(&'<').is_none() => return None,
             _ if self.chars.peek() == Some(&'(') => return None,
+            (_, Some('&')) if !self.chars.peek().is_some_and(|c| c.is_ascii_digit() || *c == '-') => return None,
             _ => {}
         }
         if self.is_target {
             return None;
         }
-        self.is_target = true;
+        (self.is_target, self.redirects) = (true, true);
         Some(())
     }
 
@@ -125,17 +151,19 @@ impl Reader<'_> {
         if self.is_target {
             return None;
         }
-        let words = std::mem::take(&mut self.words);
-        let begin = words.iter().position(|word| !word.is_assignment()).unwrap_or(words.len());
-        let Some(program) = words.get(begin) else {
-            // Variables alone, or nothing.
-            return Some(());
-        };
-        if !program.is_exact || RESERVED.contains(&program.text.as_str()) {
+        let mut words = std::mem::take(&mut self.words);
+        if std::mem::take(&mut self.redirects) && words.is_empty() {
+            // It makes or empties a file.
+            words.push(ShellWord::exact(">"));
+        }
+        let program = words.iter().find(|word| !word.is_assignment());
+        if program.is_some_and(|program| RESERVED.contains(&program.text.as_str())) {
             return None;
         }
-        self.parts.push(words[begin..].to_vec());
-        Some(())
+        if !words.is_empty() {
+            self.parts.push(words);
+        }
+        (self.parts.len() <= MAX_PARTS).then_some(())
     }
 
     /// Reads a word, or what looks like one and is none.
@@ -147,9 +175,9 @@ impl Reader<'_> {
                 '<' | '>' if is_plain && word.text.bytes().all(|byte| byte.is_ascii_digit()) => {
                     return Some(ShellPiece::Stream);
                 }
-                '\n' | ';' | '&' | '|' | '<' | '>' => break,
+                ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' => break,
                 '(' | ')' | '`' => return None,
-                c if c.is_whitespace() => break,
+                c if is_strange(c) => return None,
                 '\'' => {
                     is_plain = false;
                     self.chars.next();

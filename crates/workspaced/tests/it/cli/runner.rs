@@ -84,7 +84,14 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
     assert!(lines[0].starts_with("exit 0 after "), "{text}");
     assert_eq!(
         lines[1..],
-        ["passed", "changed:", "  log.txt", "denied, and not changed in the run:", "  .env (kind:SECRET_LIKE)"]
+        [
+            "changed:",
+            "  log.txt",
+            "denied, and not changed in the run:",
+            "  .env (kind:SECRET_LIKE)",
+            "output:",
+            "passed"
+        ]
     );
     assert_eq!(run.on_disk("log.txt"), "log\n");
     assert!(folder.join(".env").exists(), "it stays in the sandbox");

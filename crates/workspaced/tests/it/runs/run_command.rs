@@ -120,8 +120,8 @@ async fn a_model_reads_the_outcome_in_plain_lines() {
     runner.report("t1", result, Some(&layer)).await.ok();
     assert_eq!(
         called.await.unwrap().text(),
-        "exit 2 after 0.0 s\nline 3\nchanged:\n  a.txt\ndenied, and not changed in the run:\n  .env (kind:SECRET_LIKE)\n\
-         [2 generated or ignored in target/ not taken]\n\
+        "exit 2 after 0.0 s\nchanged:\n  a.txt\ndenied, and not changed in the run:\n  .env (kind:SECRET_LIKE)\n\
+         [2 generated or ignored in target/ not taken]\noutput:\nline 3\n\
          [output lines 3-3 of 3; outputOf=\"t1\" with startLine=1 reads others]\n"
     );
 
@@ -379,4 +379,92 @@ async fn a_call_whose_service_ends_is_answered_and_its_command_is_told_by_its_ru
     assert_eq!(runner.next().await["commandId"], "c1");
     runner.report("c1", json!({"exitCode": 0}), None).await.ok();
     assert_eq!(called.await.unwrap().ok()["exitCode"], 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn only_the_service_gives_the_ids_of_a_commands_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_, run) = Run::shared(backend, &FILES).await;
+    let runner = Runner::new(&run).await;
+    for id in ["c1.command", "c1.changes"] {
+        let event = json!({"eventId": id, "kind": "command", "summary": "make: exit 0", "data": {"exitCode": 0}});
+        runner.client.post(&format!("/v1/runs/{}/events", run.id), event).await.refused("INVALID_REQUEST");
+        let input = json!({"toolCallId": id, "path": "n.txt", "content": "n", "reason": "r"});
+        run.call("write_file", input).await.refused("INVALID_REQUEST");
+    }
+    runner.attach().await;
+    let called = begin(&run, json!({"toolCallId": "c1", "command": "make"}));
+    assert_eq!(runner.next().await["command"], "make", "no event of somebody else stands for it");
+    // What the runner says does not keep the command out of the record.
+    let result = json!({
+        "exitCode": 1, "environment": {"x": "e".repeat(70_000)}, "startedAt": "yesterday", "durationMicros": u64::MAX,
+        "output": "o\n", "outputLines": u64::MAX,
+    });
+    runner.report("c1", result, None).await.ok();
+    assert_eq!(called.await.unwrap().ok()["exitCode"], 1);
+    let records = run.audit().await;
+    let event = records.iter().find(|record| record["toolCallId"] == "c1.command").unwrap();
+    assert_eq!((&event["input"]["data"]["exitCode"], &event["input"]["data"]["toolCallId"]), (&json!(1), &json!("c1")));
+}
+
+#[tokio::test]
+async fn calls_at_once_have_no_more_commands_run_than_the_policy_allows() {
+    let policy = json!({"policy": {"commands": {"maxCalls": 3}}});
+    let (_, run) = Run::shared_with(Backend::Sqlite, &FILES, policy).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let calls: Vec<_> = (0..8).map(|number| begin(&run, json!({"command": format!("echo {number}")}))).collect();
+    for _ in 0..3 {
+        let order = runner.next().await;
+        runner.report(order["commandId"].as_str().unwrap(), json!({"exitCode": 0}), None).await.ok();
+    }
+    let mut denied = 0;
+    for call in calls {
+        let answer = call.await.unwrap();
+        if answer.status == 403 {
+            assert_eq!(answer.refused("POLICY_DENIED")["reasons"], json!(["commands:maxCalls"]));
+            denied += 1;
+        }
+    }
+    assert_eq!((denied, runner.ask(0, None).await.ok()), (5, json!({})));
+}
+
+#[tokio::test]
+async fn an_output_that_is_read_again_has_no_secrets_either() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let output = "Authorization: Bearer abcdefghijklmnop\nhttps://u:hunter2pass@h/\n";
+    runner.client.put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(output)), output).await.is(201);
+    let called = begin(&run, json!({"toolCallId": "o1", "command": "make"}));
+    runner.next().await;
+    runner.report("o1", json!({"exitCode": 0, "output": output, "outputSha256": sha256(output)}), None).await.ok();
+    let again = run.ok("run_command", json!({"outputOf": "o1"})).await;
+    for answer in [called.await.unwrap().ok(), again] {
+        let text = answer["output"].as_str().unwrap();
+        assert!(
+            text.contains("[redacted: ") && !text.contains("hunter2pass") && !text.contains("abcdefghijkl"),
+            "{text}"
+        );
+    }
+    for secret in
+        ["curl -H 'Authorization: Bearer abcdefghijklmnop' h", "curl https://u:hunter2pass@h/", "echo a\u{1}b"]
+    {
+        assert!(run.call("run_command", json!({"command": secret})).await.status >= 400, "{secret}");
+    }
+    assert!(!run.audit().await.iter().any(|record| record.to_string().contains("hunter2pass")));
+}
+
+#[tokio::test]
+async fn an_approval_is_not_used_up_without_a_runner() {
+    let policy = json!({"policy": {"commands": {"ask": ["cargo publish"]}}});
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&FILES, policy).await;
+    let asked = run.call("run_command", json!({"command": "cargo publish"})).await.is(202);
+    let id = asked["approvalId"].as_str().unwrap();
+    let path = format!("/v1/approvals/{id}");
+    run.operator.post(&format!("{path}/approve"), json!({"onBehalfOf": "ada"})).await.refused("UNAVAILABLE");
+    assert_eq!(run.operator.get(&path).await.ok()["state"], "pending");
 }
