@@ -29,7 +29,7 @@ pub fn judge_command(policy: &CommandPolicy, line: &str) -> Decision {
         return Decision::deny(denied(policy, &["commands:others".to_owned()]));
     }
     let parts = parts(line, 0).filter(|parts| !parts.is_empty()).unwrap_or_else(|| vec![CommandPart::of_text(line)]);
-    let patterns = Patterns::of(policy);
+    let patterns = CommandPatterns::of(policy);
     let (mut verdict, mut reasons) = (Verdict::Allow, Vec::new());
     for part in &parts {
         let (of_part, reason) = part.judge(&patterns);
@@ -48,26 +48,26 @@ pub fn judge_command(policy: &CommandPolicy, line: &str) -> Decision {
 }
 
 /// The patterns of a policy, each as its words.
-struct Patterns<'a> {
-    deny: Vec<Pattern<'a>>,
-    ask: Vec<Pattern<'a>>,
-    allow: Vec<Pattern<'a>>,
+struct CommandPatterns<'a> {
+    deny: Vec<CommandPattern<'a>>,
+    ask: Vec<CommandPattern<'a>>,
+    allow: Vec<CommandPattern<'a>>,
     others: Verdict,
 }
 
-struct Pattern<'a> {
+struct CommandPattern<'a> {
     text: &'a str,
     words: Vec<&'a str>,
 }
 
-impl<'a> Patterns<'a> {
+impl<'a> CommandPatterns<'a> {
     fn of(policy: &'a CommandPolicy) -> Self {
-        let of = |list: &'a [String]| list.iter().map(|pattern| Pattern::of(pattern)).collect();
+        let of = |list: &'a [String]| list.iter().map(|pattern| CommandPattern::of(pattern)).collect();
         Self { deny: of(&policy.deny), ask: of(&policy.ask), allow: of(&policy.allow), others: policy.others }
     }
 }
 
-impl<'a> Pattern<'a> {
+impl<'a> CommandPattern<'a> {
     fn of(text: &'a str) -> Self {
         let mut words: Vec<_> = text.split_whitespace().collect();
         // The rest, if there is any, is matched by every pattern.
@@ -196,8 +196,8 @@ impl CommandPart {
         Some(Self { forms, sure, text })
     }
 
-    fn judge(&self, patterns: &Patterns<'_>) -> (Verdict, String) {
-        let strict = |pattern: &&Pattern<'_>| {
+    fn judge(&self, patterns: &CommandPatterns<'_>) -> (Verdict, String) {
+        let strict = |pattern: &&CommandPattern<'_>| {
             self.forms.iter().any(|words| may_match(pattern, words)) || occurs(pattern, &self.text)
         };
         if let Some(pattern) = patterns.deny.iter().find(strict) {
@@ -207,7 +207,7 @@ impl CommandPart {
             return (Verdict::RequireApproval, format!("commands:ask:{}", pattern.text));
         }
         let is_allowed =
-            |pattern: &&Pattern<'_>| self.forms[..self.sure].iter().any(|words| surely_matches(pattern, words));
+            |pattern: &&CommandPattern<'_>| self.forms[..self.sure].iter().any(|words| surely_matches(pattern, words));
         if let Some(pattern) = patterns.allow.iter().find(is_allowed) {
             return (Verdict::Allow, format!("commands:allow:{}", pattern.text));
         }
@@ -217,7 +217,7 @@ impl CommandPart {
 }
 
 /// Whether a command may be one that `pattern` means. From a word on that a shell expands, it may be any.
-fn may_match(pattern: &Pattern<'_>, words: &[ShellWord]) -> bool {
+fn may_match(pattern: &CommandPattern<'_>, words: &[ShellWord]) -> bool {
     for (at, glob) in pattern.words.iter().enumerate() {
         let Some(word) = words.get(at) else { return false };
         if !word.is_exact {
@@ -232,7 +232,7 @@ fn may_match(pattern: &Pattern<'_>, words: &[ShellWord]) -> bool {
 }
 
 /// Whether a command is certainly one that `pattern` means. A program in another folder is another program.
-fn surely_matches(pattern: &Pattern<'_>, words: &[ShellWord]) -> bool {
+fn surely_matches(pattern: &CommandPattern<'_>, words: &[ShellWord]) -> bool {
     pattern.words.len() <= words.len()
         && pattern.words.iter().zip(words).enumerate().all(|(at, (glob, word))| {
             *glob == "*"
@@ -243,7 +243,7 @@ fn surely_matches(pattern: &Pattern<'_>, words: &[ShellWord]) -> bool {
 }
 
 /// Whether the words of `pattern` follow each other in `text`.
-fn occurs(pattern: &Pattern<'_>, text: &[String]) -> bool {
+fn occurs(pattern: &CommandPattern<'_>, text: &[String]) -> bool {
     let Some((first, rest)) = pattern.words.split_first() else { return false };
     text.iter().enumerate().any(|(at, word)| {
         let is_program = glob_matches(first, word) || (!first.contains('/') && glob_matches(first, name_of(word)));
