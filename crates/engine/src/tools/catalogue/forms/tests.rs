@@ -31,13 +31,17 @@ fn a_model_is_shown_what_it_decides_in_few_characters() {
     for format in
         [CatalogueFormat::Workspaced, CatalogueFormat::Openai, CatalogueFormat::Anthropic, CatalogueFormat::Mcp]
     {
-        let mounts = CatalogueView { has_mounts: true, ..view(Audience::Model, format, &permissions) };
+        // The 15 that every run has; a runner adds one, of few characters.
+        let mounts =
+            CatalogueView { has_mounts: true, has_runner: false, ..view(Audience::Model, format, &permissions) };
         let text = Value::from(mounts.items()).to_string();
         assert!(text.chars().count() <= 12_000, "{format:?}, with mounts: {}", text.chars().count());
         let items = view(Audience::Model, format, &permissions).items();
         assert_eq!(items.len(), TOOLS.len());
-        let text = Value::from(items.clone()).to_string();
+        let (last, others) = items.split_last().unwrap();
+        let (text, command) = (Value::from(others.to_vec()).to_string(), last.to_string());
         assert!(text.chars().count() <= 12_000, "{format:?}: {}", text.chars().count());
+        assert!(command.contains("run_command") && command.chars().count() <= 1_150, "{format:?}: {command}");
         let hidden =
             ["allOf", "oneOf", "anyOf", "$ref", "outputSchema", "mount", "dryRun", "toolCallId", "expectedSha256"];
         assert!(!has_key(&Value::from(items), &hidden), "{format:?}");
