@@ -90,7 +90,7 @@ const USES: [(&str, &str, &str); 19] = [
     ("recursive queries", "crates/ledger/src/store/sql.rs", OF_READS),
     ("prepared statements of SQL", POSITIONS, "none: a pool of connections must keep one for each session"),
     ("level of isolation", FENCE, "none: a stricter level makes commits of the same run fail, which are repeated"),
-    ("level of isolation", "crates/ledger/src/postgres/copy.rs", "none: a stricter level gives the same copy"),
+    ("level of isolation", "crates/ledger/src/postgres/dump.rs", "none: a stricter level gives the same rows"),
     ("settings of the planner", OPEN, "none: a server that does not know them refuses the connection"),
 ];
 
