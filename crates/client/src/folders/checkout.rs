@@ -239,7 +239,7 @@ impl Checkout {
 
     /// Brings the folder to the state after its set was applied: what was merged comes back, and so does what others have changed
     /// meanwhile.
-    pub(super) async fn take_back(&mut self, base: u64, taken: Vec<String>) -> Result<(), FolderError> {
+    pub(crate) async fn take_back(&mut self, base: u64, taken: Vec<String>) -> Result<(), FolderError> {
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
         self.apply(layer, Some(base)).await.map(drop)

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{RunId, ToolCallId};
 use serde_json::json;
@@ -99,16 +99,19 @@ impl Runner {
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
     ) -> Result<Option<ServedCommand>, FolderError> {
         match self.run(&order, signals, sink).await {
-            Ok((result, layer)) => {
+            Ok(RanOrder { result, layer, lost }) => {
                 let (layer, sent) = layer.unzip();
                 let reported = self.report(&order, &result, layer.as_deref()).await?;
+                if let Some(lost) = lost {
+                    return Err(lost);
+                }
                 self.remember(sent.unwrap_or_default(), &reported);
                 self.take_back(&result, &reported).await?;
                 Ok(Some(ServedCommand { order, result, reported }))
             }
+            // It was not begun.
             Err(error) => {
-                let said = [error.to_string(), error.next_step()].join(". ");
-                let result = CommandResult { error: Some(said), ..CommandResult::default() };
+                let result = CommandResult { error: Some(said(&error)), ..CommandResult::default() };
                 self.report(&order, &result, None).await?;
                 Err(error)
             }
@@ -129,7 +132,7 @@ impl Runner {
         order: &CommandOrder,
         signals: &CommandSignals,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
-    ) -> Result<(CommandResult, Option<(Vec<u8>, Vec<PathChange>)>), FolderError> {
+    ) -> Result<RanOrder, FolderError> {
         let differs = match self.checkout.pull().await {
             Ok(_) => None,
             // What an earlier command left here and the run did not take is not lost: the caller settles it, by commands.
@@ -139,23 +142,45 @@ impl Runner {
         let argv = ["sh", "-c", &order.command].map(str::to_owned).to_vec();
         let spec = CommandSpec { argv, cwd: order.cwd.clone(), env: Vec::new() };
         let limit = Some(Duration::from_secs(order.timeout_seconds));
-        let execution = self.checkout.run_command(&spec, limit, signals, sink).await?;
-        let mut changes = self.checkout.scan(self.scope).await?.changes;
-        changes.retain(|change| self.not_taken.get(&change.path) != Some(&change.changed_ns));
-        let mut result = self.result(&execution, differs.as_ref()).await;
-        if changes.is_empty() || !execution.is_complete() {
-            return Ok((result, None));
-        }
-        match self.checkout.layer_of(&changes).await {
-            Ok(layer) if layer.entries == 0 => Ok((result, None)),
-            Ok(layer) => Ok((result, Some((layer.packed, changes)))),
-            Err(error @ FolderError::Folder(ShimError::Lost(_))) => Err(error),
-            // The command has run: what it printed is told, and why nothing of it is in the run.
+        let began = Instant::now();
+        let execution = match self.checkout.run_command(&spec, limit, signals, sink).await {
+            Ok(execution) => execution,
+            // It may have had effects: it is recorded, without an end.
             Err(error) => {
-                result.not_sent = Some(error.to_string());
-                Ok((result, None))
+                let result = CommandResult {
+                    duration_micros: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                    environment: self.checkout.folder().environment().clone(),
+                    based_on_seq: self.checkout.seq(),
+                    not_sent: Some(said(&error)),
+                    ..CommandResult::default()
+                };
+                return Ok(RanOrder { result, layer: None, lost: Some(error) });
+            }
+        };
+        let mut result = self.result(&execution, differs.as_ref()).await;
+        match self.changes(&execution).await {
+            Ok(layer) => Ok(RanOrder { result, layer, lost: None }),
+            // What it printed is told, and why nothing of it is in the run.
+            Err(error) => {
+                result.not_sent = Some(said(&error));
+                let is_lost = matches!(error, FolderError::Folder(ShimError::Lost(_)));
+                Ok(RanOrder { result, layer: None, lost: is_lost.then_some(error) })
             }
         }
+    }
+
+    /// Returns what a command has changed, as a layer and by name; nothing of one that did not end by itself.
+    async fn changes(&mut self, execution: &Execution) -> Result<Option<(Vec<u8>, Vec<PathChange>)>, FolderError> {
+        if !execution.is_complete() {
+            return Ok(None);
+        }
+        let mut changes = self.checkout.scan(self.scope).await?.changes;
+        changes.retain(|change| self.not_taken.get(&change.path) != Some(&change.changed_ns));
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        let layer = self.checkout.layer_of(&changes).await?;
+        Ok((layer.entries > 0).then_some((layer.packed, changes)))
     }
 
     async fn result(&self, execution: &Execution, differs: Option<&FolderError>) -> CommandResult {
@@ -248,6 +273,23 @@ impl Runner {
             Ok(()) | Err(FolderError::Folder(ShimError::Conflicts(_))) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A command that was begun.
+struct RanOrder {
+    result: CommandResult,
+    /// What it changed, as a layer and by name.
+    layer: Option<(Vec<u8>, Vec<PathChange>)>,
+    /// Why the checkout has to be opened again.
+    lost: Option<FolderError>,
+}
+
+/// What is wrong, and what to do next.
+fn said(error: &FolderError) -> String {
+    match error.next_step() {
+        step if step.is_empty() => error.to_string(),
+        step => format!("{error}. {step}"),
     }
 }
 

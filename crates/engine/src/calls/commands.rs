@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::CallError;
-use crate::approvals::decide::{DecidingPerson, decided, decision_of};
+use crate::approvals::decide::{DecidingPerson, decision_of};
 use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
 use crate::call::evidence::{fact_of, is_check};
 use crate::call::record::{Failure, RecordedError};
@@ -640,14 +640,18 @@ fn runner_key(caller: &Caller, name: &str) -> Result<RunnerKey, Refusal> {
 /// What people decide about commands.
 impl Calls {
     /// Records that a person has approved a command, and has it run. Its caller is told when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// `POLICY_DENIED` and `RUN_CLOSED`; `UNAVAILABLE` and `RATE_LIMITED`, which leave it pending.
     pub(crate) async fn approve_command(
         &self,
         run: &Arc<OpenRun>,
         approval: &Approval,
+        calls: &[OpenedCall],
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
-        let mut stored = self.engine.stored_calls(approval, Some(decider)).await?;
-        let Some(call) = stored.pop() else { return Err(CallError::Internal("an approval has no call".into())) };
+        let [call] = calls else { return Err(CallError::Internal("an approved command is not one call".into())) };
         let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
             return Err(CallError::Internal("a stored input is not an object".into()));
         };
@@ -656,19 +660,20 @@ impl Calls {
             return Err(CallError::Internal("an approved call is no command".into()));
         };
         check_open(run)?;
+        if let Some(refusal) = judge_command(&run.rules.policy().commands, &command).refusal {
+            return Err(refusal.into());
+        }
         // Otherwise the approval would be used up without a run.
         self.desk.check_room(&run.run_id)?;
         let most = run.rules.policy().commands.timeout_seconds;
         let reasons = vec![format!("approval:{}:approved", approval.approval_id)];
-        let call = call.opened(run, EvidenceFact::Missing);
         let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
         draft.reasons.clone_from(&reasons);
         draft.reasons.extend(decider.reason());
         draft.input = Some(summarised(&command, "", asked_members(&command, &cwd, None)));
         let mut entry = call.entry(draft, None);
         entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Approved));
-        let records =
-            self.engine.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::into_error)?;
+        let records = self.engine.append_for(calls, vec![entry]).await.map_err(Failure::into_error)?;
         let head = records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash });
         let allowed = AllowedCommand {
             cwd,
@@ -677,18 +682,9 @@ impl Calls {
             reasons,
             command,
         };
-        let call = of_first_caller(call.call, approval).opened(run, EvidenceFact::Missing);
+        let call = of_first_caller(call.call.clone(), approval).opened(run, EvidenceFact::Missing);
         let (calls, open_run) = (self.clone(), Arc::clone(run));
         self.engine.tasks.spawn(async move { calls.run_approved(call, &open_run, allowed).await });
-        self.engine.refresh_state(run).await?;
-        // Its caller is told when it has ended.
-        run.decisions.correct(&decided(
-            approval,
-            Some(decider),
-            ApprovalState::Approved,
-            head.map(|head| head.seq),
-            None,
-        ));
         Ok(head)
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::CallError;
 use crate::approvals::decide::{DecidingPerson, decided, decision_of};
 use crate::call::record::Failure;
-use crate::call::{Answer, Call, OpenedCall};
+use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
 use crate::calls::Calls;
 use crate::clock::latest;
@@ -125,23 +125,29 @@ impl Calls {
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
         let run = self.engine.open(&approval.run_id).await?;
-        if approval.tool == RUN_COMMAND {
-            return self.approve_command(&run, approval, decider).await;
-        }
         let calls = self.engine.stored_calls(approval, Some(decider)).await?.into_iter();
         // A person has approved the change, so that the evidence is only recorded.
         let calls: Vec<_> = calls.map(|call| call.opened(&run, EvidenceFact::Missing)).collect();
-        let executed = self.execute_calls(&run, approval, &calls, decider).await;
+        let executed = if approval.tool == RUN_COMMAND {
+            self.approve_command(&run, approval, &calls, decider).await
+        } else {
+            self.execute_calls(&run, approval, &calls, decider).await
+        };
         if executed.as_ref().is_err_and(|error| error.is_retryable() || error.is(Code::Unauthenticated)) {
             self.engine.count_waiting(&run, &approval.approval_id).await?;
         }
         match executed {
-            Ok(answers) => {
+            Ok(head) => {
                 self.engine.refresh_state(&run).await?;
-                let head = answers.iter().filter_map(|answer| answer.head).next_back();
                 let seq = head.map(|head| head.seq);
                 self.engine.end_waiting(approval).await;
-                run.decisions.decided(&decided(approval, Some(decider), ApprovalState::Approved, seq, None));
+                let decided = decided(approval, Some(decider), ApprovalState::Approved, seq, None);
+                if approval.tool == RUN_COMMAND {
+                    // Its caller is told when the command has ended.
+                    run.decisions.correct(&decided);
+                } else {
+                    run.decisions.decided(&decided);
+                }
                 Ok(head)
             }
             // It has expired meanwhile.
@@ -166,14 +172,14 @@ impl Calls {
         }
     }
 
-    /// Executes the calls that wait for an approval, with the large content of an upload.
+    /// Executes the calls that wait for an approval, with the large content of an upload. Returns the newest of their records.
     async fn execute_calls(
         &self,
         run: &Arc<OpenRun>,
         approval: &Approval,
         calls: &[OpenedCall],
         decider: &DecidingPerson,
-    ) -> Result<Vec<Answer>, CallError> {
+    ) -> Result<Option<ChainHead>, CallError> {
         let (mut parsed, mut staged) = (Vec::with_capacity(calls.len()), None);
         for call in calls {
             let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
@@ -194,6 +200,6 @@ impl Calls {
         {
             staged_files::discard(run, &[name]);
         }
-        executed
+        Ok(executed?.iter().filter_map(|answer| answer.head).next_back())
     }
 }

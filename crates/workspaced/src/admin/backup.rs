@@ -12,6 +12,7 @@
 mod folder;
 mod manifest;
 mod run_files;
+mod saved_content;
 mod saved_run;
 mod signing;
 
@@ -26,9 +27,10 @@ use rustix::fs::Mode;
 use serde::Serialize;
 use workspace::Workspaces;
 
-pub(super) use self::folder::{SERVICE, backups, hash, object, open_object};
+pub(super) use self::folder::{SERVICE, backups, hash};
 pub(super) use self::manifest::{ArchivedRun, BackupManifest, MANIFEST, RunEnd, SavedArchive};
-pub(super) use self::saved_run::{SavedContent, SavedEntry, SavedRun};
+pub(super) use self::saved_content::{SavedContent, object, open_object};
+pub(super) use self::saved_run::{SavedEntry, SavedRun};
 
 use self::folder::{BackupCopyError, BackupFolder};
 use self::manifest::{FORMAT, NamedFile};

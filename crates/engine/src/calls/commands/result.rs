@@ -15,7 +15,7 @@ const MAX_DURATION_MICROS: u64 = 31_536_000_000_000;
 /// The largest description of an environment that is recorded, in bytes.
 const MAX_ENVIRONMENT_BYTES: usize = 4096;
 /// The most lines that an output is said to have: numbers above this are no integers to many readers.
-pub(super) const MAX_LINES: u64 = 1 << 53;
+pub(crate) const MAX_LINES: u64 = 1 << 53;
 /// The largest end of an output in a result, in bytes.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
@@ -27,50 +27,50 @@ const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 }))]
 pub struct CommandResultRequest {
     /// The runner's name.
-    pub(super) runner: String,
+    pub(crate) runner: String,
     /// The exit code; omitted if a signal has ended the command.
     #[serde(default)]
-    pub(super) exit_code: Option<i64>,
+    pub(crate) exit_code: Option<i64>,
     /// The signal.
     #[serde(default)]
-    pub(super) signal: Option<i64>,
+    pub(crate) signal: Option<i64>,
     /// Whether the runner ended it because its time was over.
     #[serde(default)]
-    pub(super) timed_out: bool,
+    pub(crate) timed_out: bool,
     /// When it began, RFC 3339.
     #[serde(default)]
-    pub(super) started_at: Option<String>,
+    pub(crate) started_at: Option<String>,
     /// How long it took, in microseconds.
     #[serde(default)]
-    pub(super) duration_micros: u64,
+    pub(crate) duration_micros: u64,
     /// The end of its output, at most 64 KiB. Credentials in it are redacted.
     #[serde(default)]
-    pub(super) output: String,
+    pub(crate) output: String,
     /// How many lines the whole output has.
     #[serde(default)]
-    pub(super) output_lines: u64,
+    pub(crate) output_lines: u64,
     /// SHA-256 of the whole output, if it was uploaded as an artifact.
     #[serde(default)]
-    pub(super) output_sha256: Option<Sha256>,
+    pub(crate) output_sha256: Option<Sha256>,
     /// What it ran in, such as `{"kind": "docker", "image": "sha256:…"}`.
     #[serde(default)]
     #[schema(value_type = Object)]
-    pub(super) environment: Option<Map<String, Value>>,
+    pub(crate) environment: Option<Map<String, Value>>,
     /// The record at whose state the command found the tree. Required with a layer.
     #[serde(default)]
-    pub(super) based_on_seq: Option<u64>,
+    pub(crate) based_on_seq: Option<u64>,
     /// What happens to a file that has changed in the run since `basedOnSeq`.
     #[serde(default = "merge")]
-    pub(super) on_conflict: OnConflict,
+    pub(crate) on_conflict: OnConflict,
     /// What happens if a file is denied.
     #[serde(default = "leave")]
-    pub(super) on_denied: OnDenied,
+    pub(crate) on_denied: OnDenied,
     /// Why the changes are not sent, if there are any.
     #[serde(default)]
-    pub(super) not_sent: Option<String>,
+    pub(crate) not_sent: Option<String>,
     /// Why the command could not be started. Nothing else is reported then.
     #[serde(default)]
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 fn merge() -> OnConflict {
@@ -83,13 +83,13 @@ fn leave() -> OnDenied {
 
 /// A command that has ended, for the answer to its caller.
 pub(crate) struct EndedCommand {
-    pub(super) result: CommandResultRequest,
-    pub(super) event_seq: Option<u64>,
-    pub(super) changes: Option<CommandChanges>,
+    pub(crate) result: CommandResultRequest,
+    pub(crate) event_seq: Option<u64>,
+    pub(crate) changes: Option<CommandChanges>,
 }
 
 impl CommandResultRequest {
-    pub(super) fn check(&self, has_layer: bool) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, has_layer: bool) -> Result<(), Refusal> {
         if self.output.len() > MAX_OUTPUT_BYTES {
             let message = format!("`output` has {} bytes; the limit is {MAX_OUTPUT_BYTES}", self.output.len());
             return Err(Refusal::invalid(message, "Send the end of it, and upload the whole as an artifact.")
@@ -105,7 +105,7 @@ impl CommandResultRequest {
     }
 
     /// The event that records the command.
-    pub(super) fn event(&self, order: &WantedCommand, run: &RunId) -> Map<String, Value> {
+    pub(crate) fn event(&self, order: &WantedCommand, run: &RunId) -> Map<String, Value> {
         let mut data = asked_members(&order.command, &order.cwd, None);
         data.insert("toolCallId".to_owned(), json!(order.id));
         data.insert("callSha256".to_owned(), json!(order.call_sha256));
@@ -134,7 +134,7 @@ impl CommandResultRequest {
     }
 
     /// How the command ended, after its line.
-    pub(super) fn ended(&self) -> String {
+    pub(crate) fn ended(&self) -> String {
         match (self.exit_code, self.signal) {
             _ if self.timed_out => ": its time was over".to_owned(),
             (Some(code), _) => format!(": exit {code}"),

@@ -19,12 +19,11 @@ use rustix::fs::FlockOperation;
 use sha2::Digest as _;
 
 use crate::admin::backup::manifest::{BackupManifest, NamedFile, SavedArchive};
-use crate::admin::backup::saved_run::{SavedContent, SavedRun};
+use crate::admin::backup::saved_content::{OBJECTS, SavedContent, object};
+use crate::admin::backup::saved_run::SavedRun;
 use crate::admin::output::progress;
 use crate::config::ConfigError;
 
-/// The folder of the objects.
-const OBJECTS: &str = "objects";
 /// An object that is being written.
 const NEW_OBJECT: &str = "objects/new";
 const LOCK: &str = "lock";
@@ -39,7 +38,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const SETTLED_SECONDS: i64 = 2;
 
 /// A folder of backups, locked for this process.
-pub(super) struct BackupFolder {
+pub(crate) struct BackupFolder {
     root: PathBuf,
     #[expect(dead_code, reason = "held for its drop")]
     lock: File,
@@ -59,7 +58,7 @@ pub(super) struct BackupFolder {
 
 /// Why a file was not copied.
 #[derive(Debug)]
-pub(super) enum BackupCopyError {
+pub(crate) enum BackupCopyError {
     /// It cannot be read.
     Source(io::Error),
     /// The backup cannot be written.
@@ -72,7 +71,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If the folder is used by another process, has other files, or cannot be written.
-    pub(super) fn open(root: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn open(root: &Path) -> Result<Self, ConfigError> {
         let failed = |why: String| ConfigError(format!("{}: {why}", root.display()));
         Self::try_open(root).map_err(|error| failed(error.to_string()))
     }
@@ -175,7 +174,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If the folder cannot be created.
-    pub(super) fn begin(&mut self) -> io::Result<(PathBuf, u64)> {
+    pub(crate) fn begin(&mut self) -> io::Result<(PathBuf, u64)> {
         let path = self.root.join(clock::now().replace(':', "-"));
         DirBuilder::new().recursive(true).mode(0o700).create(path.join(ROWS))?;
         self.current = Some(path.clone());
@@ -183,7 +182,7 @@ impl BackupFolder {
     }
 
     /// Removes the backup that was begun, with the objects that it has created. What remains is removed by the next backup.
-    pub(super) fn discard(&mut self) -> io::Result<()> {
+    pub(crate) fn discard(&mut self) -> io::Result<()> {
         if let Some(path) = self.current.take() {
             std::fs::remove_dir_all(path)?;
         }
@@ -199,7 +198,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If the disk fails. The folder is no backup then.
-    pub(super) fn finish(&mut self, manifest: &BackupManifest) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, manifest: &BackupManifest) -> io::Result<()> {
         let Some(path) = &self.current else { return Ok(()) };
         std::fs::remove_dir_all(path.join(ROWS))?;
         std::fs::write(self.root.join(STAMPS), serde_json::to_vec(&self.new_stamps)?)?;
@@ -215,7 +214,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If the file cannot be read, or the object not be written.
-    pub(super) fn add(&mut self, mut file: File) -> Result<SavedContent, BackupCopyError> {
+    pub(crate) fn add(&mut self, mut file: File) -> Result<SavedContent, BackupCopyError> {
         let stamp = stamp(&file).map_err(BackupCopyError::Source)?;
         let known = stamp.as_ref().and_then(|stamp| self.stamps.get(stamp).or_else(|| self.new_stamps.get(stamp)));
         let content = match known {
@@ -236,7 +235,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be read, or the object not be written.
-    pub(super) fn store(&mut self, file: &mut File) -> Result<SavedContent, BackupCopyError> {
+    pub(crate) fn store(&mut self, file: &mut File) -> Result<SavedContent, BackupCopyError> {
         let new = self.root.join(NEW_OBJECT);
         let content = copy(file, &new)?;
         if self.known.insert(content) {
@@ -261,7 +260,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub(super) fn create_rows(&self, run: &RunId) -> io::Result<File> {
+    pub(crate) fn create_rows(&self, run: &RunId) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600).open(self.path_of_rows(run))
     }
@@ -271,7 +270,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub(super) fn add_archive(&mut self, run: &SavedRun, head_hash: Sha256) -> Result<SavedContent, BackupCopyError> {
+    pub(crate) fn add_archive(&mut self, run: &SavedRun, head_hash: Sha256) -> Result<SavedContent, BackupCopyError> {
         let mut archive = self.archive(run, head_hash).map_err(BackupCopyError::Target)?;
         self.store(&mut archive)
     }
@@ -281,7 +280,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub(super) fn write_service(&self, path: &Path) -> Result<NamedFile, BackupCopyError> {
+    pub(crate) fn write_service(&self, path: &Path) -> Result<NamedFile, BackupCopyError> {
         let archive = self.archive(&SavedRun::new(RunId::service(), 0), Sha256::ZERO);
         let content = copy(&mut archive.map_err(BackupCopyError::Target)?, &path.join(SERVICE))?;
         Ok(NamedFile { name: SERVICE.to_owned(), content })
@@ -305,7 +304,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be read or written.
-    pub(super) fn add_named(&self, name: &str, from: &Path) -> Result<Option<NamedFile>, BackupCopyError> {
+    pub(crate) fn add_named(&self, name: &str, from: &Path) -> Result<Option<NamedFile>, BackupCopyError> {
         let Some(folder) = &self.current else { return Ok(None) };
         let mut file = match File::open(from) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -320,12 +319,12 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be read.
-    pub(super) fn named(path: &Path, name: &str) -> io::Result<NamedFile> {
+    pub(crate) fn named(path: &Path, name: &str) -> io::Result<NamedFile> {
         Ok(NamedFile { name: name.to_owned(), content: hash(&path.join(name))? })
     }
 
     /// Returns the number and the bytes of the objects that this backup has added.
-    pub(super) fn added(&self) -> (usize, u64) {
+    pub(crate) fn added(&self) -> (usize, u64) {
         (self.new.len(), self.new.iter().map(|content| content.size).sum())
     }
 }
@@ -342,22 +341,6 @@ pub(in crate::admin) fn backups(root: &Path) -> io::Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
-}
-
-/// Returns the path of an object in the folder of backups.
-pub(in crate::admin) fn object(root: &Path, sha256: &Sha256) -> PathBuf {
-    let name = sha256.to_string();
-    let (folder, name) = name.split_at(2);
-    root.join(OBJECTS).join(folder).join(name)
-}
-
-/// Opens an object of the folder of backups.
-///
-/// # Errors
-///
-/// If it cannot be read.
-pub(in crate::admin) fn open_object(root: &Path, content: &SavedContent) -> io::Result<File> {
-    File::open(object(root, &content.sha256))
 }
 
 /// Returns the content of a file.

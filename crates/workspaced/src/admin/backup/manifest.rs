@@ -13,7 +13,7 @@ use std::path::Path;
 use model::{RunId, Sha256};
 use serde::{Deserialize, Serialize};
 
-use super::saved_run::SavedContent;
+use super::saved_content::SavedContent;
 
 /// The version of the layout of backups.
 pub(in crate::admin) const FORMAT: u32 = 2;

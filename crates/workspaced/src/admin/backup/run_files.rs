@@ -22,10 +22,10 @@ const PAGE: u32 = 500;
 const NEEDS_REPAIR: &str = "the run needs repair: its whole tree was copied as it is";
 
 /// Copies the files of one run.
-pub(super) struct RunCopier<'a> {
-    pub(super) folder: &'a mut BackupFolder,
-    pub(super) ledger: &'a Arc<dyn Ledger>,
-    pub(super) workspaces: &'a Arc<Workspaces>,
+pub(crate) struct RunCopier<'a> {
+    pub(crate) folder: &'a mut BackupFolder,
+    pub(crate) ledger: &'a Arc<dyn Ledger>,
+    pub(crate) workspaces: &'a Arc<Workspaces>,
 }
 
 /// The copy of one run.
@@ -82,7 +82,7 @@ impl RunCopier<'_> {
     /// # Errors
     ///
     /// If the database cannot be read or the backup not be written.
-    pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<RunCopy, StartError> {
+    pub(crate) async fn copy(&mut self, copied: &CopiedRun) -> Result<RunCopy, StartError> {
         let mut saved = SavedRun::new(copied.run.clone(), copied.head_seq);
         let done = self.copy_into(&mut saved).await;
         let stored = self.ledger.run(&copied.run).await.map_err(database)?;
@@ -289,7 +289,7 @@ impl RunCopier<'_> {
 
 impl SavedRun {
     /// Returns what the operator has to know of the run, if anything: a message, and whether something is lost.
-    pub(super) fn remark(&self) -> Option<(String, bool)> {
+    pub(crate) fn remark(&self) -> Option<(String, bool)> {
         if let Some(problem) = &self.problem {
             return Some((format!("not all of it could be read: {problem}"), true));
         }

@@ -4,24 +4,16 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use archive::open_member;
-use model::{LogicalPath, RunId, Sha256};
+use model::{LogicalPath, RunId};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Deserializer;
 use workspace::{RunEntry, RunEntryKind};
 
-use super::folder::open_object;
+use super::saved_content::{SavedContent, open_object};
 
 /// What a path is escaped by. Bytes that are not ASCII are escaped in any case.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
-
-/// The identity of a file's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(in crate::admin) struct SavedContent {
-    pub(in crate::admin) sha256: Sha256,
-    /// In bytes.
-    pub(in crate::admin) size: u64,
-}
 
 /// A run's files, except those that the base and the rows have.
 #[derive(Debug, Serialize, Deserialize)]

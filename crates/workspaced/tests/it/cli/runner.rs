@@ -171,6 +171,23 @@ async fn a_command_ends_at_its_time_and_with_its_runner() {
 }
 
 #[tokio::test]
+async fn a_command_that_ends_its_sandbox_is_recorded_and_the_next_one_runs() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let input = json!({"toolCallId": "k1", "command": "echo half > half.txt; kill -9 $PPID"});
+    let ended = run.ok("run_command", input).await;
+    assert!(ended.get("exitCode").is_none() && ended["changes"]["message"].as_str().is_some(), "{ended:#}");
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "k1.command").unwrap();
+    assert_eq!(event["input"]["summary"], "echo half > half.txt; kill -9 $PPID: no exit code");
+    assert!(!run.files().contains_key("half.txt"));
+    until_attached(&run).await;
+    let next = run.ok("run_command", json!({"command": "rm -f half.txt; cat a.txt"})).await;
+    assert_eq!((&next["exitCode"], &next["output"]), (&json!(0), &json!("a\n")), "{next:#}");
+}
+
+#[tokio::test]
 async fn one_runner_serves_all_runs_with_a_label() {
     let server = Server::start(Backend::Sqlite).await;
     let labelled = json!({"labels": {"pool": "web"}});
