@@ -1,7 +1,8 @@
 //! `apply_changeset`: applies what a command has changed outside of the service, all of it or nothing. Not in the catalogue: a runner
 //! sends change sets, and no model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use model::{
@@ -301,19 +302,22 @@ impl ApplyChangeset {
         if self.unfollowed.is_empty() {
             return Ok(());
         }
-        let mut names: BTreeMap<String, LogicalPath> = BTreeMap::new();
+        // Each name once, below the number of its folder: a path may have a thousand of them.
+        let mut names: HashMap<(usize, Cow<'_, str>), (usize, &str)> = HashMap::new();
         let mut alike = Vec::new();
         for (path, state) in &self.files {
             if matches!(state, NewState::Deleted) {
                 continue;
             }
-            let above = std::iter::successors(Some(path.clone()), LogicalPath::parent);
-            for name in above.take_while(|name| !name.is_root()) {
-                let form = composed(name.as_str()).into_owned();
-                if names.entry(form).or_insert_with(|| name.clone()) != &name {
+            let mut folder = 0;
+            for name in path.components() {
+                let number = names.len() + 1;
+                let (found, first) = *names.entry((folder, composed(name))).or_insert((number, name));
+                if first != name {
                     alike.push(path.clone());
                     break;
                 }
+                folder = found;
             }
         }
         for path in alike {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tar::EntryType;
 
 use super::{Layer, head, runner, send, with};
-use crate::harness::{Backend, Run, sha256};
+use crate::harness::{Backend, Run, Server, sha256, tar_of};
 
 /// What no compression makes smaller.
 fn noise(bytes: usize) -> Vec<u8> {
@@ -222,6 +222,23 @@ async fn names_that_differ_in_their_unicode_form_alone_are_one_file(#[values(Bac
         assert_eq!(send(&runner, &leave, &layer).await.ok()["applied"], json!([first]));
     }
     assert_eq!(run.files().len(), 1);
+}
+
+#[tokio::test]
+async fn a_set_of_deep_paths_is_judged_in_bounded_memory() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let runner = runner(&run, &[]).await;
+    let deep = vec!["a"; 1000].join("/");
+    let paths: Vec<_> = (0..400).map(|number| format!("{number:04}{}/{deep}", "n".repeat(200))).collect();
+    let mut files: Vec<_> = paths.iter().map(|path| (path.as_str(), &b"x"[..])).collect();
+    files.push(("\u{e9}.txt", b"e"));
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "r", "onDenied": "leave", "dryRun": true});
+    let layer = tar_of(&files);
+    let (answer, growth) = server.peak_growth(send(&runner, &set, &layer)).await;
+    let answer = answer.ok();
+    assert_eq!(answer["applied"], json!(["\u{e9}.txt"]), "the others are too deep");
+    assert!(growth < 128 << 20, "{} MiB", growth >> 20);
 }
 
 fn whiteout(path: &str) -> String {
