@@ -16,7 +16,6 @@ mod saved_content;
 mod saved_run;
 mod signing;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,11 +27,13 @@ use serde::Serialize;
 use workspace::Workspaces;
 
 pub(super) use self::folder::{SERVICE, backups, hash};
-pub(super) use self::manifest::{ArchivedRun, BackupManifest, MANIFEST, RunEnd, SavedArchive};
+pub(super) use self::manifest::{
+    ArchivedRun, BackupManifest, CHECKPOINT_KEY, CHECKPOINTS, MANIFEST, RunEnd, SavedArchive,
+};
 pub(super) use self::saved_content::{SavedContent, object, open_object};
 pub(super) use self::saved_run::{SavedEntry, SavedRun};
 
-use self::folder::{BackupCopyError, BackupFolder};
+use self::folder::{BackupCopyError, BackupFolder, failed};
 use self::manifest::{FORMAT, NamedFile};
 use self::run_files::{RunCopier, RunCopy};
 use crate::admin::offline_run::{check_database, database};
@@ -44,9 +45,6 @@ use crate::start_error::StartError;
 
 /// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
-/// The names of files in a backup's own folder.
-pub(super) const CHECKPOINTS: &str = "checkpoints.log";
-pub(super) const CHECKPOINT_KEY: &str = "checkpoint.key";
 
 /// The result of the command, as JSON.
 #[derive(Serialize)]
@@ -141,7 +139,7 @@ async fn write(
         progress("large files were replaced meanwhile; copying again");
         attempt += 1;
     };
-    let mut files = vec![folder.write_service(&path).map_err(not_copied)?];
+    let mut files = vec![folder.write_service(&path).map_err(|error| failed(&error))?];
     files.extend(copy_files(config, folder, &path, &copied)?);
     let key = config.include_key.then(|| signing::copy_key(&config.checkpoint_key_file, &copied, folder, &path));
     let lacks_key = match key.transpose()? {
@@ -167,15 +165,14 @@ async fn write(
 }
 
 /// Writes the rows of each run, and those of no run, as of one moment.
-async fn copy_rows(config: &BackupConfig, folder: &BackupFolder) -> Result<SnapshotContents, StartError> {
+async fn copy_rows(config: &BackupConfig, folder: &mut BackupFolder) -> Result<SnapshotContents, StartError> {
     let mut snapshot = ledger::open_snapshot(&config.database_url.url, false).await.map_err(database)?;
     let runs = snapshot.contents().runs.clone();
     let parts = runs.iter().map(|run| (run.run.clone(), DumpPart::Run(run)));
     for (run, part) in parts.chain([(RunId::service(), DumpPart::Service)]) {
-        let rows = folder.create_rows(&run).and_then(archive::compress_rows);
-        let mut rows = rows.map_err(|error| failed(&error))?;
+        let mut rows = folder.begin_rows(&run).map_err(|error| failed(&error))?;
         snapshot.write(part, &mut rows).await.map_err(database)?;
-        rows.finish().map_err(|error| failed(&error))?;
+        folder.add_rows(run, rows).map_err(|error| failed(&error))?;
     }
     snapshot.finish().await.map_err(database)
 }
@@ -200,7 +197,7 @@ async fn copy_runs(
     for (number, run) in copied.iter().enumerate() {
         progress(&format!("run {} of {}: {}", number + 1, copied.len(), run.run));
         let RunCopy { mut saved, ended, is_outdated } = (RunCopier { folder, ledger, workspaces }).copy(run).await?;
-        let archive = folder.add_archive(&saved, run.head_hash).map_err(not_copied)?;
+        let archive = folder.add_archive(&saved, run.head_hash).map_err(|error| failed(&error))?;
         saved.entries = Vec::new();
         if ended.is_none() {
             copies.saved.push(saved);
@@ -274,13 +271,4 @@ fn report(config: &BackupConfig, folder: &BackupFolder, written: &WrittenBackup)
         report.runs, report.archive_bytes
     ));
     is_complete
-}
-
-fn failed(error: &io::Error) -> StartError {
-    StartError::failed("the backup folder", error)
-}
-
-/// Of a file of the backup's own, whose source is in the folder of backups too.
-fn not_copied((BackupCopyError::Source(error) | BackupCopyError::Target(error)): BackupCopyError) -> StartError {
-    failed(&error)
 }

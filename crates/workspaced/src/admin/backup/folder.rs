@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use archive::ArchiveWriter;
+use archive::{ArchiveWriter, Member, Part};
 use engine::clock;
 use model::{RunId, Sha256};
 use rustix::fs::FlockOperation;
@@ -23,6 +23,7 @@ use crate::admin::backup::saved_content::{OBJECTS, SavedContent, object};
 use crate::admin::backup::saved_run::SavedRun;
 use crate::admin::output::progress;
 use crate::config::ConfigError;
+use crate::start_error::StartError;
 
 /// An object that is being written.
 const NEW_OBJECT: &str = "objects/new";
@@ -31,7 +32,7 @@ const LOCK: &str = "lock";
 const STAMPS: &str = "stamps.json";
 /// The archive of what belongs to no run, in the backup's own folder: it is another one each time.
 pub(in crate::admin) const SERVICE: &str = "service.tar";
-/// The folder of the runs' rows, in the backup's own folder until they are in archives.
+/// The folder of the runs' rows and of temporary files, in the backup's own folder until all archives are written.
 const ROWS: &str = "rows";
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The age of a file's last change, in seconds, from which on a further change gives it another stamp.
@@ -52,6 +53,8 @@ pub(crate) struct BackupFolder {
     next_number: u64,
     /// The backup that is being written.
     current: Option<PathBuf>,
+    /// The rows that are not in archives yet.
+    rows: HashMap<RunId, Member>,
     /// The objects that this backup has created. One that a damaged backup may need was there before.
     new: Vec<SavedContent>,
 }
@@ -103,6 +106,7 @@ impl BackupFolder {
             new_stamps: BTreeMap::new(),
             next_number: 1,
             current: None,
+            rows: HashMap::new(),
             new: Vec::new(),
         };
         folder.clean_up()?;
@@ -173,11 +177,17 @@ impl BackupFolder {
     ///
     /// # Errors
     ///
-    /// If the folder cannot be created.
+    /// If the folder exists or cannot be created.
     pub(crate) fn begin(&mut self) -> io::Result<(PathBuf, u64)> {
-        let path = self.root.join(clock::now().replace(':', "-"));
-        DirBuilder::new().recursive(true).mode(0o700).create(path.join(ROWS))?;
+        self.begin_at(&clock::now())
+    }
+
+    /// A clock that was set back may give the time of an earlier backup, which stays as it is.
+    fn begin_at(&mut self, time: &str) -> io::Result<(PathBuf, u64)> {
+        let path = self.root.join(time.replace(':', "-"));
+        DirBuilder::new().mode(0o700).create(&path)?;
         self.current = Some(path.clone());
+        DirBuilder::new().mode(0o700).create(path.join(ROWS))?;
         Ok((path, self.next_number))
     }
 
@@ -238,65 +248,104 @@ impl BackupFolder {
     pub(crate) fn store(&mut self, file: &mut File) -> Result<SavedContent, BackupCopyError> {
         let new = self.root.join(NEW_OBJECT);
         let content = copy(file, &new)?;
-        if self.known.insert(content) {
-            let path = object(&self.root, &content.sha256);
-            let folder = path.parent().unwrap_or(&self.root);
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            // A damaged backup may need the object that is replaced, which has the same content or is damaged itself.
-            let is_replaced = made.and_then(|()| std::fs::exists(&path)).map_err(BackupCopyError::Target)?;
-            std::fs::rename(&new, &path).map_err(BackupCopyError::Target)?;
-            if !is_replaced {
-                self.new.push(content);
-            }
-            failpoint::hit("backup.object");
-        } else {
+        if self.known.contains(&content) {
             std::fs::remove_file(&new).map_err(BackupCopyError::Target)?;
+        } else {
+            self.put_new(content).map_err(BackupCopyError::Target)?;
         }
         Ok(content)
     }
 
-    /// Creates the file of the rows of `run`, until they are in its archive. One of an earlier attempt is replaced.
+    /// Makes the new object that of `content`.
+    fn put_new(&mut self, content: SavedContent) -> io::Result<()> {
+        let path = object(&self.root, &content.sha256);
+        DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.root))?;
+        // A damaged backup may need the object that is replaced, which has the same content or is damaged itself.
+        let is_replaced = std::fs::exists(&path)?;
+        std::fs::rename(self.root.join(NEW_OBJECT), &path)?;
+        self.known.insert(content);
+        if !is_replaced {
+            self.new.push(content);
+        }
+        failpoint::hit("backup.object");
+        Ok(())
+    }
+
+    /// Begins the rows of `run`, which [`add_rows`](Self::add_rows) completes. Those of an earlier attempt are replaced.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written.
+    pub(crate) fn begin_rows(&self, run: &RunId) -> io::Result<Part> {
+        Part::rows(create(&self.path_of_rows(run))?)
+    }
+
+    /// Keeps the rows of `run` until its archive is written.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written.
+    pub(crate) fn add_rows(&mut self, run: RunId, rows: Part) -> io::Result<()> {
+        self.rows.insert(run, rows.finish()?.0);
+        Ok(())
+    }
+
+    /// Writes the archive of a run with its rows, which are removed, and its files to the objects, unless it is there and intact.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
-    pub(crate) fn create_rows(&self, run: &RunId) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).open(self.path_of_rows(run))
+    pub(crate) fn add_archive(&mut self, run: &SavedRun, head_hash: Sha256) -> io::Result<SavedContent> {
+        let folder = self.temporary_folder();
+        let mut writer = self.collect(&folder, run)?;
+        let mut write = |to: &mut dyn io::Write| {
+            let (size, sha256) = writer.write(run.run_id.clone(), run.head_seq, head_hash, to)?;
+            Ok::<_, io::Error>(SavedContent { sha256, size })
+        };
+        let content = write(&mut io::sink())?;
+        let is_known = self.known.contains(&content);
+        if !is_known || hash(&object(&self.root, &content.sha256)).ok() != Some(content) {
+            if is_known {
+                progress(&format!("{}: its archive is damaged, and is written again", run.run_id));
+            }
+            write(&mut create(&self.root.join(NEW_OBJECT))?)?;
+            self.put_new(content)?;
+        }
+        std::fs::remove_file(self.path_of_rows(&run.run_id))?;
+        Ok(content)
     }
 
-    /// Writes the archive of `run` with the rows that were created for it and its files to the objects.
+    /// Writes the archive of what belongs to no run to the backup's own folder.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
-    pub(crate) fn add_archive(&mut self, run: &SavedRun, head_hash: Sha256) -> Result<SavedContent, BackupCopyError> {
-        let mut archive = self.archive(run, head_hash).map_err(BackupCopyError::Target)?;
-        self.store(&mut archive)
+    pub(crate) fn write_service(&mut self, path: &Path) -> io::Result<NamedFile> {
+        let folder = self.temporary_folder();
+        let mut writer = self.collect(&folder, &SavedRun::new(RunId::service(), 0))?;
+        let (size, sha256) = writer.write(RunId::service(), 0, Sha256::ZERO, create(&path.join(SERVICE))?)?;
+        Ok(NamedFile { name: SERVICE.to_owned(), content: SavedContent { sha256, size } })
     }
 
-    /// As [`add_archive`](Self::add_archive), of what belongs to no run, to the backup's own folder.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written.
-    pub(crate) fn write_service(&self, path: &Path) -> Result<NamedFile, BackupCopyError> {
-        let archive = self.archive(&SavedRun::new(RunId::service(), 0), Sha256::ZERO);
-        let content = copy(&mut archive.map_err(BackupCopyError::Target)?, &path.join(SERVICE))?;
-        Ok(NamedFile { name: SERVICE.to_owned(), content })
-    }
-
-    fn archive(&self, run: &SavedRun, head_hash: Sha256) -> io::Result<File> {
-        let mut writer = ArchiveWriter::new(&self.root);
-        writer.add_rows(File::open(self.path_of_rows(&run.run_id))?)?;
+    /// Returns the members of the archive of a run.
+    fn collect<'a>(&mut self, folder: &'a Path, run: &SavedRun) -> io::Result<ArchiveWriter<'a>> {
+        let mut writer = ArchiveWriter::new(folder);
+        let rows =
+            self.rows.remove(&run.run_id).ok_or_else(|| io::Error::other("the rows of a run were not copied"))?;
+        writer.add_finished(rows, File::open(self.path_of_rows(&run.run_id))?);
         let mut entries = writer.begin(archive::ENTRIES)?;
         run.write(&mut entries)?;
         writer.add(entries)?;
-        Ok(writer.finish(run.run_id.clone(), run.head_seq, head_hash)?.file)
+        Ok(writer)
+    }
+
+    /// Returns the folder that is removed at the end of the backup, or by the next one if this one is killed.
+    fn temporary_folder(&self) -> PathBuf {
+        self.current.as_deref().unwrap_or(&self.root).join(ROWS)
     }
 
     fn path_of_rows(&self, run: &RunId) -> PathBuf {
-        self.current.as_deref().unwrap_or(&self.root).join(ROWS).join(run.as_str())
+        self.temporary_folder().join(run.as_str())
     }
 
     /// Copies a file to the backup's own folder. Returns `None` if it does not exist.
@@ -327,6 +376,11 @@ impl BackupFolder {
     pub(crate) fn added(&self) -> (usize, u64) {
         (self.new.len(), self.new.iter().map(|content| content.size).sum())
     }
+}
+
+/// Returns the error of a command that cannot write the folder of backups.
+pub(in crate::admin) fn failed(error: &io::Error) -> StartError {
+    StartError::failed("the backup folder", error)
 }
 
 /// Returns the names of the folders of backups, complete or not, in their order.
@@ -370,10 +424,12 @@ fn stamp(file: &File) -> io::Result<Option<String>> {
 }
 
 fn copy(from: &mut File, to: &Path) -> Result<SavedContent, BackupCopyError> {
-    let mut options = OpenOptions::new();
-    let mut to =
-        options.write(true).create(true).truncate(true).mode(0o600).open(to).map_err(BackupCopyError::Target)?;
-    pump(from, &mut to)
+    pump(from, &mut create(to).map_err(BackupCopyError::Target)?)
+}
+
+/// Creates a file, or empties the one that is there.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 fn pump(from: &mut dyn Read, to: &mut dyn io::Write) -> Result<SavedContent, BackupCopyError> {
@@ -389,5 +445,66 @@ fn pump(from: &mut dyn Read, to: &mut dyn io::Write) -> Result<SavedContent, Bac
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(BackupCopyError::Source(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn begun(root: &Path) -> BackupFolder {
+        let mut folder = BackupFolder::open(root).unwrap();
+        folder.begin().unwrap();
+        let mut rows = folder.begin_rows(&RunId::service()).unwrap();
+        rows.write_all(b"rows").unwrap();
+        folder.add_rows(RunId::service(), rows).unwrap();
+        folder
+    }
+
+    /// Where unnamed files cannot be created, they have a name for a moment, and a kill leaves them. A folder of backups with other files
+    /// than backups is refused.
+    #[test]
+    fn temporary_files_are_where_the_next_backup_removes_them() {
+        let root = tempfile::tempdir().unwrap();
+        let mut folder = begun(root.path());
+        let temporary = folder.temporary_folder();
+        let writer = folder.collect(&temporary, &SavedRun::new(RunId::service(), 0)).unwrap();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let open = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        let open: Vec<_> = open.filter(|path| path.starts_with(root.path())).collect();
+        let unnamed = open.iter().filter(|path| path.display().to_string().ends_with(" (deleted)")).count();
+        assert_eq!(unnamed, 1, "{open:?}");
+        let lock = root.path().join(LOCK);
+        assert!(open.iter().all(|path| *path == lock || path.starts_with(&temporary)), "{open:?}");
+        drop(writer);
+    }
+
+    #[test]
+    fn rows_are_removed_once_they_are_in_an_archive() {
+        let root = tempfile::tempdir().unwrap();
+        let mut folder = begun(root.path());
+        let run = RunId::parse("r").unwrap();
+        let mut archives = Vec::new();
+        for _ in 0..2 {
+            let mut rows = folder.begin_rows(&run).unwrap();
+            rows.write_all(b"rows of the run").unwrap();
+            folder.add_rows(run.clone(), rows).unwrap();
+            archives.push(folder.add_archive(&SavedRun::new(run.clone(), 3), Sha256::ZERO).unwrap());
+            assert!(!folder.path_of_rows(&run).exists(), "the rows stay");
+        }
+        assert_eq!(archives[0], archives[1]);
+        assert_eq!(folder.added().0, 1, "an archive that is there was written again");
+        assert_eq!(hash(&object(root.path(), &archives[0].sha256)).unwrap(), archives[0]);
+    }
+
+    #[test]
+    fn an_earlier_backup_of_the_same_time_is_not_written_to() {
+        let root = tempfile::tempdir().unwrap();
+        let mut folder = begun(root.path());
+        let time = "2026-11-23T08:30:00.123456Z";
+        folder.begin_at(time).unwrap();
+        assert_eq!(folder.begin_at(time).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 }

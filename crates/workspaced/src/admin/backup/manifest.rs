@@ -6,6 +6,7 @@
     reason = "a backup is outside of the data folder, in a folder that the operator names"
 )]
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -19,6 +20,9 @@ use super::saved_content::SavedContent;
 pub(in crate::admin) const FORMAT: u32 = 2;
 /// The manifest of a backup, which is written last.
 pub(in crate::admin) const MANIFEST: &str = "manifest.json";
+/// The checkpoints up to the newest one in the copied database, and the keys that sign them, in the backup's own folder.
+pub(in crate::admin) const CHECKPOINTS: &str = "checkpoints.log";
+pub(in crate::admin) const CHECKPOINT_KEY: &str = "checkpoint.key";
 const NEW_MANIFEST: &str = "manifest.json.new";
 /// The hash of the manifest, in the format of `sha256sum`.
 const MANIFEST_SHA256: &str = "manifest.sha256";
@@ -150,7 +154,14 @@ impl BackupManifest {
         if format != FORMAT {
             return Err(io::Error::other(format!("it has format {format}; this program reads format {FORMAT}")));
         }
-        Ok(Some(serde_json::from_slice(&bytes)?))
+        let manifest: Self = serde_json::from_slice(&bytes)?;
+        let is_inside = |name: &String| Path::new(name).file_name() == Some(OsStr::new(name));
+        match manifest.files.iter().find(|file| !is_inside(&file.name)) {
+            Some(file) => {
+                Err(io::Error::other(format!("{MANIFEST} names `{}`, which is no file of the backup", file.name)))
+            }
+            None => Ok(Some(manifest)),
+        }
     }
 }
 

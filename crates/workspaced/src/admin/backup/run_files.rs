@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
-use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
+use crate::admin::backup::folder::{BackupCopyError, BackupFolder, failed};
 use crate::admin::backup::manifest::{ArchivedRun, RunEnd};
 use crate::admin::backup::saved_run::{SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
@@ -59,7 +59,7 @@ impl From<BackupCopyError> for CopyStop {
     fn from(error: BackupCopyError) -> Self {
         match error {
             BackupCopyError::Source(error) => Self::Source(error.to_string()),
-            BackupCopyError::Target(error) => Self::Backup(StartError::failed("the backup folder", &error)),
+            BackupCopyError::Target(error) => Self::Backup(failed(&error)),
         }
     }
 }

@@ -15,6 +15,9 @@ use super::saved_content::{SavedContent, open_object};
 /// What a path is escaped by. Bytes that are not ASCII are escaped in any case.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
+/// The most bytes of entries that are read: those of millions of files.
+const MAX_ENTRIES_BYTES: u64 = 1 << 30;
+
 /// A run's files, except those that the base and the rows have.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -89,7 +92,7 @@ impl SavedRun {
     }
 
     fn read(from: impl Read) -> io::Result<Self> {
-        let mut lines = Deserializer::from_reader(BufReader::new(from));
+        let mut lines = Deserializer::from_reader(BufReader::new(from.take(MAX_ENTRIES_BYTES)));
         let mut run = Self::deserialize(&mut lines)?;
         run.entries = lines.into_iter().collect::<Result<_, _>>()?;
         Ok(run)

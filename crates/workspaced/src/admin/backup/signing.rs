@@ -14,9 +14,8 @@ use std::path::Path;
 use ledger::SnapshotContents;
 use transparency::{LogEntry, SigningKeys};
 
-use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
-use crate::admin::backup::manifest::NamedFile;
-use crate::admin::backup::{CHECKPOINT_KEY, failed};
+use crate::admin::backup::folder::{BackupCopyError, BackupFolder, failed};
+use crate::admin::backup::manifest::{CHECKPOINT_KEY, NamedFile};
 use crate::signer::{self, key};
 use crate::start_error::StartError;
 
