@@ -36,7 +36,9 @@ use crate::admin::output::{print, print_paths, progress};
 use crate::config::{ConfigError, RestoreConfig};
 use crate::start_error::StartError;
 
-/// What to do about a damaged object. A backup compares only the sizes of those that exist.
+/// What is done about a damaged archive.
+const REPLACED: &str = ": the next backup writes it again, if its run has not changed since";
+/// What to do about another damaged object. A backup compares only the sizes of those that exist.
 const HEAL: &str = ": remove this file if it exists; the next backup writes it again, if its run still has the file";
 
 /// A backup that is read.
@@ -157,18 +159,25 @@ impl Backup {
         for file in &self.manifest.files {
             check_file(&self.path.join(&file.name), file.content, "", report);
         }
-        for SavedArchive { archive, .. } in &self.manifest.runs {
-            let archive = *archive;
-            if !known.insert(archive) || !check_file(&self.object(&archive), archive, HEAL, report) {
+        for SavedArchive { run_id, archive, .. } in &self.manifest.runs {
+            let path = self.object(archive);
+            if !check_file(&path, *archive, REPLACED, report) {
                 continue;
             }
-            match SavedRun::open(&self.root, &archive) {
+            match SavedRun::open(&self.root, archive) {
+                Ok(run) if run.run_id != *run_id => {
+                    report.damaged.push(format!(
+                        "{}: it is the archive of {}, not of {run_id}",
+                        path.display(),
+                        run.run_id
+                    ));
+                }
                 Ok(run) => {
                     for content in run.contents().filter(|content| known.insert(*content)) {
                         check_file(&self.object(&content), content, HEAL, report);
                     }
                 }
-                Err(error) => report.damaged.push(format!("{}: {error}{HEAL}", self.object(&archive).display())),
+                Err(error) => report.damaged.push(format!("{}: {error}{REPLACED}", path.display())),
             }
         }
     }

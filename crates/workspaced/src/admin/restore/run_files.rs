@@ -16,6 +16,7 @@ use workspace::{LargeContent, RunEntry, RunEntryKind, StoredContents, Workspaces
 
 use super::{Backup, Unrestored, failed};
 use crate::admin::backup::{SavedContent, SavedEntry, SavedRun, open_object};
+use crate::admin::offline_run::database;
 use crate::start_error::StartError;
 
 /// Restores one run.
@@ -48,6 +49,12 @@ impl FilesRestorer<'_> {
     pub(super) async fn write_tree(&self, ledger: &Arc<dyn Ledger>) -> Result<Option<Unrestored>, StartError> {
         let mut missing = Vec::new();
         let mut problem = self.run.problem.as_ref().map(|why| format!("not all of it was in the backup: {why}"));
+        let stored = ledger.run(&self.run.run_id).await.map_err(database)?;
+        let rows_end = stored.map_or(0, |stored| stored.run.head_seq);
+        if rows_end < self.run.head_seq {
+            let files = self.run.head_seq;
+            problem = Some(format!("its rows end with record {rows_end}, and its files are those of record {files}"));
+        }
         if !self.run.is_whole_tree {
             match self.rebuild(ledger).await {
                 Ok(found) => missing = found,
