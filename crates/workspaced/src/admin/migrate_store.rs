@@ -9,16 +9,17 @@ mod report;
 mod run_files;
 
 use std::collections::BTreeMap;
-use std::io::{self, Seek as _};
+use std::io::{self, BufWriter, PipeWriter, Write as _};
 use std::sync::Arc;
 
 use content::{NoClaims, ObjectError, Objects};
 use engine::clock::{new_tool_call_id, now};
 use engine::runs::{check_object, recorded_base};
-use ledger::{DumpPart, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
+use ledger::{DatabaseSnapshot, DumpPart, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
 use model::{ChainReport, Draft, MIGRATE_TOOL, RunId, Sha256};
 use rustix::fs::Mode;
 use serde_json::json;
+use tokio::task::block_in_place;
 use workspace::{RecordedBase, Workspaces};
 
 use self::report::{MigrationReport, print_report};
@@ -34,6 +35,8 @@ use crate::start_error::StartError;
 const ACTOR: &str = "operator:migrate-store";
 /// Runs that one query returns at most.
 const PAGE: u32 = 500;
+/// How many bytes of rows are written to the pipe at a time: as many as it holds.
+const PIPE_BYTES: usize = 64 << 10;
 
 /// The data to migrate, and where to.
 struct StoreMigration<'a> {
@@ -97,24 +100,41 @@ async fn migrate(
     Ok(report)
 }
 
-/// Copies all rows, which no process may use meanwhile. Returns their numbers by tables.
+/// Copies all rows, which no process may use meanwhile, through a pipe. Returns their numbers by tables.
 async fn copy(
     config: &MigrateStoreConfig,
     mark: &str,
     references: &[ObjectReference],
 ) -> Result<BTreeMap<String, u64>, StartError> {
-    let mut from = ledger::open_snapshot(&config.source.url, true).await.map_err(database)?;
+    let from = ledger::open_snapshot(&config.source.url, true).await.map_err(database)?;
     let mut to = ledger::begin_load(&config.target.url, ledger::schema()).await.map_err(database)?;
+    let (mut reader, writer) = io::pipe().map_err(|error| StartError::failed("the pipe of the rows", &error))?;
+    let loading = tokio::spawn(async move { to.read(&mut reader).await.map(|()| to) });
+    let written = write_parts(from, writer).await;
+    let loaded = loading.await.map_err(|error| StartError::failed("the database", &error))?;
+    let to = match (written, loaded) {
+        (Ok(()), loaded) => loaded.map_err(database)?,
+        // The end of one ends the other too, which says less.
+        (Err(error), Err(cause)) if is_broken_pipe(&error) => return Err(database(cause)),
+        (Err(error), _) => return Err(database(error)),
+    };
+    to.finish(Some((mark, references))).await.map_err(database)
+}
+
+fn is_broken_pipe(error: &LedgerError) -> bool {
+    let LedgerError::Unavailable(cause) = error else { return false };
+    cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Writes all parts of a database, one after the other, and closes `to`.
+async fn write_parts(mut from: Box<dyn DatabaseSnapshot>, to: PipeWriter) -> ledger::Result<()> {
+    let mut to = BufWriter::with_capacity(PIPE_BYTES, to);
     let runs = from.contents().runs.clone();
     for part in runs.iter().map(DumpPart::Run).chain([DumpPart::Service]) {
-        let spooled = |error: io::Error| StartError::failed("the temporary file of the rows", &error);
-        let mut rows = tempfile::tempfile().map_err(spooled)?;
-        from.write(part, &mut rows).await.map_err(database)?;
-        rows.rewind().map_err(spooled)?;
-        to.read(&mut rows).await.map_err(database)?;
+        from.write(part, &mut to).await?;
     }
-    from.finish().await.map_err(database)?;
-    to.finish(Some((mark, references))).await.map_err(database)
+    block_in_place(|| to.flush()).map_err(|error| LedgerError::Unavailable(Box::new(error)))?;
+    from.finish().await.map(drop)
 }
 
 /// Refuses a source that a service has not ended cleanly.
