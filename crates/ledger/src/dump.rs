@@ -210,11 +210,11 @@ pub struct ObjectReference {
 pub(crate) type RowCounts = BTreeMap<String, u64>;
 
 /// The columns of the tables of a database, in the order of each table.
-pub(crate) type TableColumns = BTreeMap<String, Vec<Column>>;
+pub(crate) type TableColumns = BTreeMap<String, Vec<DumpColumn>>;
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Column {
+pub(crate) struct DumpColumn {
     pub(crate) name: String,
     pub(crate) kind: ColumnKind,
 }
@@ -246,7 +246,7 @@ struct TableHeader {
 /// What the rows of a table end with.
 const END: [u8; 2] = (-1_i16).to_be_bytes();
 
-impl Column {
+impl DumpColumn {
     /// Returns the column `name`, whose type either database calls `of_type`.
     pub(crate) fn new(name: String, of_type: &str) -> Result<Self> {
         let kind = match of_type.to_ascii_lowercase().as_str() {
@@ -268,7 +268,7 @@ impl Column {
 
 impl DumpTable {
     /// Returns the query of the rows of `part`, which have `columns`. `None` if the part has none.
-    pub(crate) fn select(self, part: DumpPart<'_>, columns: &[Column], dialect: Dialect) -> Option<String> {
+    pub(crate) fn select(self, part: DumpPart<'_>, columns: &[DumpColumn], dialect: Dialect) -> Option<String> {
         let Self { name, owner, order } = self;
         let of_others = "WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.run_no = t.run_no AND";
         let is_text = |name: &str| columns.iter().any(|column| column.name == name && column.kind == ColumnKind::Text);
@@ -296,12 +296,12 @@ impl DumpTable {
                 has_part!()
             ),
         };
-        let values = columns.iter().map(Column::value).collect::<Vec<_>>().join(", ");
+        let values = columns.iter().map(DumpColumn::value).collect::<Vec<_>>().join(", ");
         Some(format!("SELECT {values} FROM \"{name}\" t {rows} ORDER BY {order}"))
     }
 
     /// Writes the line before the rows of the table.
-    pub(crate) fn begin(self, columns: &[Column], to: &mut dyn Write) -> Result<()> {
+    pub(crate) fn begin(self, columns: &[DumpColumn], to: &mut dyn Write) -> Result<()> {
         let columns = columns.iter().map(|column| column.name.clone()).collect();
         let header = TableHeader { table: self.name.to_owned(), columns };
         let line = serde_json::to_string(&header).map_err(|error| LedgerError::Internal(Box::new(error)))?;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read};
 
-use super::{Column, ColumnKind, END, TableColumns, TableHeader, io_failed};
+use super::{ColumnKind, DumpColumn, END, TableColumns, TableHeader, io_failed};
 use crate::{LedgerError, Result};
 
 /// The longest line before the rows of a table, in bytes.
@@ -23,7 +23,7 @@ pub(crate) struct DumpedTable<'a> {
     /// As the database has it.
     pub(crate) name: &'a str,
     /// The columns of the database, in the order of the part.
-    pub(crate) columns: Vec<&'a Column>,
+    pub(crate) columns: Vec<&'a DumpColumn>,
     /// The number of the last row.
     row: u64,
 }
@@ -132,7 +132,7 @@ impl DumpedTable<'_> {
 }
 
 /// Whether `found` has each column of `known` once.
-fn is_permutation(found: &[&Column], known: &[Column]) -> bool {
+fn is_permutation(found: &[&DumpColumn], known: &[DumpColumn]) -> bool {
     found.len() == known.len() && known.iter().all(|column| found.iter().any(|found| found.name == column.name))
 }
 

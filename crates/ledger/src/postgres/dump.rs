@@ -11,7 +11,7 @@ use tokio::task::block_in_place;
 use super::connection::failed;
 use super::open;
 use crate::dump::{
-    self, Column, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpPart, DumpReader, DumpedTable,
+    self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, DumpedTable,
     ObjectReference, RestoreTarget, RowCounts, SnapshotContents, TABLES, TRANSFER, TableColumns, begin_row, put,
     values,
 };
@@ -265,7 +265,7 @@ where
 async fn columns(connection: &mut PgConnection) -> Result<TableColumns> {
     let mut columns = TableColumns::new();
     for row in sqlx::query(COLUMNS).fetch_all(connection).await.map_err(failed)? {
-        columns.entry(row.text(0)?).or_default().push(Column::new(row.text(1)?, &row.text(2)?)?);
+        columns.entry(row.text(0)?).or_default().push(DumpColumn::new(row.text(1)?, &row.text(2)?)?);
     }
     Ok(columns)
 }

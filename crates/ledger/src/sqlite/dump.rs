@@ -12,7 +12,7 @@ use tokio::task::block_in_place;
 
 use super::connection::{self, failed, fetch, select, unavailable, with_suffix};
 use crate::dump::{
-    self, Column, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpPart, DumpReader, ObjectReference,
+    self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, ObjectReference,
     RowCounts, SnapshotContents, TABLES, TableColumns, begin_row, put, values,
 };
 use crate::migrate::{self, Migration};
@@ -225,7 +225,8 @@ fn decode(value: &[u8], kind: ColumnKind) -> Result<ValueRef<'_>> {
 fn columns(connection: &Connection) -> Result<TableColumns> {
     let mut columns = TableColumns::new();
     for name in fetch(connection, NAMES, &[], |row| row.text(0))? {
-        let read = fetch(connection, COLUMNS, &[name.as_str().into()], |row| Column::new(row.text(0)?, &row.text(1)?))?;
+        let read =
+            fetch(connection, COLUMNS, &[name.as_str().into()], |row| DumpColumn::new(row.text(0)?, &row.text(1)?))?;
         columns.insert(name, read);
     }
     Ok(columns)
