@@ -162,6 +162,7 @@ export interface AuditRecord {
     durationMicros: number;
     evidence?: Evidence | null;
     files: Array<RecordFile>;
+    format?: string | null;
     hash?: Sha256;
     input?: {
         [name: string]: unknown;
@@ -529,6 +530,7 @@ export interface EditFileInput {
     dryRun?: boolean;
     encoding?: string | null;
     evidence?: EditFileInputEvidence;
+    expectedReplacements?: number | null;
     expectedSha256?: ExpectedVersion | null;
     newString: string;
     oldString: string;
@@ -1246,6 +1248,7 @@ export interface RevertCallsInput {
     dryRun?: boolean;
     evidence?: RevertCallsInputEvidence;
     last?: number | null;
+    ofPath?: string | null;
     reason: string;
     stepId?: string;
     toSeq?: number | null;
@@ -1517,6 +1520,7 @@ export interface ToolCall {
     durationMicros: number;
     evidence?: Evidence | null;
     files: Array<RecordFile>;
+    format?: string | null;
     hash?: Sha256;
     input?: {
         [name: string]: unknown;

@@ -180,6 +180,7 @@ export interface AuditRecord {
   durationMicros: number;
   evidence?: Evidence | null;
   files: Array<RecordFile>;
+  format?: string | null;
   hash?: Sha256;
   input?: { [name: string]: unknown } | null;
   mutates: boolean;
@@ -577,6 +578,7 @@ export interface EditFileInput {
   dryRun?: boolean;
   encoding?: string | null;
   evidence?: EditFileInputEvidence;
+  expectedReplacements?: number | null;
   expectedSha256?: ExpectedVersion | null;
   newString: string;
   oldString: string;
@@ -1380,6 +1382,7 @@ export interface RevertCallsInput {
   dryRun?: boolean;
   evidence?: RevertCallsInputEvidence;
   last?: number | null;
+  ofPath?: string | null;
   reason: string;
   stepId?: string;
   toSeq?: number | null;
@@ -1679,6 +1682,7 @@ export interface ToolCall {
   durationMicros: number;
   evidence?: Evidence | null;
   files: Array<RecordFile>;
+  format?: string | null;
   hash?: Sha256;
   input?: { [name: string]: unknown } | null;
   mutates: boolean;

@@ -189,6 +189,7 @@ class AuditRecord(TypedDict):
     durationMicros: int
     evidence: NotRequired[Evidence | None]
     files: list[RecordFile]
+    format: NotRequired[str | None]
     hash: NotRequired[Sha256]
     input: NotRequired[dict[str, Any] | None]
     mutates: bool
@@ -590,6 +591,7 @@ class EditFileInput(TypedDict):
     dryRun: NotRequired[bool]
     encoding: NotRequired[str | None]
     evidence: NotRequired[EditFileInputEvidence]
+    expectedReplacements: NotRequired[int | None]
     expectedSha256: NotRequired[ExpectedVersion | None]
     newString: str
     oldString: str
@@ -1412,6 +1414,7 @@ class RevertCallsInput(TypedDict):
     dryRun: NotRequired[bool]
     evidence: NotRequired[RevertCallsInputEvidence]
     last: NotRequired[int | None]
+    ofPath: NotRequired[str | None]
     reason: str
     stepId: NotRequired[str]
     toSeq: NotRequired[int | None]
@@ -1719,6 +1722,7 @@ class ToolCall(TypedDict):
     durationMicros: int
     evidence: NotRequired[Evidence | None]
     files: list[RecordFile]
+    format: NotRequired[str | None]
     hash: NotRequired[Sha256]
     input: NotRequired[dict[str, Any] | None]
     mutates: bool
