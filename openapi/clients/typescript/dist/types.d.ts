@@ -929,6 +929,7 @@ export interface PolicyDecision {
     reasons: Array<string>;
 }
 export interface PolicyExplanation {
+    command?: PolicyDecision | null;
     patch?: PolicyDecision | null;
     paths: Array<PathExplanation>;
 }
@@ -956,6 +957,7 @@ export interface PolicyOverrides {
     write?: Array<string> | null;
 }
 export interface PolicyQuery {
+    command?: string | null;
     patch?: string | null;
     path?: string | null;
 }

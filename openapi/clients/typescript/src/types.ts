@@ -1039,6 +1039,7 @@ export interface PolicyDecision {
 }
 
 export interface PolicyExplanation {
+  command?: PolicyDecision | null;
   patch?: PolicyDecision | null;
   paths: Array<PathExplanation>;
 }
@@ -1066,6 +1067,7 @@ export interface PolicyOverrides {
 }
 
 export interface PolicyQuery {
+  command?: string | null;
   patch?: string | null;
   path?: string | null;
 }

@@ -1071,6 +1071,7 @@ class PolicyDecision(TypedDict):
 
 
 class PolicyExplanation(TypedDict):
+    command: NotRequired[PolicyDecision | None]
     patch: NotRequired[PolicyDecision | None]
     paths: list[PathExplanation]
 
@@ -1098,6 +1099,7 @@ class PolicyOverrides(TypedDict):
 
 
 class PolicyQuery(TypedDict):
+    command: NotRequired[str | None]
     patch: NotRequired[str | None]
     path: NotRequired[str | None]
 
