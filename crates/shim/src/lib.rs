@@ -22,6 +22,7 @@ mod message;
 mod remote;
 mod scan;
 mod serve;
+mod staging;
 #[cfg(test)]
 mod tests;
 
