@@ -201,7 +201,8 @@ async fn a_runner_that_opens_its_sandbox_again_knows_at_which_record_it_was() {
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let (folder, dir) = sandbox(&server);
     let _runner = start(&server, &run, &dir).await;
-    let forged = r#"cp .workspaced/state ../kept; sed -i 's/"seq":[0-9]*/"seq":1000000/' .workspaced/state; kill -9 $PPID"#;
+    let forged =
+        r#"cp .workspaced/state ../kept; sed -i 's/"seq":[0-9]*/"seq":1000000/' .workspaced/state; kill -9 $PPID"#;
     run.call("run_command", json!({ "command": forged })).await.ok();
     until_attached(&run).await;
     let text = run.text("run_command", json!({"command": "cat a.txt"})).await.text();
