@@ -17,9 +17,9 @@ use crate::entry::{MAX_LAYER_ENTRIES, NodeStamp, NodeVersion, OPAQUE, OWN_FOLDER
 use crate::error::{LayerConflict, ShimError};
 use crate::folder::AppliedLayer;
 use crate::handles::{FolderCursor, ParentFolder, for_each_entry, name_of, open_folder, stat, unlink};
+use crate::incoming::{IncomingFolder, IncomingNode, is_no_folder, remove_incoming};
 use crate::index::{CheckoutIndex, IndexChanges, IndexEntry, IndexFolder};
 use crate::scan::{LookedAt, WORTH_SAVING_BYTES, look, look_bytes};
-use crate::staging::{Staged, Staging, is_no_folder, remove_incoming};
 
 /// The most conflicts that are kept.
 const MAX_CONFLICTS: usize = 1000;
@@ -27,7 +27,7 @@ const MAX_CONFLICTS: usize = 1000;
 /// What a layer says.
 #[derive(Default)]
 struct LayerPlan {
-    nodes: BTreeMap<String, Staged>,
+    nodes: BTreeMap<String, IncomingNode>,
     folders: BTreeSet<String>,
     /// Paths that are deleted, with all that is in them.
     deleted: BTreeSet<String>,
@@ -85,7 +85,7 @@ impl<'a> Application<'a> {
 
     fn apply(&mut self, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError> {
         let is_whole = self.is_first && self.is_empty()?;
-        let mut staging = Staging::create(self.own, is_whole, self.is_first.then_some(self.began_ns))?;
+        let mut staging = IncomingFolder::create(self.own, is_whole, self.is_first.then_some(self.began_ns))?;
         let mut plan = stage(layer, &mut staging)?;
         if is_whole {
             return self.move_whole(plan, &staging);
@@ -112,7 +112,7 @@ impl<'a> Application<'a> {
     }
 
     /// Moves a whole tree into an empty folder.
-    fn move_whole(&mut self, plan: LayerPlan, staging: &Staging) -> Result<AppliedLayer, ShimError> {
+    fn move_whole(&mut self, plan: LayerPlan, staging: &IncomingFolder) -> Result<AppliedLayer, ShimError> {
         let mut names = Vec::new();
         for_each_entry(staging.incoming.as_fd(), |name, _| {
             names.push(name.to_owned());
@@ -124,7 +124,7 @@ impl<'a> Application<'a> {
             rustix::fs::renameat(&staging.incoming, name, self.root, name).map_err(ShimError::of(&shown))?;
         }
         let written = plan.nodes.len() as u64;
-        for (path, Staged { version, mut stamp, .. }) in plan.nodes {
+        for (path, IncomingNode { version, mut stamp, .. }) in plan.nodes {
             // The move has changed what is at the top, and nothing below.
             if !path.contains('/') {
                 stamp = stamp_of(self.root.as_fd(), &path)?;
@@ -247,7 +247,7 @@ impl<'a> Application<'a> {
     }
 
     /// Moves what was written beside the tree into it.
-    fn move_in(&mut self, plan: LayerPlan, staging: &Staging) -> Result<u64, ShimError> {
+    fn move_in(&mut self, plan: LayerPlan, staging: &IncomingFolder) -> Result<u64, ShimError> {
         let incoming = &staging.incoming;
         let mut cursor = self.cursor()?;
         for folder in &plan.folders {
@@ -256,7 +256,7 @@ impl<'a> Application<'a> {
             }
         }
         let written = plan.nodes.len() as u64;
-        for (path, Staged { version, name, .. }) in plan.nodes {
+        for (path, IncomingNode { version, name, .. }) in plan.nodes {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             let ParentFolder::Folder(dir) = cursor.enter(folder, true).map_err(ShimError::of(&path))? else {
                 return Err(ShimError::Refused(format!("{path}: its folder was replaced meanwhile")));
@@ -319,7 +319,7 @@ impl LayerPlan {
 }
 
 /// Writes the contents of a layer beside the tree.
-fn stage(layer: &mut dyn Read, staging: &mut Staging) -> Result<LayerPlan, ShimError> {
+fn stage(layer: &mut dyn Read, staging: &mut IncomingFolder) -> Result<LayerPlan, ShimError> {
     let mut archive = Archive::new(layer);
     let mut plan = LayerPlan::default();
     let bad = |error: io::Error| ShimError::io("the layer", error);

@@ -116,7 +116,8 @@ impl Checkout {
     ) -> Result<Executed, FolderError> {
         let ExecOptions { command, time_limit, signals, .. } = options;
         let environment = self.environment().await?;
-        let mut begun = Begun { options, based_on_seq: pulled.now.seq, environment, execution: None, lost: None };
+        let mut begun =
+            BegunCommand { options, based_on_seq: pulled.now.seq, environment, execution: None, lost: None };
         let execution = match self.run_to_end(command, *time_limit, signals, sink).await {
             Ok(execution) => execution,
             Err(unfinished) => {
@@ -143,7 +144,7 @@ impl Checkout {
     /// Records the command, and applies what it changed if that is wanted.
     async fn record(
         &mut self,
-        begun: &Begun<'_>,
+        begun: &BegunCommand<'_>,
         execution: &Execution,
         report: &ScanReport,
     ) -> Result<RecordedCommand, FolderError> {
@@ -176,7 +177,7 @@ impl Checkout {
     }
 
     /// Records a command of which it is not known what it changed, or not even how it ended.
-    async fn record_failed(&self, begun: &Begun<'_>, failure: &FolderError) -> Result<(), FolderError> {
+    async fn record_failed(&self, begun: &BegunCommand<'_>, failure: &FolderError) -> Result<(), FolderError> {
         let output = match begun.execution {
             Some(execution) => self.keep_output(execution).await,
             None => OutputRecord::default(),
@@ -222,7 +223,7 @@ struct OutputRecord {
 }
 
 /// A command that was begun.
-struct Begun<'a> {
+struct BegunCommand<'a> {
     options: &'a ExecOptions,
     based_on_seq: u64,
     environment: Map<String, Value>,
@@ -240,7 +241,7 @@ fn is_unknown_to_service(error: &FolderError) -> bool {
     }
 }
 
-fn changeset_command(begun: &Begun<'_>, execution: &Execution, output: &OutputRecord) -> ChangesetCommand {
+fn changeset_command(begun: &BegunCommand<'_>, execution: &Execution, output: &OutputRecord) -> ChangesetCommand {
     let command = &begun.options.command;
     ChangesetCommand {
         argv: recorded_argv(&command.argv),
@@ -254,7 +255,7 @@ fn changeset_command(begun: &Begun<'_>, execution: &Execution, output: &OutputRe
     }
 }
 
-impl Begun<'_> {
+impl BegunCommand<'_> {
     /// Returns the event of the command.
     fn event(&self, output: &OutputRecord) -> NewEvent {
         let outcome = self.execution.map(|execution| &execution.outcome);

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use super::{Checkout, LIMITS, Put, layer, names, tree};
-use crate::staging::Staging;
+use crate::incoming::IncomingFolder;
 use crate::{CheckedOut, CommandFolder as _, ShimError, check_layer};
 
 fn conflicts(done: Result<(u64, u64), ShimError>) -> Vec<String> {
@@ -255,12 +255,12 @@ fn a_layer_is_bounded_in_bytes() {
     let root = crate::handles::open_root(checkout.dir.path()).unwrap();
     let own = crate::index::IndexFolder::open(root).unwrap().unwrap();
     for is_tree in [false, true] {
-        let mut staging = Staging::create(&own, is_tree, None).unwrap().with_max_bytes(10);
+        let mut staging = IncomingFolder::create(&own, is_tree, None).unwrap().with_max_bytes(10);
         let time = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 };
         staging.file("d/a", false, &mut b"123456".as_slice(), time).unwrap();
         let refused = staging.file("d/b", false, &mut std::io::repeat(0), time).map(drop).unwrap_err();
         assert_eq!(refused.to_string(), "d/b: the layer has more bytes than a run can have");
-        crate::staging::remove_incoming(&own).unwrap();
+        crate::incoming::remove_incoming(&own).unwrap();
     }
     assert!(!checkout.path(".workspaced/incoming").exists());
 }

@@ -18,7 +18,7 @@ const MAX_LAYER_BYTES: u64 = 256 << 30;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// A file or link of a layer, written beside the tree.
-pub(crate) struct Staged {
+pub(crate) struct IncomingNode {
     pub(crate) version: NodeVersion,
     pub(crate) stamp: NodeStamp,
     /// Its name in the folder of incoming files, unless that has a tree.
@@ -26,7 +26,7 @@ pub(crate) struct Staged {
 }
 
 /// The folder of incoming files.
-pub(crate) struct Staging {
+pub(crate) struct IncomingFolder {
     pub(crate) incoming: OwnedFd,
     /// If it has a tree.
     tree: Option<FolderCursor>,
@@ -38,7 +38,7 @@ pub(crate) struct Staging {
     chunk: Vec<u8>,
 }
 
-impl Staging {
+impl IncomingFolder {
     pub(crate) fn create(own: &IndexFolder, is_tree: bool, latest_ns: Option<i64>) -> Result<Self, ShimError> {
         let failed = ShimError::of("the folder of incoming files");
         rustix::fs::mkdirat(&own.dir, INCOMING, Mode::RWXU).map_err(&failed)?;
@@ -69,7 +69,7 @@ impl Staging {
     }
 
     /// Writes a link.
-    pub(crate) fn link(&mut self, path: &str, target: &[u8], modified: Timespec) -> Result<Staged, ShimError> {
+    pub(crate) fn link(&mut self, path: &str, target: &[u8], modified: Timespec) -> Result<IncomingNode, ShimError> {
         let (dir, name) = place(&self.incoming, &mut self.tree, &mut self.staged, path)?;
         make(dir, &name, || rustix::fs::symlinkat(target, dir, &*name)).map_err(taken(path))?;
         if is_before(modified, self.latest_ns) {
@@ -77,7 +77,7 @@ impl Staging {
             rustix::fs::utimensat(dir, &*name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(ShimError::of(path))?;
         }
         let found = stat(dir, &*name).and_then(|found| found.ok_or(Errno::NOENT)).map_err(ShimError::of(path))?;
-        Ok(Staged { version: NodeVersion::of_link(target), stamp: NodeStamp::of(&found), name })
+        Ok(IncomingNode { version: NodeVersion::of_link(target), stamp: NodeStamp::of(&found), name })
     }
 
     /// Writes a file.
@@ -87,7 +87,7 @@ impl Staging {
         is_executable: bool,
         content: &mut impl Read,
         modified: Timespec,
-    ) -> Result<Staged, ShimError> {
+    ) -> Result<IncomingNode, ShimError> {
         let (kind, mode) = if is_executable { (NodeKind::Executable, 0o777) } else { (NodeKind::File, 0o666) };
         let (dir, name) = place(&self.incoming, &mut self.tree, &mut self.staged, path)?;
         let mut file = make(dir, &name, || create_file(dir, &*name, mode)).map_err(taken(path))?;
@@ -112,7 +112,7 @@ impl Staging {
             rustix::fs::futimens(&file, &times).map_err(ShimError::of(path))?;
         }
         let stamp = NodeStamp::of(&rustix::fs::fstat(&file).map_err(ShimError::of(path))?);
-        Ok(Staged { version: NodeVersion { kind, hash: hasher.finalize().into() }, stamp, name })
+        Ok(IncomingNode { version: NodeVersion { kind, hash: hasher.finalize().into() }, stamp, name })
     }
 }
 
