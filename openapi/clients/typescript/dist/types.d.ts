@@ -345,6 +345,7 @@ export interface CommandReport {
         [name: string]: unknown;
     };
     exitCode?: number | null;
+    outputRefused?: string | null;
     outputSha256?: Sha256 | null;
     startedAt?: string | null;
 }

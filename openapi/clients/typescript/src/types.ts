@@ -374,6 +374,7 @@ export interface CommandReport {
   durationMicros?: number | null;
   environment?: { [name: string]: unknown };
   exitCode?: number | null;
+  outputRefused?: string | null;
   outputSha256?: Sha256 | null;
   startedAt?: string | null;
 }

@@ -219,6 +219,28 @@ async fn a_command_that_ends_its_sandbox_is_recorded_and_the_next_one_runs() {
     assert_eq!((&next["exitCode"], &next["output"]), (&json!(0), &json!("a\n")), "{next:#}");
 }
 
+/// What a command writes into its folder's index, before it ends its sandbox, leads the runner to no other record.
+#[tokio::test]
+async fn a_runner_that_opens_its_sandbox_again_knows_at_which_record_it_was() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let forged =
+        r#"cp .workspaced/state ../kept; sed -i 's/"seq":[0-9]*/"seq":1000000/' .workspaced/state; kill -9 $PPID"#;
+    run.call("run_command", json!({ "command": forged })).await.ok();
+    until_attached(&run).await;
+    let text = run.text("run_command", json!({"command": "cat a.txt"})).await.text();
+    assert!(text.contains("at another record than the one of its last pull"), "{text}");
+    std::fs::copy(server.home.join("kept"), folder.join(".workspaced/state")).unwrap();
+    until_attached(&run).await;
+    assert_eq!(run.ok("run_command", json!({"command": "cat a.txt"})).await["output"], "a\n");
+    // A sandbox that was made anew has nothing.
+    run.call("run_command", json!({"command": "rm -rf .workspaced a.txt; kill -9 $PPID"})).await.ok();
+    until_attached(&run).await;
+    assert_eq!(run.ok("run_command", json!({"command": "cat a.txt"})).await["output"], "a\n");
+}
+
 #[tokio::test]
 async fn one_runner_serves_all_runs_with_a_label() {
     let server = Server::start(Backend::Sqlite).await;

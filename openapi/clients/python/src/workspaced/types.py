@@ -385,6 +385,7 @@ class CommandReport(TypedDict):
     durationMicros: NotRequired[int | None]
     environment: NotRequired[dict[str, Any]]
     exitCode: NotRequired[int | None]
+    outputRefused: NotRequired[str | None]
     outputSha256: NotRequired[Sha256 | None]
     startedAt: NotRequired[str | None]
 
