@@ -48,4 +48,4 @@ pub use manifest::{
 pub use member::open_member;
 pub use unpack::{Unpacked, unpack};
 pub use verify::{ArchiveReport, MAX_UNPACKED_BYTES, verify};
-pub use write::{ArchiveWriter, DataFile, FinishedArchive, Part, compress_rows};
+pub use write::{ArchiveWriter, DataFile, FinishedArchive, Part};

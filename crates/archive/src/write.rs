@@ -81,27 +81,14 @@ impl<'a> ArchiveWriter<'a> {
     ///
     /// If it cannot be written.
     pub fn add(&mut self, part: Part) -> io::Result<()> {
-        let out = match part.out {
-            PartWriter::Plain(out) => out,
-            PartWriter::Compressed(out) => out.finish()?,
-        };
-        let member = Member { name: part.name.to_owned(), bytes: out.bytes, sha256: out.sha256() };
-        self.members.push((member, out.inner.into_inner().map_err(io::IntoInnerError::into_error)?));
+        let (member, file) = part.finish()?;
+        self.add_finished(member, file);
         Ok(())
     }
 
-    /// Adds the rows of the run, which [`compress_rows`] has written to `file`.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read.
-    pub fn add_rows(&mut self, mut file: File) -> io::Result<()> {
-        file.rewind()?;
-        let mut hashing = Hashing::new(&file);
-        io::copy(&mut hashing, &mut io::sink())?;
-        let member = Member { name: ROWS.to_owned(), bytes: hashing.bytes, sha256: hashing.sha256() };
+    /// Adds a member that was [finished](Part::finish) earlier, with its file.
+    pub fn add_finished(&mut self, member: Member, file: File) {
         self.members.push((member, file));
-        Ok(())
     }
 
     /// Writes the archive of `run_id`, whose chain ends at `head_seq` with the hash `head_hash`. Members can be added afterwards, for
@@ -111,31 +98,37 @@ impl<'a> ArchiveWriter<'a> {
     ///
     /// If the temporary files cannot be read or written.
     pub fn finish(&mut self, run_id: RunId, head_seq: u64, head_hash: Sha256) -> io::Result<FinishedArchive> {
+        let mut file = tempfile::tempfile_in(self.folder)?;
+        let (bytes, sha256) = self.write(run_id, head_seq, head_hash, &mut file)?;
+        file.rewind()?;
+        Ok(FinishedArchive { file, bytes, sha256 })
+    }
+
+    /// As [`finish`](Self::finish), to `to`. Returns the size and the hash. The same members give the same bytes each time.
+    ///
+    /// # Errors
+    ///
+    /// If the temporary files cannot be read, or `to` not be written.
+    pub fn write(
+        &mut self,
+        run_id: RunId,
+        head_seq: u64,
+        head_hash: Sha256,
+        to: impl Write,
+    ) -> io::Result<(u64, Sha256)> {
         let members = self.members.iter().map(|(member, _)| member.clone()).collect();
         let manifest = Manifest { format: FORMAT.to_owned(), run_id, head_seq, head_hash, members };
         let manifest = serde_json::to_vec_pretty(&manifest)?;
-        let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
-        let mut tar = Builder::new(out);
+        let mut tar = Builder::new(Hashing::new(BufWriter::new(to)));
         tar.append_data(&mut header(manifest.len() as u64), MANIFEST, &*manifest)?;
         for (member, file) in &mut self.members {
             file.rewind()?;
             tar.append_data(&mut header(member.bytes), &member.name, file.take(member.bytes))?;
         }
-        let out = tar.into_inner()?;
-        let (bytes, sha256) = (out.bytes, out.sha256());
-        let mut file = out.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.rewind()?;
-        Ok(FinishedArchive { file, bytes, sha256 })
+        let mut out = tar.into_inner()?;
+        out.flush()?;
+        Ok((out.bytes, out.sha256()))
     }
-}
-
-/// Returns a writer of rows, compressed, to `file`. They are complete once it is [finished](Encoder::finish).
-///
-/// # Errors
-///
-/// If the file cannot be written.
-pub fn compress_rows(file: File) -> io::Result<Encoder<'static, File>> {
-    compress(file)
 }
 
 fn compress<W: Write>(to: W) -> io::Result<Encoder<'static, W>> {
@@ -146,6 +139,29 @@ fn compress<W: Write>(to: W) -> io::Result<Encoder<'static, W>> {
 }
 
 impl Part {
+    /// Begins the member [`ROWS`](crate::ROWS) in `file`, which is empty. The rows of many runs are written before their archives.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn rows(file: File) -> io::Result<Self> {
+        Ok(Self { name: ROWS, out: PartWriter::Compressed(compress(Hashing::new(BufWriter::new(file)))?) })
+    }
+
+    /// Completes the member. Returns it with its file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn finish(self) -> io::Result<(Member, File)> {
+        let out = match self.out {
+            PartWriter::Plain(out) => out,
+            PartWriter::Compressed(out) => out.finish()?,
+        };
+        let member = Member { name: self.name.to_owned(), bytes: out.bytes, sha256: out.sha256() };
+        Ok((member, out.inner.into_inner().map_err(io::IntoInnerError::into_error)?))
+    }
+
     /// Adds a file of a record to the [data](crate::DATA).
     ///
     /// # Errors

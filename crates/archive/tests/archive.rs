@@ -11,7 +11,7 @@
 
 use std::io::{Read as _, Seek as _, Write as _};
 
-use archive::{ArchiveError, ArchiveName, ArchiveReport, ArchiveWriter, DataFile, unpack, verify};
+use archive::{ArchiveError, ArchiveName, ArchiveReport, ArchiveWriter, DataFile, Part, unpack, verify};
 use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
 use serde_json::json;
 use transparency::{Frontier, InclusionProof, SignerKey, VerifierKey, hash_checkpoint_leaf};
@@ -334,13 +334,17 @@ fn the_archive_of_a_run_in_a_backup_has_rows_and_entries_and_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let write = || {
         let mut writer = ArchiveWriter::new(folder.path());
-        let mut rows = archive::compress_rows(tempfile::tempfile().unwrap()).unwrap();
+        let mut rows = Part::rows(tempfile::tempfile().unwrap()).unwrap();
         rows.write_all(b"rows").unwrap();
-        writer.add_rows(rows.finish().unwrap()).unwrap();
+        let (member, file) = rows.finish().unwrap();
+        writer.add_finished(member, file);
         let mut entries = writer.begin(archive::ENTRIES).unwrap();
         entries.write_all(b"entries").unwrap();
         writer.add(entries).unwrap();
-        writer.finish(run_id(), 3, Sha256::ZERO).unwrap()
+        let hashed = writer.write(run_id(), 3, Sha256::ZERO, std::io::sink()).unwrap();
+        let built = writer.finish(run_id(), 3, Sha256::ZERO).unwrap();
+        assert_eq!(hashed, (built.bytes, built.sha256), "the same members give other bytes");
+        built
     };
     let mut built = write();
     assert_eq!(built.sha256, write().sha256, "the same run gives other bytes");

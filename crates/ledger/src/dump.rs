@@ -4,12 +4,18 @@
 //! columns, its rows as PostgreSQL's binary `COPY` has them, and that format's end. A Boolean is the integer 0 or 1, as in SQLite.
 //! Together, the parts of a [`DatabaseSnapshot`] have each row exactly once, also those that belong to no run.
 
+mod reader;
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::collections::BTreeMap;
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 
 use async_trait::async_trait;
 use model::{RunId, Sha256};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::reader::{DumpReader, DumpedTable, values};
 
 use crate::statement::{RowReader, Select};
 use crate::{LedgerError, Result, StoredCheckpoint, rows};
@@ -203,29 +209,75 @@ pub struct ObjectReference {
 /// The numbers of rows by tables.
 pub(crate) type RowCounts = BTreeMap<String, u64>;
 
-/// The columns of a table, in the order of the table.
-pub(crate) type TableColumns<T> = BTreeMap<String, Vec<(String, T)>>;
+/// The columns of the tables of a database, in the order of each table.
+pub(crate) type TableColumns = BTreeMap<String, Vec<DumpColumn>>;
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DumpColumn {
+    pub(crate) name: String,
+    pub(crate) kind: ColumnKind,
+}
+
+/// The values of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColumnKind {
+    Integer,
+    /// Only PostgreSQL has it.
+    Boolean,
+    Text,
+    Bytes,
+}
+
+/// The database that a query is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+}
 
 /// The line before the rows of a table.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct TableHeader {
-    pub(crate) table: String,
-    pub(crate) columns: Vec<String>,
+struct TableHeader {
+    table: String,
+    columns: Vec<String>,
 }
 
 /// What the rows of a table end with.
 const END: [u8; 2] = (-1_i16).to_be_bytes();
-/// The longest line before the rows of a table, in bytes.
-const MAX_HEADER_BYTES: u64 = 64 << 10;
-/// The largest value, in bytes. PostgreSQL stores none that is larger.
-const MAX_VALUE_BYTES: u64 = 1 << 30;
+
+impl DumpColumn {
+    /// Returns the column `name`, whose type either database calls `of_type`.
+    pub(crate) fn new(name: String, of_type: &str) -> Result<Self> {
+        let kind = match of_type.to_ascii_lowercase().as_str() {
+            "integer" | "bigint" => ColumnKind::Integer,
+            "boolean" => ColumnKind::Boolean,
+            "text" => ColumnKind::Text,
+            "blob" | "bytea" => ColumnKind::Bytes,
+            _ => return Err(LedgerError::Internal(format!("the column {name} has the unknown type {of_type}").into())),
+        };
+        Ok(Self { name, kind })
+    }
+
+    /// Returns the expression of the column of `t` whose values are as in a part.
+    fn value(&self) -> String {
+        let cast = if self.kind == ColumnKind::Boolean { "::int::bigint" } else { "" };
+        format!("t.\"{}\"{cast}", self.name)
+    }
+}
 
 impl DumpTable {
-    /// Returns the query of the rows of `part`: the expressions `columns` of `t`. `None` if the part has none.
-    pub(crate) fn select(self, part: DumpPart<'_>, columns: &str) -> Option<String> {
+    /// Returns the query of the rows of `part`, which have `columns`. `None` if the part has none.
+    pub(crate) fn select(self, part: DumpPart<'_>, columns: &[DumpColumn], dialect: Dialect) -> Option<String> {
         let Self { name, owner, order } = self;
         let of_others = "WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.run_no = t.run_no AND";
-        let mut order = order.split(", ").map(|column| format!("t.{column}")).collect::<Vec<_>>().join(", ");
+        let is_text = |name: &str| columns.iter().any(|column| column.name == name && column.kind == ColumnKind::Text);
+        // The order of a locale would give other bytes than that of SQLite.
+        let term = |column: &str| match dialect {
+            Dialect::Postgres if is_text(column) => format!("t.{column} COLLATE \"C\""),
+            Dialect::Postgres | Dialect::Sqlite => format!("t.{column}"),
+        };
+        let mut order = order.split(", ").map(term).collect::<Vec<_>>().join(", ");
         let rows = match (owner, part) {
             (Owner::Service, DumpPart::Run(_)) => return None,
             (Owner::Service, DumpPart::Service) => String::new(),
@@ -244,12 +296,13 @@ impl DumpTable {
                 has_part!()
             ),
         };
-        Some(format!("SELECT {columns} FROM \"{name}\" t {rows} ORDER BY {order}"))
+        let values = columns.iter().map(DumpColumn::value).collect::<Vec<_>>().join(", ");
+        Some(format!("SELECT {values} FROM \"{name}\" t {rows} ORDER BY {order}"))
     }
 
     /// Writes the line before the rows of the table.
-    pub(crate) fn begin<T>(self, columns: &[(String, T)], to: &mut dyn Write) -> Result<()> {
-        let columns = columns.iter().map(|(column, _)| column.clone()).collect();
+    pub(crate) fn begin(self, columns: &[DumpColumn], to: &mut dyn Write) -> Result<()> {
+        let columns = columns.iter().map(|column| column.name.clone()).collect();
         let header = TableHeader { table: self.name.to_owned(), columns };
         let line = serde_json::to_string(&header).map_err(|error| LedgerError::Internal(Box::new(error)))?;
         writeln!(to, "{line}").map_err(io_failed)
@@ -261,97 +314,29 @@ pub(crate) fn end_table(to: &mut dyn Write) -> Result<()> {
     to.write_all(&END).map_err(io_failed)
 }
 
-/// Fails unless `TABLES` and `found` have the same tables.
-pub(crate) fn check_tables<T>(found: &TableColumns<T>) -> Result<()> {
+/// Fails unless `TABLES` has every table of a database with this program's schema. A load has the tables of its rows' schema instead.
+pub(crate) fn check_tables(found: &TableColumns) -> Result<()> {
     let is_same = TABLES.len() == found.len() && TABLES.iter().all(|table| found.contains_key(table.name));
     if is_same { Ok(()) } else { Err(LedgerError::Internal("the database has other tables than this program".into())) }
 }
 
 /// Returns the number 0 for each table.
-pub(crate) fn no_rows() -> RowCounts {
-    TABLES.iter().map(|table| (table.name.to_owned(), 0)).collect()
+pub(crate) fn no_rows(columns: &TableColumns) -> RowCounts {
+    columns.keys().map(|table| (table.clone(), 0)).collect()
 }
 
-/// Fails unless `counted` and `found` are the same numbers of rows.
-pub(crate) fn check_counts(counted: &RowCounts, found: impl IntoIterator<Item = (&'static str, u64)>) -> Result<()> {
-    for (table, rows) in found {
-        let expected = counted.get(table).copied().unwrap_or(0);
-        if expected != rows {
-            let message = format!("the table {table} has {rows} rows and must have {expected}");
-            return Err(LedgerError::Internal(message.into()));
-        }
-    }
-    Ok(())
+/// Fails unless the database has the numbers of rows that were `counted`.
+pub(crate) fn check_counts(counted: &RowCounts, found: &RowCounts) -> Result<()> {
+    let Some((table, expected)) = counted.iter().find(|(table, rows)| found.get(*table) != Some(rows)) else {
+        return Ok(());
+    };
+    let rows = found.get(table).copied().unwrap_or(0);
+    Err(LedgerError::Internal(format!("the table {table} has {rows} rows and must have {expected}").into()))
 }
 
 /// Converts the error of what a part is written to or read from.
 pub(crate) fn io_failed(error: io::Error) -> LedgerError {
     LedgerError::Unavailable(Box::new(error))
-}
-
-/// Reads a part.
-pub(crate) struct DumpReader<R> {
-    from: BufReader<R>,
-}
-
-impl<R: Read> DumpReader<R> {
-    pub(crate) fn new(from: R) -> Self {
-        Self { from: BufReader::with_capacity(64 << 10, from) }
-    }
-
-    /// Returns the next table, whose columns must be those of `known`, and their types in the order of the rows. `None` at the end.
-    pub(crate) fn next_table<T: Clone>(&mut self, known: &TableColumns<T>) -> Result<Option<(TableHeader, Vec<T>)>> {
-        let mut line = Vec::new();
-        (&mut self.from).take(MAX_HEADER_BYTES).read_until(b'\n', &mut line).map_err(io_failed)?;
-        if line.is_empty() {
-            return Ok(None);
-        }
-        let header: TableHeader = serde_json::from_slice(&line).map_err(|error| io_failed(error.into()))?;
-        let columns = known.get(&header.table).filter(|columns| columns.len() == header.columns.len());
-        let type_of =
-            |name: &String| columns?.iter().find(|(column, _)| column == name).map(|(_, of_type)| of_type.clone());
-        match header.columns.iter().map(type_of).collect() {
-            Some(types) => Ok(Some((header, types))),
-            None => Err(LedgerError::Internal(format!("the schemas of the databases differ: {}", header.table).into())),
-        }
-    }
-
-    /// Reads the next row of the table into `row`. Returns false at their end.
-    pub(crate) fn next_row(&mut self, row: &mut Vec<u8>) -> Result<bool> {
-        row.clear();
-        self.read_row(row).map_err(io_failed)
-    }
-
-    fn read_row(&mut self, row: &mut Vec<u8>) -> io::Result<bool> {
-        let mut count = [0; 2];
-        self.from.read_exact(&mut count)?;
-        if count == END {
-            return Ok(false);
-        }
-        row.extend(count);
-        for _ in 0..i16::from_be_bytes(count) {
-            let mut length = [0; 4];
-            self.from.read_exact(&mut length)?;
-            row.extend(length);
-            let Ok(length) = u64::try_from(i32::from_be_bytes(length)) else { continue };
-            if length > MAX_VALUE_BYTES || (&mut self.from).take(length).read_to_end(row)? as u64 != length {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// Returns the values of a row that was [read](DumpReader::next_row); `None` for NULL.
-pub(crate) fn values(row: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
-    let mut rest = row.get(2..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let (length, after) = rest.split_first_chunk::<4>()?;
-        let length = usize::try_from(i32::from_be_bytes(*length)).ok();
-        let (value, after) = after.split_at(length.unwrap_or(0).min(after.len()));
-        rest = after;
-        Some(length.map(|_| value))
-    })
 }
 
 /// Appends the number of a row's values to `row`.

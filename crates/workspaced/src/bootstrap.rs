@@ -13,6 +13,7 @@ use engine::Resources;
 use engine::operators::{TokenSettings, Tokens, store_first_token};
 use engine::runs::{Keep, LedgerClaims};
 use ledger::{Ledger, LedgerError, NodeIdentity};
+use proofs::signer;
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,20 +21,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use workspace::{ConfineGit, Workspaces};
 
-use crate::archives::{ArchiveStore, Archiver, NO_GRANT};
-use crate::config::http_limits::HttpLimits;
-use crate::config::{Config, ConfigError, TlsFiles};
-use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
 use crate::issuer::Issuer;
-use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
-use crate::objects::{base_cache_bytes, open_objects};
 use crate::sandbox::Confinement;
 use crate::service::{OpenAccess, Service};
-use crate::start_error::StartError;
 use crate::webhooks::Webhooks;
-use crate::{http, maintenance, signer, telemetry};
+use crate::{http, maintenance, telemetry};
+use cluster::nodes::membership::{LEASE, Membership, until_address_is_free};
+use cluster::objects::{base_cache_bytes, open_objects};
+use config::StartError;
+use config::http_limits::HttpLimits;
+use config::{Config, ConfigError, TlsFiles};
+use data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
+use retention::{ArchiveSource, ArchiveStore, Archiver, NO_GRANT};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
 const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -118,8 +119,15 @@ fn start_background(config: &Config, service: &Service) -> Result<(), StartError
     }
     if let Some(archives) = &config.archives {
         let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
-        let archiver = Archiver::new(service.clone(), store, archives.after, &config.data_dir);
-        service.state.tasks.spawn(archiver.run());
+        let source = ArchiveSource {
+            runs: Arc::clone(&service.runs),
+            ledger: Arc::clone(&service.state.ledger),
+            objects: service.state.objects.clone(),
+            checkpoints: Arc::clone(&service.state.checkpoints),
+            node: service.state.node.clone(),
+        };
+        let archiver = Archiver::new(source, store, archives.after, &config.data_dir);
+        service.state.tasks.spawn(archiver.run(service.state.shutdown.clone()));
     }
     Ok(())
 }
@@ -210,7 +218,7 @@ async fn open_service(
     let owner = owner_of_folders(membership.as_deref(), ledger.as_ref()).await?;
     let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
-    leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
+    telemetry::set_lost_folders(leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?);
     let disk = DiskProbe::open(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let disk_bytes = disk.measure().map_err(|error| StartError::data_dir(&error))?.total;
     let open = |store| {

@@ -40,7 +40,7 @@ use tower_http::trace::TraceLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::config::OpenApiVersion;
+use crate::command_line::OpenApiVersion;
 use crate::http::conventions::{compression, cors, request_ids};
 use crate::http::extract::json_text;
 use crate::http::middleware::forward::take_hop;

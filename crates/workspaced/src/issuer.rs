@@ -18,9 +18,9 @@ use model::{Code, Refusal, Sha256};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::IssuerConfig;
-use crate::http_client;
-use crate::start_error::StartError;
+use config::IssuerConfig;
+use config::StartError;
+use config::http_client;
 
 use self::access_token::AccessToken;
 pub(crate) use self::access_token::MAX_TOKEN_BYTES;

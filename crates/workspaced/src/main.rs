@@ -3,12 +3,13 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use admin::ArchivesFound;
 use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
+use config::StartError;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use workspaced::config::{Args, Command};
-use workspaced::{ArchivesFound, StartError};
+use workspaced::{Args, Command};
 
 /// Every call makes many small allocations that other threads free, which mimalloc does well.
 #[global_allocator]
@@ -21,7 +22,7 @@ const EXTRA_BLOCKING_THREADS: usize = 16;
 const MIN_WORKERS: usize = 3;
 
 fn main() -> ExitCode {
-    let parsed = workspaced::config::command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
+    let parsed = workspaced::command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
     let args = match parsed {
         Ok(args) => args,
         Err(error) => return usage_error(&error),
@@ -50,17 +51,17 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             Ok(success_if(io::stdout().write_all(workspaced::openapi(args.version).as_bytes()).is_ok()))
         }
         // Exit code 1 means a broken chain; 2, that the chains could not be verified.
-        Command::Verify(args) => Ok(match block_on(workspaced::verify(args.check()?))? {
+        Command::Verify(args) => Ok(match block_on(admin::verify(args.check()?))? {
             Ok(is_intact) => success_if(is_intact),
             Err(error) => fail(&error.to_string(), 2),
         }),
-        Command::Replay(args) => Ok(success_if(block_on(workspaced::replay(args.check()?))??)),
-        Command::Repair(args) => Ok(success_if(block_on(workspaced::repair(args.check()?))??)),
-        Command::Backup(args) => Ok(success_if(block_on(workspaced::backup(args.check()?))??)),
-        Command::Restore(args) => Ok(success_if(block_on(workspaced::restore(args.check()?))??)),
-        Command::MigrateStore(args) => Ok(success_if(block_on(workspaced::migrate_store(args.check()?))??)),
+        Command::Replay(args) => Ok(success_if(block_on(admin::replay(args.check()?))??)),
+        Command::Repair(args) => Ok(success_if(block_on(admin::repair(args.check()?))??)),
+        Command::Backup(args) => Ok(success_if(block_on(admin::backup(args.check()?))??)),
+        Command::Restore(args) => Ok(success_if(block_on(admin::restore(args.check()?))??)),
+        Command::MigrateStore(args) => Ok(success_if(block_on(admin::migrate_store(args.check()?))??)),
         // Exit code 1 means an invalid archive; 2, that the archives could not be verified; 3, that no checkpoint was.
-        Command::Archive(args) => Ok(match block_on(workspaced::archive(args.check()?))? {
+        Command::Archive(args) => Ok(match block_on(admin::archive(args.check()?))? {
             Ok(ArchivesFound::Valid) => ExitCode::SUCCESS,
             Ok(ArchivesFound::Invalid) => ExitCode::FAILURE,
             Ok(ArchivesFound::WithoutCheckpoint) => ExitCode::from(3),
@@ -69,7 +70,7 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         Command::Key(args) => {
             #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
             let config = args.check(&|name| std::env::var(name).ok())?;
-            block_on(workspaced::key(config))??;
+            block_on(admin::key(config))??;
             Ok(ExitCode::SUCCESS)
         }
         Command::Operator(args) => {
@@ -78,14 +79,14 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             if args.is_for_service(&env) {
                 return Ok(runtime(EXTRA_BLOCKING_THREADS)?.block_on(workspaced::run_operator(&args, &env)));
             }
-            block_on(workspaced::operator(args.check()?))??;
+            block_on(admin::operator(args.check()?))??;
             Ok(ExitCode::SUCCESS)
         }
         Command::Client(command) => {
             #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
             let env = |name: &str| std::env::var(name).ok();
             let runtime = runtime(EXTRA_BLOCKING_THREADS)?;
-            Ok(runtime.block_on(workspaced::run_client(command, workspaced::config::command(), &env)))
+            Ok(runtime.block_on(cli::run(command, workspaced::command(), &env)))
         }
     }
 }

@@ -1,18 +1,20 @@
-//! `operator` on a running service. The same commands on the service's data are in [`admin::operator`](crate::admin::operator).
+//! `operator` on a running service. The same commands on the service's data are in [`admin::operator`](admin::operator).
 
 use std::process::ExitCode;
 
 use futures_util::TryStreamExt as _;
 use workspaced_client::{Client, CreatedOperator, NewOperator, NewOperatorToken, Operator, OperatorName};
 
-use crate::cli::connection::{Connection, Env, connect};
-use crate::cli::ended;
-use crate::cli::error::CliError;
-use crate::cli::listing::last_use;
-use crate::cli::output::Output;
-use crate::config::{OperatorAction, OperatorArgs};
+use cli::connection::{Connection, Env, connect};
+use cli::ended;
+use cli::error::CliError;
+use cli::listing::last_use;
+use cli::output::Output;
+use config::OperatorAction;
 
-/// Runs `operator` on a running service, with the exit codes of [`run_client`](crate::run_client).
+use crate::command_line::OperatorArgs;
+
+/// Runs `operator` on a running service, with the exit codes of [`cli::run`].
 pub async fn run_operator(args: &OperatorArgs, env: &(dyn Fn(&str) -> Option<String> + Sync)) -> ExitCode {
     let done = match args.action() {
         Ok(action) => run(&action, &args.connection, env).await,

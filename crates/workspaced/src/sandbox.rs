@@ -14,8 +14,8 @@ use landlock::{
 use rustix::fs::Mode;
 use workspace::{ConfineGit, GitAccess, GitCredential};
 
-use crate::config::{ArchiveConfig, Config, ConfigError, ObjectStoreConfig, SandboxMode, StoreTarget, TlsFiles};
 use crate::telemetry;
+use config::{ArchiveConfig, Config, ConfigError, ObjectStoreConfig, SandboxMode, StoreTarget, TlsFiles};
 
 /// The newest supported Landlock version. An older kernel enforces the rights that it knows.
 const RIGHTS: ABI = ABI::V6;

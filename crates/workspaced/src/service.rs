@@ -18,14 +18,14 @@ use transparency::InclusionProof;
 
 use crate::answer_memory::AnswerMemory;
 use crate::cancellations::Cancellations;
-use crate::checkpoints::Checkpoints;
-use crate::config::http_limits::HttpLimits;
-use crate::data_dir::DiskProbe;
 use crate::issuer::Issuer;
-use crate::nodes::membership::Membership;
-use crate::nodes::peers::{Location, Peers};
-use crate::nodes::{KnownNode, holds, known_nodes, maintains};
 use crate::webhooks::Webhooks;
+use cluster::nodes::membership::Membership;
+use cluster::nodes::peers::{Location, Peers};
+use cluster::nodes::{KnownNode, holds, known_nodes, maintains};
+use config::http_limits::HttpLimits;
+use data_dir::DiskProbe;
+use proofs::checkpoints::Checkpoints;
 
 /// The services of the engine, and what this process has beside them. Cheap to clone.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ pub(crate) struct State {
     /// Cancelled when the process shuts down.
     pub(crate) shutdown: CancellationToken,
     /// Signs the heads of all chains.
-    pub(crate) checkpoints: Checkpoints,
+    pub(crate) checkpoints: Arc<Checkpoints>,
     /// The limits of HTTP.
     pub(crate) http_limits: HttpLimits,
     /// What is open to whom beside what tokens permit.
@@ -114,7 +114,7 @@ impl Service {
             limits: resources.limits.clone(),
             tasks: resources.tasks.clone(),
             shutdown: resources.shutdown.clone(),
-            checkpoints,
+            checkpoints: Arc::new(checkpoints),
             http_limits,
             access,
             disk: Arc::new(disk),

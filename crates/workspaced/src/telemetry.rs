@@ -15,8 +15,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::config::{Config, ConfigError, LogFormat};
 use crate::telemetry::traces::Traces;
+use config::{Config, ConfigError, LogFormat};
 
 /// Bucket boundaries of histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -253,11 +253,6 @@ pub(crate) fn connection_refused() {
 /// Counts a connection that ended for another one.
 pub(crate) fn connection_evicted() {
     metrics::counter!("workspaced_connections_evicted_total").increment(1);
-}
-
-/// Counts a part of a base that is read to open a run, from the `cache` or the `store`.
-pub(crate) fn base_part_read(source: &'static str) {
-    metrics::counter!("workspaced_base_parts_total", "source" => source).increment(1);
 }
 
 /// Counts a request that is forwarded to the owner of its run.

@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::WebhookConfig;
-use crate::http_client;
-use crate::nodes::membership::Membership;
-use crate::start_error::StartError;
+use cluster::nodes::membership::Membership;
+use config::StartError;
+use config::WebhookConfig;
+use config::http_client;
 
 /// The configured webhooks.
 pub(crate) struct Webhooks {

@@ -9,10 +9,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use tokio::task::block_in_place;
 
 use super::connection::failed;
-use super::{open, positions};
+use super::open;
 use crate::dump::{
-    self, DatabaseLoad, DatabaseSnapshot, DumpPart, DumpReader, ObjectReference, RestoreTarget, RowCounts,
-    SnapshotContents, TABLES, TRANSFER, TableColumns, TableHeader, begin_row, put, values,
+    self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, DumpedTable,
+    ObjectReference, RestoreTarget, RowCounts, SnapshotContents, TABLES, TRANSFER, TableColumns, begin_row, put,
+    values,
 };
 use crate::migrate::Migration;
 use crate::statement::{RowReader, Select};
@@ -50,14 +51,14 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub(crate) struct PostgresSnapshot {
     connection: PgConnection,
     contents: SnapshotContents,
-    columns: TableColumns<bool>,
+    columns: TableColumns,
     written: RowCounts,
 }
 
 /// A database that is being written.
 pub(crate) struct PostgresLoad {
     connection: PgConnection,
-    columns: TableColumns<bool>,
+    columns: TableColumns,
     loaded: RowCounts,
 }
 
@@ -72,7 +73,8 @@ impl PostgresSnapshot {
             settings: fetch(&mut connection, dump::SETTINGS).await?.into_iter().collect(),
         };
         let columns = columns(&mut connection).await?;
-        Ok(Self { connection, contents, columns, written: dump::no_rows() })
+        dump::check_tables(&columns)?;
+        Ok(Self { connection, contents, written: dump::no_rows(&columns), columns })
     }
 }
 
@@ -83,13 +85,11 @@ impl DatabaseSnapshot for PostgresSnapshot {
     }
 
     async fn write(&mut self, part: DumpPart<'_>, to: &mut (dyn Write + Send)) -> Result<()> {
+        // Rows are written in chunks, because each switch to blocking work costs more than a row.
+        let mut chunk = Vec::new();
         for table in TABLES {
             let columns = &self.columns[table.name];
-            let values = columns.iter().map(|(name, is_bool)| match is_bool {
-                true => format!("t.\"{name}\"::int::bigint"),
-                false => format!("t.\"{name}\""),
-            });
-            let Some(select) = table.select(part, &values.collect::<Vec<_>>().join(", ")) else { continue };
+            let Some(select) = table.select(part, columns, Dialect::Postgres) else { continue };
             let sql = format!("COPY ({select}) TO STDOUT (FORMAT BINARY)");
             let mut rows = self.connection.copy_out_raw(&sql).await.map_err(failed)?;
             let mut count = 0;
@@ -99,24 +99,26 @@ impl DatabaseSnapshot for PostgresSnapshot {
                 if row.is_empty() || row == COPY_END {
                     continue;
                 }
-                block_in_place(|| {
-                    if count == 0 {
-                        table.begin(columns, to)?;
-                    }
-                    to.write_all(row).map_err(dump::io_failed)
-                })?;
+                if count == 0 {
+                    table.begin(columns, &mut chunk)?;
+                }
+                chunk.extend_from_slice(row);
                 count += 1;
+                if chunk.len() >= CHUNK_BYTES {
+                    block_in_place(|| to.write_all(&chunk)).map_err(dump::io_failed)?;
+                    chunk.clear();
+                }
             }
             if count > 0 {
-                dump::end_table(to)?;
+                dump::end_table(&mut chunk)?;
             }
             *self.written.entry(table.name.to_owned()).or_default() += count;
         }
-        Ok(())
+        block_in_place(|| to.write_all(&chunk)).map_err(dump::io_failed)
     }
 
     async fn finish(mut self: Box<Self>) -> Result<SnapshotContents> {
-        dump::check_counts(&self.written, counts(&mut self.connection).await?)?;
+        dump::check_counts(&self.written, &counts(&mut self.connection, &self.columns).await?)?;
         Ok(self.contents)
     }
 }
@@ -130,25 +132,24 @@ impl PostgresLoad {
         sqlx::raw_sql(BEGIN_WRITE).execute(&mut connection).await.map_err(failed)?;
         open::apply_migrations(&mut connection, migrations).await?;
         let columns = columns(&mut connection).await?;
-        Ok(Self { connection, columns, loaded: dump::no_rows() })
+        Ok(Self { connection, loaded: dump::no_rows(&columns), columns })
     }
 }
 
 #[async_trait]
 impl DatabaseLoad for PostgresLoad {
     async fn read(&mut self, from: &mut (dyn Read + Send)) -> Result<()> {
-        let mut from = DumpReader::new(from);
-        while let Some((TableHeader { table, columns }, types)) = block_in_place(|| from.next_table(&self.columns))? {
-            let names: Vec<_> = columns.iter().map(|name| format!("\"{name}\"")).collect();
-            let sql = format!("COPY \"{table}\" ({}) FROM STDIN (FORMAT BINARY)", names.join(", "));
+        let mut from = DumpReader::new(from, &self.columns);
+        while let Some(mut table) = block_in_place(|| from.next_table())? {
+            let sql = format!("COPY \"{}\" ({}) FROM STDIN (FORMAT BINARY)", table.name, table.quoted_columns());
             let mut to = self.connection.copy_in_raw(&sql).await.map_err(failed)?;
             to.send(COPY_HEADER).await.map_err(failed)?;
-            let loaded = self.loaded.entry(table).or_default();
+            let loaded = self.loaded.entry(table.name.to_owned()).or_default();
             let mut has_more = true;
             while has_more {
                 let mut chunk = Vec::new();
                 let rows;
-                (rows, has_more) = block_in_place(|| next_rows(&mut from, &types, &mut chunk))?;
+                (rows, has_more) = block_in_place(|| next_rows(&mut from, &mut table, &mut chunk))?;
                 to.send(chunk).await.map_err(failed)?;
                 *loaded += rows;
             }
@@ -162,7 +163,7 @@ impl DatabaseLoad for PostgresLoad {
     async fn finish(mut self: Box<Self>, transfer: Option<(&str, &[ObjectReference])>) -> Result<RowCounts> {
         failpoint::hit("load.complete");
         let tx = &mut self.connection;
-        dump::check_counts(&self.loaded, counts(tx).await?)?;
+        dump::check_counts(&self.loaded, &counts(tx, &self.columns).await?)?;
         continue_sequences(tx).await?;
         if let Some((name, references)) = transfer {
             sqlx::query(MARK).bind(TRANSFER).bind(name).execute(&mut *tx).await.map_err(failed)?;
@@ -176,18 +177,30 @@ impl DatabaseLoad for PostgresLoad {
     }
 }
 
-/// Appends the next rows to `chunk`, with a Boolean where `is_bool` says so. Returns their number, and whether there are more.
-fn next_rows<R: Read>(from: &mut DumpReader<R>, is_bool: &[bool], chunk: &mut Vec<u8>) -> Result<(u64, bool)> {
+/// Appends the next rows of `table` to `chunk`, with Booleans as PostgreSQL has them. Returns their number, and whether there are more.
+fn next_rows<R: Read>(
+    from: &mut DumpReader<'_, R>,
+    table: &mut DumpedTable<'_>,
+    chunk: &mut Vec<u8>,
+) -> Result<(u64, bool)> {
     let (mut row, mut count) = (Vec::new(), 0);
     while chunk.len() < CHUNK_BYTES {
-        if !from.next_row(&mut row)? {
+        if !from.next_row(table, &mut row)? {
             return Ok((count, false));
         }
         count += 1;
-        begin_row(is_bool.len(), chunk);
-        for (value, is_bool) in values(&row).zip(is_bool) {
-            // The last byte of the integer.
-            put(value.map(|value| if *is_bool { &value[value.len().saturating_sub(1)..] } else { value }), chunk)?;
+        begin_row(table.columns.len(), chunk);
+        for (index, value) in values(&row).enumerate() {
+            let value = match (table.columns[index].kind, value) {
+                // The last byte of the integer.
+                (ColumnKind::Boolean, Some(value)) => value.last().map(std::slice::from_ref),
+                (ColumnKind::Text, Some(text)) if text.contains(&0) => {
+                    let why = "it has a NUL character, which SQLite can store and PostgreSQL cannot";
+                    return Err(table.refuse_value(index, why));
+                }
+                (_, value) => value,
+            };
+            put(value, chunk)?;
         }
     }
     Ok((count, true))
@@ -248,27 +261,26 @@ where
     sqlx::query(AssertSqlSafe(sql)).fetch_one(connection).await.and_then(|row| row.try_get(0)).map_err(failed)
 }
 
-/// Returns the columns of each table, and whether each is a Boolean.
-async fn columns(connection: &mut PgConnection) -> Result<TableColumns<bool>> {
+/// Returns the columns of each table.
+async fn columns(connection: &mut PgConnection) -> Result<TableColumns> {
     let mut columns = TableColumns::new();
     for row in sqlx::query(COLUMNS).fetch_all(connection).await.map_err(failed)? {
-        columns.entry(row.text(0)?).or_default().push((row.text(1)?, row.text(2)? == "boolean"));
+        columns.entry(row.text(0)?).or_default().push(DumpColumn::new(row.text(1)?, &row.text(2)?)?);
     }
-    dump::check_tables(&columns)?;
     Ok(columns)
 }
 
 /// Counts the rows of each table.
-async fn counts(connection: &mut PgConnection) -> Result<Vec<(&'static str, u64)>> {
-    let mut counts = Vec::with_capacity(TABLES.len());
-    for table in TABLES {
-        let count: i64 = one(connection, format!("SELECT count(*) FROM \"{}\"", table.name)).await?;
-        counts.push((table.name, u64::try_from(count).unwrap_or(0)));
+async fn counts(connection: &mut PgConnection, columns: &TableColumns) -> Result<RowCounts> {
+    let mut counts = RowCounts::new();
+    for table in columns.keys() {
+        let count: i64 = one(connection, format!("SELECT count(*) FROM \"{table}\"")).await?;
+        counts.insert(table.clone(), u64::try_from(count).unwrap_or(0));
     }
     Ok(counts)
 }
 
-/// Lets every sequence continue after the highest value.
+/// Lets every sequence of a column continue after the highest value. Opening the ledger does so for the sequence of positions.
 async fn continue_sequences(tx: &mut PgConnection) -> Result<()> {
     for row in sqlx::query(IDENTITIES).fetch_all(&mut *tx).await.map_err(failed)? {
         let (table, column, sequence) = (row.text(0)?, row.text(1)?, row.text(2)?);
@@ -276,12 +288,36 @@ async fn continue_sequences(tx: &mut PgConnection) -> Result<()> {
         // The value of an empty table is NULL, which leaves the sequence as it is.
         sqlx::query(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed)?;
     }
-    positions::advance(tx).await
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::address;
+    use sqlx::Connection as _;
+
+    use super::*;
+    use crate::dump::tests::{NAME, NEWER, load_older};
+
+    #[tokio::test(flavor = "multi_thread")]
+    #[expect(clippy::disallowed_methods, reason = "the test command passes the URL of PostgreSQL")]
+    async fn rows_of_an_older_schema_are_loaded_into_its_tables_and_migrated() {
+        let admin = std::env::var("WORKSPACED_TEST_POSTGRES_URL").unwrap();
+        let mut server = connect(&admin).await.unwrap();
+        let database = format!("older_{}", std::process::id());
+        let create = format!("CREATE DATABASE {database}");
+        sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut server).await.unwrap();
+        let (address, options) = admin.split_once('?').unwrap_or((&admin, ""));
+        let url = format!("{}/{database}?{options}", address.rsplit_once('/').unwrap().0);
+        load_older(Box::new(PostgresLoad::begin(&url, &NEWER[..1]).await.unwrap())).await;
+        let mut loaded = connect(&url).await.unwrap();
+        let mut tx = loaded.begin().await.unwrap();
+        open::apply_migrations(&mut tx, NEWER).await.unwrap();
+        let name: String = one(&mut tx, NAME.to_owned()).await.unwrap();
+        assert_eq!(name, "desk");
+        drop(tx);
+        let drop = format!("DROP DATABASE {database} WITH (FORCE)");
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut server).await.unwrap();
+    }
 
     #[test]
     fn an_address_names_the_database_and_no_user() {

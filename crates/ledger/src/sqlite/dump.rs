@@ -1,6 +1,5 @@
 //! A database file as parts at rest: read from one moment, and written into a new file.
 
-use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -13,8 +12,8 @@ use tokio::task::block_in_place;
 
 use super::connection::{self, failed, fetch, select, unavailable, with_suffix};
 use crate::dump::{
-    self, DatabaseLoad, DatabaseSnapshot, DumpPart, DumpReader, ObjectReference, RowCounts, SnapshotContents, TABLES,
-    TableColumns, TableHeader, begin_row, put, values,
+    self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, ObjectReference,
+    RowCounts, SnapshotContents, TABLES, TableColumns, begin_row, put, values,
 };
 use crate::migrate::{self, Migration};
 use crate::{LedgerError, Result};
@@ -30,7 +29,7 @@ const INDEXES: &str = "SELECT name, sql FROM sqlite_schema WHERE type = 'index' 
 pub(crate) struct SqliteSnapshot {
     connection: Connection,
     contents: SnapshotContents,
-    columns: TableColumns<String>,
+    columns: TableColumns,
     written: RowCounts,
     /// Held while no other process may use the database.
     _lock: Option<File>,
@@ -40,7 +39,7 @@ pub(crate) struct SqliteSnapshot {
 pub(crate) struct SqliteLoad {
     connection: Connection,
     path: PathBuf,
-    columns: TableColumns<String>,
+    columns: TableColumns,
     indexes: Vec<(String, String)>,
     loaded: RowCounts,
 }
@@ -72,15 +71,15 @@ impl SqliteSnapshot {
             settings: select(&connection, &dump::SETTINGS)?.into_iter().collect(),
         };
         let columns = columns(&connection)?;
-        Ok(Self { connection, contents, columns, written: dump::no_rows(), _lock: lock })
+        dump::check_tables(&columns)?;
+        Ok(Self { connection, contents, written: dump::no_rows(&columns), columns, _lock: lock })
     }
 
     /// Writes a part. Blocks.
     fn write_part(&mut self, part: DumpPart<'_>, to: &mut dyn Write) -> Result<()> {
         for table in TABLES {
             let columns = &self.columns[table.name];
-            let names: Vec<_> = columns.iter().map(|(name, _)| format!("t.\"{name}\"")).collect();
-            let Some(sql) = table.select(part, &names.join(", ")) else { continue };
+            let Some(sql) = table.select(part, columns, Dialect::Sqlite) else { continue };
             let mut statement = self.connection.prepare(&sql).map_err(failed)?;
             let (mut rows, mut bytes, mut count) = (statement.raw_query(), Vec::new(), 0);
             while let Some(row) = rows.next().map_err(failed)? {
@@ -111,7 +110,7 @@ impl DatabaseSnapshot for SqliteSnapshot {
     }
 
     async fn finish(self: Box<Self>) -> Result<SnapshotContents> {
-        block_in_place(|| dump::check_counts(&self.written, counts(&self.connection)?))?;
+        block_in_place(|| dump::check_counts(&self.written, &counts(&self.connection, &self.columns)?))?;
         Ok(self.contents)
     }
 }
@@ -155,20 +154,20 @@ impl SqliteLoad {
             connection.execute_batch(&format!("DROP INDEX \"{name}\"")).map_err(failed)?;
         }
         connection.execute_batch("BEGIN").map_err(failed)?;
-        Ok(Self { connection, path: path.to_owned(), columns, indexes, loaded: dump::no_rows() })
+        Ok(Self { connection, path: path.to_owned(), loaded: dump::no_rows(&columns), columns, indexes })
     }
 
     fn read_part(&mut self, from: &mut dyn Read) -> Result<()> {
-        let (mut from, mut row) = (DumpReader::new(from), Vec::new());
-        while let Some((TableHeader { table, columns }, types)) = from.next_table(&self.columns)? {
-            let names: Vec<_> = columns.iter().map(|name| format!("\"{name}\"")).collect();
-            let places: Vec<_> = (1..=columns.len()).map(|number| format!("?{number}")).collect();
-            let sql = format!("INSERT INTO \"{table}\" ({}) VALUES ({})", names.join(", "), places.join(", "));
+        let (mut from, mut row) = (DumpReader::new(from, &self.columns), Vec::new());
+        while let Some(mut table) = from.next_table()? {
+            let places: Vec<_> = (1..=table.columns.len()).map(|number| format!("?{number}")).collect();
+            let (name, columns, places) = (table.name, table.quoted_columns(), places.join(", "));
+            let sql = format!("INSERT INTO \"{name}\" ({columns}) VALUES ({places})");
             let mut insert = self.connection.prepare_cached(&sql).map_err(failed)?;
-            let loaded = self.loaded.entry(table).or_default();
-            while from.next_row(&mut row)? {
-                for (index, (value, of_type)) in values(&row).zip(&types).enumerate() {
-                    let value = value.map_or(Ok(ValueRef::Null), |value| decode(value, of_type))?;
+            let loaded = self.loaded.entry(name.to_owned()).or_default();
+            while from.next_row(&mut table, &mut row)? {
+                for (index, (value, column)) in values(&row).zip(&table.columns).enumerate() {
+                    let value = value.map_or(Ok(ValueRef::Null), |value| decode(value, column.kind))?;
                     insert.raw_bind_parameter(index + 1, ToSqlOutput::Borrowed(value)).map_err(failed)?;
                 }
                 insert.raw_execute().map_err(failed)?;
@@ -180,7 +179,7 @@ impl SqliteLoad {
 
     /// Makes the indexes, and syncs the file.
     fn complete(self) -> Result<RowCounts> {
-        dump::check_counts(&self.loaded, counts(&self.connection)?)?;
+        dump::check_counts(&self.loaded, &counts(&self.connection, &self.columns)?)?;
         for (_, sql) in &self.indexes {
             self.connection.execute_batch(sql).map_err(failed)?;
         }
@@ -210,36 +209,36 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns a value of a column of the type `of_type`.
-fn decode<'a>(value: &'a [u8], of_type: &str) -> Result<ValueRef<'a>> {
-    Ok(match of_type {
-        "TEXT" => ValueRef::Text(value),
-        "BLOB" => ValueRef::Blob(value),
-        _ => {
+/// Returns a value of a column.
+fn decode(value: &[u8], kind: ColumnKind) -> Result<ValueRef<'_>> {
+    Ok(match kind {
+        ColumnKind::Text => ValueRef::Text(value),
+        ColumnKind::Bytes => ValueRef::Blob(value),
+        ColumnKind::Integer | ColumnKind::Boolean => {
             let wrong = |error: std::array::TryFromSliceError| LedgerError::Internal(Box::new(error));
             ValueRef::Integer(i64::from_be_bytes(value.try_into().map_err(wrong)?))
         }
     })
 }
 
-/// Returns the columns of each table, with their types.
-fn columns(connection: &Connection) -> Result<TableColumns<String>> {
-    let mut columns = BTreeMap::new();
+/// Returns the columns of each table.
+fn columns(connection: &Connection) -> Result<TableColumns> {
+    let mut columns = TableColumns::new();
     for name in fetch(connection, NAMES, &[], |row| row.text(0))? {
-        let read = fetch(connection, COLUMNS, &[name.as_str().into()], |row| Ok((row.text(0)?, row.text(1)?)))?;
+        let read =
+            fetch(connection, COLUMNS, &[name.as_str().into()], |row| DumpColumn::new(row.text(0)?, &row.text(1)?))?;
         columns.insert(name, read);
     }
-    dump::check_tables(&columns)?;
     Ok(columns)
 }
 
 /// Counts the rows of each table.
-fn counts(connection: &Connection) -> Result<Vec<(&'static str, u64)>> {
-    let count = |name: &'static str| {
+fn counts(connection: &Connection, columns: &TableColumns) -> Result<RowCounts> {
+    let count = |name: &String| {
         let rows = fetch(connection, &format!("SELECT count(*) FROM \"{name}\""), &[], |row| row.int(0))?;
-        Ok((name, rows.first().map_or(0, |count| u64::try_from(*count).unwrap_or(0))))
+        Ok((name.clone(), rows.first().map_or(0, |count| u64::try_from(*count).unwrap_or(0))))
     };
-    TABLES.iter().map(|table| count(table.name)).collect()
+    columns.keys().map(count).collect()
 }
 
 #[cfg(test)]
@@ -248,6 +247,18 @@ mod tests {
 
     use super::*;
     use crate::CopiedRun;
+    use crate::dump::tests::{NAME, NEWER, load_older};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rows_of_an_older_schema_are_loaded_into_its_tables_and_migrated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        load_older(Box::new(SqliteLoad::begin(&path, &NEWER[..1]).unwrap())).await;
+        let mut loaded = Connection::open(&path).unwrap();
+        connection::migrate(&mut loaded, NEWER).unwrap();
+        let name: String = loaded.query_row(NAME, [], |row| row.get(0)).unwrap();
+        assert_eq!(name, "desk");
+    }
 
     #[test]
     fn no_part_sorts_the_rows_of_records_in_memory() {
@@ -256,10 +267,14 @@ mod tests {
         SqliteLoad::begin(&path, migrate::SQLITE).unwrap().complete().unwrap();
         let connection = connection::reader(&path).unwrap();
         let run = CopiedRun { run: RunId::parse("r").unwrap(), head_seq: 1, head_hash: Sha256::ZERO, run_no: 1 };
+        let columns = columns(&connection).unwrap();
         let large = ["audit_record", "record_path", "call_reply", "artifact", "upload", "content"];
         for table in TABLES.iter().filter(|table| large.contains(&table.name)) {
             for part in [DumpPart::Run(&run), DumpPart::Service] {
-                let sql = format!("EXPLAIN QUERY PLAN {}", table.select(part, "t.*").unwrap());
+                let sql = format!(
+                    "EXPLAIN QUERY PLAN {}",
+                    table.select(part, &columns[table.name], Dialect::Sqlite).unwrap()
+                );
                 let steps = fetch(&connection, &sql, &[], |row| row.text(3)).unwrap();
                 assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
             }

@@ -89,6 +89,133 @@ async fn rows_that_end_early_or_are_of_another_schema_are_refused(
     assert!(ledger::begin_load(&target.0, ledger::schema() + 1).await.is_err(), "a newer schema");
 }
 
+/// Returns a part of one table.
+fn part(table: &str, columns: &[&str], rows: &[&[&[u8]]]) -> Vec<u8> {
+    let mut part = serde_json::to_vec(&serde_json::json!({"table": table, "columns": columns})).unwrap();
+    part.push(b'\n');
+    for row in rows {
+        part.extend(i16::try_from(row.len()).unwrap().to_be_bytes());
+        for value in *row {
+            part.extend(i32::try_from(value.len()).unwrap().to_be_bytes());
+            part.extend(*value);
+        }
+    }
+    part.extend((-1_i16).to_be_bytes());
+    part
+}
+
+/// Reads `part` into an empty database. Returns the error.
+async fn refused(backend: Backend, part: &[u8]) -> String {
+    let target = backend.create().await;
+    let mut load = ledger::begin_load(&target.0, ledger::schema()).await.unwrap();
+    match load.read(&mut &*part).await {
+        Ok(()) => "nothing".to_owned(),
+        Err(error) => std::error::Error::source(&error).unwrap().to_string(),
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_of_a_dump_reaches_a_statement(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let injected = "setting\" (name, value) VALUES ('a', 'b'); --";
+    let long = "x".repeat(1000);
+    let table: [(&str, &[&str], &str); 6] = [
+        (injected, &[], "there is no table `setting\\\" (name"),
+        ("nothing", &[], "there is no table `nothing`"),
+        (&long, &[], &format!("there is no table `{}`", "x".repeat(64))),
+        ("setting", &[], "the table `setting` has other columns"),
+        ("setting", &["name", "name"], "the table `setting` has other columns"),
+        ("setting", &["name", "value\" text); --"], "the table `setting` has other columns"),
+    ];
+    for (name, columns, says) in table {
+        let error = refused(backend, &part(name, columns, &[])).await;
+        assert!(error.contains(says) && error.contains("the schemas of the databases differ"), "{name}: {error}");
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_does_not_fit_its_table_is_refused_by_its_name(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let setting = |row: &[&[u8]]| part("setting", &["name", "value"], &[&[b"a", b"1"], row]);
+    let mut negative = setting(&[b"b", b"2"]);
+    let end = negative.len() - 2;
+    negative.splice(end - 5..end - 1, (-2_i32).to_be_bytes());
+    let mut large = setting(&[b"b", b"2"]);
+    large.splice(end - 5..end - 1, i32::MAX.to_be_bytes());
+    let node = |place: &[u8]| part("checkpoint_node", &["hash", "place"], &[&[b"h", place]]);
+    for (part, says) in [
+        (setting(&[b"b"]), "row 2 of the table setting: it has 1 values for 2 columns"),
+        (setting(&[b"b", b"2", b"3"]), "row 2 of the table setting: it has 3 values for 2 columns"),
+        (setting(&[]), "row 2 of the table setting: it has 0 values for 2 columns"),
+        (negative, "row 2 of the table setting: it has more than 1073741824 bytes"),
+        (large, "row 2 of the table setting: it has more than 1073741824 bytes"),
+        (setting(&[b"b", b"\xff"]), "row 2 of the table setting: the column value: it is not UTF-8"),
+        (node(b"1"), "row 1 of the table checkpoint_node: the column place: it is not an integer of eight bytes"),
+        (node(b""), "row 1 of the table checkpoint_node: the column place: it is not an integer of eight bytes"),
+    ] {
+        let error = refused(backend, &part).await;
+        assert!(error.contains(says), "{error}, instead of {says}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_sqlite_can_store_is_refused_by_its_name() {
+    let nul = part("setting", &["name", "value"], &[&[b"a", b"1"], &[b"b", b"a\0b"]]);
+    assert_eq!(refused(Backend::Sqlite, &nul).await, "nothing");
+    let error = refused(Backend::Postgres, &nul).await;
+    assert!(error.contains("row 2 of the table setting: the column value: it has a NUL character"), "{error}");
+    let run = |needs_repair: i64| {
+        let text: &[u8] = b"{}";
+        let columns = [
+            "run_no",
+            "needs_repair",
+            "purged_seq",
+            "run_id",
+            "state",
+            "created_at",
+            "closed_at",
+            "expires_at",
+            "base_commit",
+            "body",
+            "import_report",
+            "mount_paths",
+            "labels",
+            "archived_at",
+            "archive_uri",
+            "archived_seq",
+        ];
+        let (one, flag) = (1_i64.to_be_bytes(), needs_repair.to_be_bytes());
+        let mut row: Vec<&[u8]> = vec![&one, &flag, &one];
+        row.resize(columns.len() - 1, text);
+        row.push(&one);
+        part("run", &columns, &[&row])
+    };
+    assert_eq!(refused(Backend::Postgres, &run(1)).await, "nothing");
+    let error = refused(Backend::Postgres, &run(2)).await;
+    assert!(error.contains("row 1 of the table run: the column needs_repair: it is neither 0 nor 1"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bytes_of_a_part_do_not_depend_on_the_locale_of_the_database() {
+    let db = filled(Backend::Sqlite).await;
+    for name in ["b", "A", "a", "B"] {
+        db.ledger.set_setting_once(name, "x").await.unwrap();
+    }
+    let written = parts(db.url()).await;
+    let target = Backend::Postgres.create().await;
+    let mut load = ledger::begin_load(&target.0, ledger::schema()).await.unwrap();
+    for part in &written {
+        load.read(&mut &**part).await.unwrap();
+    }
+    load.finish(None).await.unwrap();
+    let loaded = TestDatabase::of(target).await;
+    loaded.execute("ALTER TABLE setting ALTER name TYPE TEXT COLLATE \"und-x-icu\"").await.unwrap();
+    loaded.execute("ALTER TABLE token ALTER token_id TYPE TEXT COLLATE \"und-x-icu\"").await.unwrap();
+    assert!(parts(loaded.url()).await == written, "the order is that of the locale");
+}
+
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_load_is_begun_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {

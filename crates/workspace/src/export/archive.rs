@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tar::{Builder, EntryType};
 
+use crate::base::MANIFEST_NAME;
 use crate::dir::{entries, open_dir, open_under};
 use crate::export::{Exactly, header};
 use crate::import::SOURCE_NAME;
@@ -27,7 +28,7 @@ impl Workspaces {
     ///
     /// # Errors
     ///
-    /// If the disk or `out` fails, or once `cancel` is set. The archive is truncated then.
+    /// If the manifest of the base is missing, the disk or `out` fails, or once `cancel` is set. The archive is truncated then.
     pub fn write_archive(&self, run: &RunId, out: &mut dyn Write, cancel: &AtomicBool) -> io::Result<()> {
         let mut tar = Builder::new(out);
         for part in [RunPart::Base, RunPart::Artifacts, RunPart::Tree] {
@@ -52,7 +53,9 @@ impl Workspaces {
         if part == RunPart::Artifacts && !has_artifacts(&dir)? {
             return Ok(());
         }
+        let mut has_manifest = false;
         self.visit_entries(run, part, &mut |RunEntry { path, kind }| {
+            has_manifest |= path == MANIFEST_NAME.as_bytes();
             if cancel.load(Ordering::Relaxed) {
                 return Err(io::Error::other("the archive is cancelled"));
             }
@@ -74,7 +77,11 @@ impl Workspaces {
                     tar.append_data(&mut header(EntryType::Regular, mode, size), as_path(&path), &mut bytes)
                 }
             }
-        })
+        })?;
+        if part == RunPart::Base && !has_manifest {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{MANIFEST_NAME}` is missing")));
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::{PolicyOverrides, Profiles, Sha256, Step, StepBytes, StepContent};
+use model::{PolicyOverrides, Profiles, RunId, Sha256, Step, StepBytes, StepContent};
 
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
 use crate::{Bundle, EntryTime, EntryTimes, ImportSource, PatchFormat, Workspace, WorkspaceError};
@@ -381,4 +381,18 @@ fn git_applies_every_patch_and_every_mail() {
             assert!(tree_of(&clone) == tree_of(&repo), "seed {seed}, mail: {is_mail}");
         }
     }
+}
+
+#[test]
+fn a_run_whose_base_has_no_manifest_is_not_archived_without_it() {
+    let rig = TestWorkspaces::new();
+    rig.with_files("r", &[("a", "a")]);
+    let run = RunId::parse("r").unwrap();
+    let mut whole = Vec::new();
+    rig.workspaces.write_archive(&run, &mut whole, &AtomicBool::new(false)).unwrap();
+    let mut tar = tar::Archive::new(&*whole);
+    assert!(tar.entries().unwrap().any(|entry| entry.unwrap().path_bytes() == &b"base.manifest"[..]));
+    fs::remove_file(rig.run("r").join("base.manifest")).unwrap();
+    let refused = rig.workspaces.write_archive(&run, &mut std::io::sink(), &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(refused.to_string(), "`base.manifest` is missing");
 }

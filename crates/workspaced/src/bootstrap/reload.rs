@@ -6,8 +6,8 @@ use engine::operators::LoadError;
 use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{ConfigError, Sources};
 use crate::service::Service;
+use config::{ConfigError, Sources};
 
 /// Why nothing was replaced.
 #[derive(Debug, thiserror::Error)]

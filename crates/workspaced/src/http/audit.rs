@@ -15,11 +15,11 @@ use engine::{CreatedQuery, Cursor, LabelQuery, List, ListKey, OrderQuery, Page, 
 use futures_util::stream;
 use model::{Record, RunId, ToolCallId};
 
-use crate::checkpoints::AuditVerification;
 use crate::http::auth::{Auditor, RunAuditor, RunReviewer};
 use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use proofs::checkpoints::AuditVerification;
 
 /// The query of the list of all records.
 type AuditQuery = (FilterByRun, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging);

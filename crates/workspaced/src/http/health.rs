@@ -13,12 +13,12 @@ use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use crate::data_dir::DiskProbe;
 use crate::http::auth::MetricsReader;
 use crate::http::extract::Json;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 use crate::telemetry;
+use data_dir::DiskProbe;
 
 /// Content policy of the pages under `/docs`: only resources of this service. Swagger UI uses inline styles.
 const PAGES_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \

@@ -32,9 +32,9 @@ use crate::http::oauth::{self, Asked};
 use crate::http::problem::{PROBLEM_JSON, Problem, pages};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
-use crate::nodes::peers::FromNode;
 use crate::service::Service;
 use crate::telemetry::{self, traces};
+use cluster::nodes::peers::FromNode;
 
 /// Routes without the request timeout. Each has limits of its own.
 const UNTIMED_ROUTES: [&str; 5] = [TOOL_CALL, CHANGES, "/v1/audit/stream", ARCHIVE, FILES];

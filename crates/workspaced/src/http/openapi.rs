@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn full_document() -> Value {
-        serde_json::from_str(&crate::http::openapi_text(crate::config::OpenApiVersion::V3_1)).unwrap()
+        serde_json::from_str(&crate::http::openapi_text(crate::OpenApiVersion::V3_1)).unwrap()
     }
 
     #[test]

@@ -33,7 +33,6 @@ use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::config::http_limits::HttpLimits;
 use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
@@ -45,6 +44,7 @@ use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
 use crate::http::serve::tls::{Certificate, TlsStream, is_http2};
 use crate::telemetry;
+use config::http_limits::HttpLimits;
 
 /// How long accepting pauses after an error, such as running out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::http_limits::HttpLimits;
+use config::http_limits::HttpLimits;
 
 /// Stall timeouts over which a rate is measured.
 const WINDOW: u32 = 4;

@@ -9,8 +9,8 @@ use engine::operators::IssuedCaller;
 use model::{RunId, json};
 use serde_json::{Map, Value};
 
-use crate::config::IssuerConfig;
 use crate::issuer::keys::{Algorithm, IssuerKey};
+use config::IssuerConfig;
 
 /// Maximum length of an access token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 8 * 1024;

@@ -4,9 +4,9 @@ use model::json;
 use reqwest::{Client, StatusCode, Url};
 use serde_json::Value;
 
-use crate::config::IssuerConfig;
-use crate::http_client::is_loopback;
 use crate::issuer::keys::{self, IssuerKey};
+use config::IssuerConfig;
+use config::http_client::is_loopback;
 
 /// Maximum size of each document.
 const MAX_BYTES: usize = 256 * 1024;

@@ -29,9 +29,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::config::{ConfigError, OtlpConfig};
-use crate::http_client;
 use crate::telemetry::trace_parent::trace_parent;
+use config::http_client;
+use config::{ConfigError, OtlpConfig};
 
 /// The name of the span of a request, as the log has it.
 pub(crate) const REQUEST: &str = "request";

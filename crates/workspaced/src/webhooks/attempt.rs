@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use reqwest::{Response, StatusCode};
 use sha2::Sha256;
 
-use crate::config::WebhookConfig;
+use config::WebhookConfig;
 
 /// How long a request may take, to the end of the answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);

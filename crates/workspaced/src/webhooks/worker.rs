@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::WebhookSender;
 use super::attempt::{AttemptOutcome, send};
 use super::retry::delay_seconds;
-use crate::nodes::holds;
 use crate::telemetry;
+use cluster::nodes::holds;
 
 /// Deliveries that are read at a time. They are sent one after the other, before a more urgent one is noticed.
 const DUE_PER_ROUND: u32 = 4;

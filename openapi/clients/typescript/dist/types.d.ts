@@ -346,6 +346,7 @@ export interface CommandReport {
         [name: string]: unknown;
     };
     exitCode?: number | null;
+    outputRefused?: string | null;
     outputSha256?: Sha256 | null;
     startedAt?: string | null;
 }
@@ -931,6 +932,7 @@ export interface PolicyDecision {
     reasons: Array<string>;
 }
 export interface PolicyExplanation {
+    command?: PolicyDecision | null;
     patch?: PolicyDecision | null;
     paths: Array<PathExplanation>;
 }
@@ -958,6 +960,7 @@ export interface PolicyOverrides {
     write?: Array<string> | null;
 }
 export interface PolicyQuery {
+    command?: string | null;
     patch?: string | null;
     path?: string | null;
 }

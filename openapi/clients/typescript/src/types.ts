@@ -375,6 +375,7 @@ export interface CommandReport {
   durationMicros?: number | null;
   environment?: { [name: string]: unknown };
   exitCode?: number | null;
+  outputRefused?: string | null;
   outputSha256?: Sha256 | null;
   startedAt?: string | null;
 }
@@ -1041,6 +1042,7 @@ export interface PolicyDecision {
 }
 
 export interface PolicyExplanation {
+  command?: PolicyDecision | null;
   patch?: PolicyDecision | null;
   paths: Array<PathExplanation>;
 }
@@ -1068,6 +1070,7 @@ export interface PolicyOverrides {
 }
 
 export interface PolicyQuery {
+  command?: string | null;
   patch?: string | null;
   path?: string | null;
 }

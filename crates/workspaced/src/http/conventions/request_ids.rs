@@ -10,8 +10,8 @@ use axum::response::Response;
 use engine::RequestIds;
 use engine::clock::new_request_id;
 
-use crate::nodes::peers::FromNode;
 use crate::telemetry::trace_parent::trace_parent;
+use cluster::nodes::peers::FromNode;
 
 /// The header of the ID, of requests and of responses.
 pub(crate) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

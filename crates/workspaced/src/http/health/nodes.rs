@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::http::auth::Auditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
-use crate::nodes::KnownNode;
 use crate::service::Service;
+use cluster::nodes::KnownNode;
 
 /// A node.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -19,9 +19,9 @@ use model::{Code, Refusal};
 use crate::http::conventions::request_ids::{self, REQUEST_ID};
 use crate::http::extract::body::disconnected;
 use crate::http::problem::Problem;
-use crate::nodes::membership::Membership;
-use crate::nodes::peers::{CHALLENGE, Found, FromNode, HOP, HOP_PROOF, Peers};
-use crate::nodes::proofs::{Peer, Proofs};
+use cluster::nodes::membership::Membership;
+use cluster::nodes::peers::{CHALLENGE, Found, FromNode, HOP, HOP_PROOF, Peers};
+use cluster::nodes::proofs::{Peer, Proofs};
 
 /// Marks an answer to another node whose proof was refused.
 static HOP_REFUSED: HeaderName = HeaderName::from_static("workspaced-hop-refused");

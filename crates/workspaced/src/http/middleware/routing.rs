@@ -21,11 +21,11 @@ use crate::http::mcp;
 use crate::http::middleware::ended_body::EndedBody;
 use crate::http::middleware::forward::{MOVED, NotForwarded, forward};
 use crate::http::problem::{Problem, RunHasMoved};
-use crate::nodes::membership::Membership;
-use crate::nodes::peers::{Found, FromNode, Location};
-use crate::nodes::proofs::Peer;
 use crate::service::Service;
 use crate::telemetry;
+use cluster::nodes::membership::Membership;
+use cluster::nodes::peers::{Found, FromNode, Location};
+use cluster::nodes::proofs::Peer;
 
 /// Maximum size of a body that is kept until the request is answered, so that it can be sent to another node after all.
 const MAX_KEPT_BYTES: u64 = 16 * 1024;

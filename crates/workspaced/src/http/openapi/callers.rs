@@ -106,8 +106,7 @@ mod tests {
 
     #[test]
     fn every_operation_that_needs_a_token_says_whose() {
-        let document: Value =
-            serde_json::from_str(&crate::http::openapi_text(crate::config::OpenApiVersion::V3_1)).unwrap();
+        let document: Value = serde_json::from_str(&crate::http::openapi_text(crate::OpenApiVersion::V3_1)).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 let is_open = operation["security"] == json!([{}]);

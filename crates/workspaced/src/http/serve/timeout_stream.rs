@@ -13,9 +13,9 @@ use shared_pool::Party;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::config::http_limits::HttpLimits;
 use crate::http::serve::frames::{Frames, Received};
 use crate::http::transfer::{MinRate, RateMeter};
+use config::http_limits::HttpLimits;
 
 /// Nothing was received yet.
 const NEW: u8 = 0;

@@ -26,8 +26,8 @@ use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{ConfigError, TlsFiles};
 use crate::telemetry;
+use config::{ConfigError, TlsFiles};
 
 /// An encrypted connection.
 pub(crate) type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;

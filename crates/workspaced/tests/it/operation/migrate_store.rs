@@ -219,6 +219,19 @@ async fn a_service_on_sqlite_goes_on_with_what_nodes_share(#[values(As::Single, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_needs_no_room_for_temporary_files() {
+    let mut server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    run.create("b", "b\n").await;
+    assert!(server.stop().success());
+    let target = target(&server).await;
+    let mut command = server.command("migrate-store");
+    command.env("WORKSPACED_DATABASE_URL", &target.database.url).env("TMPDIR", "/none");
+    command.args(["--object-store-url", &store_url(&target)]);
+    assert_ends(&command.output().unwrap(), 0, &["0 not migrated"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_migration_is_not_served_and_can_be_repeated() {
     let stopped = stopped().await;
     let mut target = target(&stopped.server).await;

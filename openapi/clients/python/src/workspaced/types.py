@@ -386,6 +386,7 @@ class CommandReport(TypedDict):
     durationMicros: NotRequired[int | None]
     environment: NotRequired[dict[str, Any]]
     exitCode: NotRequired[int | None]
+    outputRefused: NotRequired[str | None]
     outputSha256: NotRequired[Sha256 | None]
     startedAt: NotRequired[str | None]
 
@@ -1073,6 +1074,7 @@ class PolicyDecision(TypedDict):
 
 
 class PolicyExplanation(TypedDict):
+    command: NotRequired[PolicyDecision | None]
     patch: NotRequired[PolicyDecision | None]
     paths: list[PathExplanation]
 
@@ -1100,6 +1102,7 @@ class PolicyOverrides(TypedDict):
 
 
 class PolicyQuery(TypedDict):
+    command: NotRequired[str | None]
     patch: NotRequired[str | None]
     path: NotRequired[str | None]
 

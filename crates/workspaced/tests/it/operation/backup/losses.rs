@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
-use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
+use super::steps::{LARGE, backup, backups, destroy, json_of, objects, paused_backup, restore};
 use crate::audit::checkpoints::until_covered;
 use crate::harness::{Backend, Client, Disk, Server, exhaustive, incompressible, items, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
@@ -19,9 +19,7 @@ async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
     let server = Server::start(backend).await;
     server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
     let first = json_of(&backup(&server, &["--json"]));
-    let objects = backups(&server).join("objects");
-    let entries = snapshot(&objects);
-    let object = objects.join(entries.iter().find(|(_, entry)| *entry != "directory").unwrap().0);
+    let object = objects(&server, false).remove(0);
     let mut bytes = std::fs::read(&object).unwrap();
     bytes[0] ^= 1;
     std::fs::write(&object, bytes).unwrap();
@@ -34,6 +32,32 @@ async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
     assert_eq!(json_of(&backup(&server, &["--json"]))["newObjects"], 1);
     assert_ends(&restore(&server, &["--check"]), 0, &["intact"]);
     assert_ends(&offline(&server, "restore", &[first["backup"].as_str().unwrap(), "--check"]), 0, &["intact"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_damaged_archive_is_named_and_replaced_by_the_next_backup(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let first = json_of(&backup(&server, &["--json"]));
+    let archive = objects(&server, true).remove(0);
+    let intact = std::fs::read(&archive).unwrap();
+    let mut in_rows = intact.clone();
+    // The rows begin after the manifest and their own header.
+    let rows = intact.windows(8).rposition(|window| window == b"rows.zst").unwrap() + 512 + 100;
+    in_rows[rows] ^= 1;
+    for damaged in [vec![0; intact.len()], in_rows] {
+        std::fs::write(&archive, damaged).unwrap();
+        let says = [archive.to_str().unwrap(), "was changed", "the next backup writes it again"];
+        assert_ends(&restore(&server, &["--check"]), 1, &says);
+        assert_ends(&backup(&server, &[]), 0, &["r: its archive is damaged, and is written again", "0 new files"]);
+        assert!(std::fs::read(&archive).unwrap() == intact, "the archive stays damaged");
+        for which in [backups(&server).to_str().unwrap(), first["backup"].as_str().unwrap()] {
+            assert_ends(&offline(&server, "restore", &[which, "--check"]), 0, &["intact"]);
+        }
+    }
 }
 
 #[rstest]

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-use super::steps::{backup, json_of, killed_at, restore};
+use super::steps::{backup, backups, destroy, json_of, killed_at, objects, restore};
 use crate::harness::{Backend, Database, Server, Setup, exhaustive, sha256, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
@@ -107,4 +107,69 @@ async fn a_backup_of_another_version_is_named() {
         let into = ["--data-dir", fresh.to_str().unwrap(), "--database-url", &url];
         assert_ends(&restore(&server, &into), 1, &[says]);
     }
+}
+
+/// Writes the manifest of a backup with its hash.
+fn write_manifest(folder: &Path, manifest: &Value) {
+    let text = manifest.to_string();
+    std::fs::write(folder.join("manifest.sha256"), format!("{}  manifest.json\n", sha256(&text))).unwrap();
+    std::fs::write(folder.join("manifest.json"), text).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_manifest_names_must_be_in_its_backup_and_of_its_run() {
+    let server = Server::start(Backend::Sqlite).await;
+    for run in ["one", "two"] {
+        server.run_with_files(&[("a", "a\n")], json!({"runId": run})).await;
+    }
+    let written = json_of(&backup(&server, &["--json"]));
+    let folder = Path::new(written["backup"].as_str().unwrap());
+    let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    for name in ["/dev/zero", "../x", "..", "a/b", ""] {
+        let mut changed = manifest.clone();
+        changed["files"][0]["name"] = json!(name);
+        write_manifest(folder, &changed);
+        let says = format!("names `{name}`, which is no file of the backup");
+        assert_ends(&restore(&server, &["--check"]), 1, &[&says]);
+    }
+    let mut swapped = manifest.clone();
+    swapped["runs"][0]["archive"] = manifest["runs"][1]["archive"].clone();
+    write_manifest(folder, &swapped);
+    assert_ends(&restore(&server, &["--check"]), 1, &["it is the archive of two, not of one"]);
+    write_manifest(folder, &manifest);
+    assert_ends(&restore(&server, &["--check"]), 0, &["intact"]);
+}
+
+#[tokio::test]
+async fn a_run_whose_files_are_newer_than_its_rows_needs_repair() {
+    let mut server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    json_of(&backup(&server, &["--json"]));
+    let older = std::fs::File::open(objects(&server, true).remove(0)).unwrap();
+    run.create("b", "b\n").await;
+    let newer = json_of(&backup(&server, &["--json"]));
+    let folder = Path::new(newer["backup"].as_str().unwrap());
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    let saved = manifest["runs"][0]["archive"]["sha256"].as_str().unwrap().to_owned();
+    let objects = backups(&server).join("objects");
+    let newer = std::fs::File::open(objects.join(&saved[..2]).join(&saved[2..])).unwrap();
+    // The rows of the first backup with the files of the second.
+    let mut mixed = archive::ArchiveWriter::new(&server.home);
+    let mut rows = archive::Part::rows(std::fs::File::create(server.home.join("rows")).unwrap()).unwrap();
+    std::io::copy(&mut archive::open_member(older, archive::ROWS).unwrap(), &mut rows).unwrap();
+    let member = rows.finish().unwrap().0;
+    mixed.add_finished(member, std::fs::File::open(server.home.join("rows")).unwrap());
+    let mut entries = mixed.begin(archive::ENTRIES).unwrap();
+    std::io::copy(&mut archive::open_member(newer, archive::ENTRIES).unwrap(), &mut entries).unwrap();
+    mixed.add(entries).unwrap();
+    let mut built = mixed.finish(model::RunId::parse("r").unwrap(), 2, model::Sha256::ZERO).unwrap();
+    let name = built.sha256.to_string();
+    std::fs::create_dir_all(objects.join(&name[..2])).unwrap();
+    let mut object = std::fs::File::create(objects.join(&name[..2]).join(&name[2..])).unwrap();
+    std::io::copy(&mut built.file, &mut object).unwrap();
+    manifest["runs"][0]["archive"] = json!({"sha256": name, "size": built.bytes});
+    write_manifest(folder, &manifest);
+    destroy(&mut server).await;
+    let says = "r: needs repair: its rows end with record 1, and its files are those of record 2";
+    assert_ends(&restore(&server, &[]), 1, &[says]);
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Database, Run, Server, incompressible, sha256, snapshot};
+use crate::harness::{Database, Run, Server, files_in, incompressible, sha256, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 /// More than the ledger stores of a file.
@@ -19,6 +19,13 @@ pub(crate) const LARGE: usize = 1_200_000;
 /// The folder of backups.
 pub(crate) fn backups(server: &Server) -> PathBuf {
     server.home.join("backups")
+}
+
+/// Returns the objects of all backups that are archives, or those that are not.
+pub(crate) fn objects(server: &Server, are_archives: bool) -> Vec<PathBuf> {
+    let folder = backups(server).join("objects");
+    let files = files_in(&folder).into_keys().map(|path| folder.join(path));
+    files.filter(|path| std::fs::read(path).unwrap().starts_with(b"manifest.json\0") == are_archives).collect()
 }
 
 pub(crate) fn backup(server: &Server, args: &[&str]) -> Output {

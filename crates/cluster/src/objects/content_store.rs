@@ -1,0 +1,186 @@
+//! The store of large contents and bases.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{self, Read, Seek as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use content::{BaseId, ContentStore, ObjectClaims, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
+use futures_util::StreamExt as _;
+use model::Sha256;
+use object_store::ObjectMeta;
+
+use super::base_cache::BaseCache;
+use super::bucket::{Bucket, StoreError};
+use config::ObjectStoreConfig;
+
+/// Opens the object store of `config`. Copies of objects are temporary files without names in `data_dir`, which also has a cache of
+/// bases, of at most `base_cache_bytes` bytes. `claims` has the reservations of objects.
+///
+/// # Errors
+///
+/// If the store or the folder cannot be used.
+pub fn open_objects(
+    config: &ObjectStoreConfig,
+    data_dir: &Path,
+    base_cache_bytes: u64,
+    claims: Arc<dyn ObjectClaims>,
+) -> Result<Objects, StoreError> {
+    let cache = match base_cache_bytes {
+        0 => None,
+        max_bytes => Some(Arc::new(BaseCache::open(data_dir, max_bytes)?)),
+    };
+    let store = BucketStore { bucket: Bucket::open(&config.to)?, temp_dir: data_dir.into(), cache };
+    Ok(Objects::new(Arc::new(store), claims, config.grace))
+}
+
+struct BucketStore {
+    bucket: Bucket,
+    temp_dir: Box<Path>,
+    cache: Option<Arc<BaseCache>>,
+}
+
+impl BucketStore {
+    /// Copies an object to this machine, and verifies it.
+    async fn fetch(
+        &self,
+        name: &ObjectName,
+        max_bytes: u64,
+        expected: Option<Sha256>,
+    ) -> Result<Box<dyn StoredObject>, ObjectError> {
+        let (text, dir) = (name.to_string(), self.temp_dir.clone());
+        let created = tokio::task::spawn_blocking(move || tempfile::tempfile_in(dir)).await;
+        let file = created.map_err(io::Error::other)??;
+        let (file, sha256) = self.bucket.copy_to(&text, max_bytes, file).await.map_err(error_of)?;
+        if expected.is_some_and(|expected| expected != sha256) {
+            return Err(ObjectError::Differs(text));
+        }
+        Ok(Box::new(file))
+    }
+
+    /// Returns a part of a base from the cache, or fetches it and keeps it there.
+    async fn get_cached(
+        &self,
+        cache: &Arc<BaseCache>,
+        (base, part): (&BaseId, &str),
+        max_bytes: u64,
+        expected: Sha256,
+    ) -> Result<Box<dyn StoredObject>, ObjectError> {
+        let name = ObjectName::BasePart(base.clone(), part.to_owned());
+        let (base, part) = (base.to_string(), part.to_owned());
+        let (found_in, names) = (Arc::clone(cache), (base.clone(), part.clone()));
+        let find = move || found_in.find(&names.0, &names.1, expected);
+        let found = tokio::task::spawn_blocking(find).await.map_err(io::Error::other)?;
+        match found {
+            Ok(Some(file)) => {
+                count_part_read("cache");
+                return Ok(Box::new(file));
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(error = &error as &dyn Error, "the cache of bases cannot be read"),
+        }
+        count_part_read("store");
+        let mut object = self.fetch(&name, max_bytes, Some(expected)).await?;
+        let cache = Arc::clone(cache);
+        let add = move || {
+            if let Err(error) = cache.add(&base, &part, &mut *object) {
+                tracing::warn!(error = &error as &dyn Error, "a base cannot be cached");
+            }
+            object.rewind()?;
+            Ok(object)
+        };
+        tokio::task::spawn_blocking(add).await.map_err(io::Error::other)?
+    }
+}
+
+#[async_trait]
+impl ContentStore for BucketStore {
+    async fn put(
+        &self,
+        name: &ObjectName,
+        size_bytes: u64,
+        content: Box<dyn Read + Send>,
+        expected: Option<Sha256>,
+    ) -> Result<Sha256, ObjectError> {
+        self.bucket.put(&name.to_string(), size_bytes, content, expected).await.map_err(error_of)
+    }
+
+    async fn get(
+        &self,
+        name: &ObjectName,
+        max_bytes: u64,
+        expected: Option<Sha256>,
+    ) -> Result<Box<dyn StoredObject>, ObjectError> {
+        let expected = match name {
+            ObjectName::Content(sha256) => Some(*sha256),
+            ObjectName::BasePart(base, part) => {
+                if let (Some(expected), Some(cache)) = (expected, &self.cache) {
+                    return self.get_cached(cache, (base, part), max_bytes, expected).await;
+                }
+                expected
+            }
+        };
+        self.fetch(name, max_bytes, expected).await
+    }
+
+    async fn stat(&self, name: &ObjectName) -> Result<Option<ObjectStat>, ObjectError> {
+        let found = self.bucket.stat(&name.to_string()).await.map_err(error_of)?;
+        Ok(found.as_ref().map(stat_of))
+    }
+
+    async fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<&ObjectName>,
+        limit: usize,
+    ) -> Result<Vec<(ObjectName, ObjectStat)>, ObjectError> {
+        let after = after.map(ToString::to_string);
+        let mut found = self.bucket.list(prefix, after.as_deref());
+        let mut first = BTreeMap::new();
+        while let Some(object) = found.next().await.transpose().map_err(|error| error_of(error.into()))? {
+            let Some(name) = self.bucket.name(&object.location) else { continue };
+            if after.as_deref().is_some_and(|after| name <= after) {
+                continue;
+            }
+            // Other files in a folder are not objects.
+            let Some(parsed) = ObjectName::parse(name) else { continue };
+            first.insert(name.to_owned(), (parsed, stat_of(&object)));
+            if first.len() > limit {
+                first.pop_last();
+                if self.bucket.is_sorted {
+                    break;
+                }
+            }
+        }
+        Ok(first.into_values().collect())
+    }
+
+    async fn delete(&self, name: &ObjectName) -> Result<(), ObjectError> {
+        match self.bucket.delete(&name.to_string()).await.map_err(error_of) {
+            Err(ObjectError::Missing(_)) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+fn stat_of(meta: &ObjectMeta) -> ObjectStat {
+    ObjectStat { size_bytes: meta.size }
+}
+
+fn error_of(error: StoreError) -> ObjectError {
+    match error {
+        StoreError::Store(object_store::Error::NotFound { path, .. }) => ObjectError::Missing(path),
+        StoreError::Store(error) => ObjectError::Store(Box::new(error)),
+        StoreError::Away => ObjectError::Store(Box::new(StoreError::Away)),
+        StoreError::Io(error) => ObjectError::Io(error),
+        StoreError::Differs(name) => ObjectError::Differs(name),
+        StoreError::TooLarge(name) => ObjectError::TooLarge(name),
+    }
+}
+
+/// Counts a part of a base that is read to open a run, from the `cache` or the `store`.
+fn count_part_read(source: &'static str) {
+    metrics::counter!("workspaced_base_parts_total", "source" => source).increment(1);
+}
