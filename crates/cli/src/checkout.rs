@@ -68,7 +68,7 @@ pub(super) async fn checkout(args: CheckoutArgs, env: &Env<'_>) -> Result<(), Cl
     let folder = OpenFolder::open(&FolderPlace::Here(args.dir.clone())).await?;
     let (checkout, pulled) = check_out(&client, &args.run, folder).await?;
     CheckoutNotes::of(env).add(&args.dir, checkout.run().as_str())?;
-    print_pulled(output, &pulled, checkout.folder())
+    print_pulled(output, &pulled, &checkout).await
 }
 
 /// Runs `pull`.
@@ -77,7 +77,7 @@ pub(super) async fn pull_into(args: PullArgs, env: &Env<'_>) -> Result<(), CliEr
     let output = Output::new(&args.connection, env);
     let mut checkout = existing(&client, args.dir, args.run.as_ref(), env).await?;
     let pulled = checkout.pull().await?;
-    print_pulled(output, &pulled, checkout.folder())
+    print_pulled(output, &pulled, &checkout).await
 }
 
 /// Runs `push`.
@@ -146,12 +146,14 @@ async fn existing(client: &Client, dir: PathBuf, run: Option<&RunId>, env: &Env<
     Ok(Checkout::new(client, &run, folder))
 }
 
-fn print_pulled(output: Output, pulled: &Pulled, folder: &OpenFolder) -> Result<(), CliError> {
+async fn print_pulled(output: Output, pulled: &Pulled, checkout: &Checkout) -> Result<(), CliError> {
+    let folder = checkout.folder();
     if output.is_json {
         let Pulled { from, now, applied, left_out } = pulled;
         let answer = json!({
             "run": now.run, "fromSeq": from, "seq": now.seq, "headHash": now.head_hash, "written": applied.written,
-            "deleted": applied.deleted, "leftOut": left_out, "treeSha256": applied.tree_sha256, "folder": folder.shown(),
+            "deleted": applied.deleted, "leftOut": left_out, "treeSha256": checkout.tree_sha256().await?,
+            "folder": folder.shown(),
         });
         return Ok(output.json(&answer)?);
     }

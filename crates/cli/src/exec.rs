@@ -133,10 +133,10 @@ fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode
 fn place(args: &ExecArgs) -> FolderPlace {
     match &args.sandbox {
         Some(address) => FolderPlace::Sandbox(SandboxPlace {
-            address: address.clone(),
             folder: args.dir.clone(),
             is_fresh: args.fresh,
             shim: args.shim.clone(),
+            ..SandboxPlace::new(address.clone())
         }),
         None if args.fresh => FolderPlace::Fresh(args.dir.as_ref().map(PathBuf::from)),
         None => FolderPlace::Here(args.dir.as_deref().unwrap_or(".").into()),

@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use workspaced_client::{
-    Checkout, Client, FolderError, FolderPlace, Run, RunId, RunState, Runner, SandboxAddress, SandboxPlace, ScanScope,
-    ServedCommand,
+    Checkout, Client, FolderError, FolderPlace, PausedRunner, Run, RunId, RunState, Runner, SandboxAddress,
+    SandboxPlace, ScanScope, ServedCommand,
 };
 
 use crate::call::parse_run;
@@ -105,8 +105,8 @@ impl RunnerArgs {
         };
         match &self.sandbox {
             Some(address) => {
-                let address = address.clone();
-                FolderPlace::Sandbox(SandboxPlace { address, folder, is_fresh: false, shim: self.shim.clone() })
+                let shim = self.shim.clone();
+                FolderPlace::Sandbox(SandboxPlace { folder, shim, ..SandboxPlace::new(address.clone()) })
             }
             None => FolderPlace::Here(folder.unwrap_or_else(|| ".".to_owned()).into()),
         }
@@ -173,6 +173,7 @@ async fn serve(
     ended: &CancellationToken,
 ) -> Result<(), CliError> {
     let mut pause = PAUSE.0;
+    let mut paused: Option<PausedRunner> = None;
     loop {
         let began = Instant::now();
         let served = async {
@@ -181,14 +182,23 @@ async fn serve(
                 Err(error) => return error,
             };
             output.note(&format!("{run}: waiting for commands, in {}", checkout.folder().shown()));
-            let mut runner = Runner::new(checkout, scope);
-            loop {
+            // A command that has ended its sandbox could have changed what the folder says of itself.
+            let mut runner = match paused.take() {
+                Some(paused) => paused.resume(checkout),
+                None => Runner::new(checkout, scope),
+            };
+            let error = loop {
                 match runner.serve_next(&mut |_, _| {}).await {
                     Ok(Some(served)) => report(output, run, &served),
                     Ok(None) => {}
-                    Err(error) => return error,
+                    Err(error) => break error,
                 }
+            };
+            match runner.pause().await {
+                Ok(runner) => paused = Some(runner),
+                Err(error) => return error,
             }
+            error
         };
         let error: FolderError = tokio::select! {
             // A command that runs is killed, and its caller is told that the runner is gone.
@@ -222,7 +232,9 @@ fn is_closed(error: &FolderError) -> bool {
 fn is_passing(error: &FolderError) -> bool {
     match error {
         FolderError::Service(error) => error.is_temporary(),
-        FolderError::Folder(_) | FolderError::NotStarted { .. } | FolderError::Unsteady => true,
+        FolderError::Folder(_) | FolderError::Moved { .. } | FolderError::NotStarted { .. } | FolderError::Unsteady => {
+            true
+        }
         _ => false,
     }
 }

@@ -66,6 +66,9 @@ pub struct ChangesetCommand {
     /// Its output, which was uploaded as an artifact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_sha256: Option<Sha256>,
+    /// Why its output is not kept, such as the code of the refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_refused: Option<String>,
     /// Where it ran.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub environment: Map<String, Value>,

@@ -87,19 +87,24 @@ impl NewEvent {
 impl From<&CommandEvent<'_>> for NewEvent {
     fn from(command: &CommandEvent<'_>) -> Self {
         let outcome = command.exit_code.map_or("ended by a signal".to_owned(), |code| format!("exit code {code}"));
-        let max_chars = MAX_SUMMARY - outcome.chars().count() - 2;
-        let mut shown: String = command.command.chars().take(max_chars).collect();
-        if shown.len() < command.command.len() {
-            shown.pop();
-            shown.push('…');
-        }
-        let mut event = Self::new(EventKind::Command, format!("{shown}: {outcome}"));
+        let mut event = Self::new(EventKind::Command, command_summary(command.command, &outcome));
         event.data.insert("command".to_owned(), json!(command.command));
         event.data.extend(command.exit_code.map(|code| ("exitCode".to_owned(), json!(code))));
         event.data.extend(command.output.map(|output| ("output".to_owned(), json!(output))));
         event.duration_micros = command.duration.and_then(|duration| u64::try_from(duration.as_micros()).ok());
         event
     }
+}
+
+/// Returns the summary of a command, as far as there is room for it.
+pub(crate) fn command_summary(command: &str, outcome: &str) -> String {
+    let max_chars = MAX_SUMMARY - outcome.chars().count() - 2;
+    let mut shown: String = command.chars().take(max_chars).collect();
+    if shown.len() < command.len() {
+        shown.pop();
+        shown.push('…');
+    }
+    format!("{shown}: {outcome}")
 }
 
 impl Client {

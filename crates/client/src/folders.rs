@@ -32,6 +32,6 @@ pub use self::address::SandboxAddress;
 pub use self::checkout::{ChangedLayer, Checkout, Pulled, PushOptions, Pushed, ScanScope};
 pub use self::command::{CommandSignals, Execution};
 pub use self::error::FolderError;
-pub use self::exec::{ExecMode, ExecOptions, Executed, RecordedCommand, shown_command};
+pub use self::exec::{ExecMode, ExecOptions, Executed, RecordedCommand};
 pub use self::place::{FolderPlace, OpenFolder, SandboxPlace};
-pub use self::serve::{Runner, ServedCommand};
+pub use self::serve::{PausedRunner, Runner, ServedCommand};

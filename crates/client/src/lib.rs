@@ -75,8 +75,8 @@ pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
 #[cfg(feature = "folders")]
 pub use folders::{
     ChangedLayer, Checkout, CommandSignals, ExecMode, ExecOptions, Executed, Execution, FolderError, FolderPlace,
-    OpenFolder, Pulled, PushOptions, Pushed, RecordedCommand, Runner, SandboxAddress, SandboxPlace, ScanScope,
-    ServedCommand, shown_command,
+    OpenFolder, PausedRunner, Pulled, PushOptions, Pushed, RecordedCommand, Runner, SandboxAddress, SandboxPlace,
+    ScanScope, ServedCommand,
 };
 pub use follow::FollowedRecord;
 pub use operators::{CreatedOperator, NewOperator, NewOperatorToken};
@@ -91,7 +91,7 @@ pub use webhooks::{Webhook, WebhookState};
 pub use model::{
     Approval, ApprovalId, ApprovalState, ArtifactId, Code, DeliveryState, EventKind, LogicalPath, Operator,
     OperatorName, Outcome, Permission, PolicyOverrides, Record, Run, RunId, RunState, RunToken, Scope, Sha256, Source,
-    TokenId, ToolCallId, Verdict, WebhookDelivery, WebhookEvent,
+    TokenId, ToolCallId, Verdict, WebhookDelivery, WebhookEvent, shown_command,
 };
 /// The body of an upload; [`body_of`] makes one from a reader.
 pub use reqwest::Body;

@@ -4,6 +4,7 @@
 //! on its arguments, so the rules can be tested with tables.
 
 mod change;
+mod command_line;
 mod credential;
 mod diff;
 mod edit;
@@ -27,6 +28,7 @@ mod test_support;
 mod text;
 
 pub use change::{Change, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
+pub use command_line::{quote_word, shown_command};
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};

@@ -5,37 +5,29 @@
 //! leaves some of them moved; the same layer goes in again, since files that have its versions already are no conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Timespec};
 use rustix::io::Errno;
-use sha2::{Digest as _, Sha256};
+use rustix::path::Arg as _;
 use tar::{Archive, EntryType};
 
-use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OPAQUE, WHITEOUT, check_path, stays_inside};
+use crate::entry::{MAX_LAYER_ENTRIES, NodeStamp, NodeVersion, OPAQUE, OWN_FOLDER, WHITEOUT, check_path, stays_inside};
 use crate::error::{LayerConflict, ShimError};
-use crate::folder::{AppliedLayer, CheckedOut};
-use crate::handles::{FolderCursor, ParentFolder, create_file, for_each_entry, name_of, open_folder, stat, unlink};
-use crate::index::{CheckoutIndex, IndexEntry, IndexFolder};
-use crate::scan::{Look, LookedAt, chunk_bytes};
+use crate::folder::AppliedLayer;
+use crate::handles::{FolderCursor, ParentFolder, for_each_entry, name_of, open_folder, stat, unlink};
+use crate::incoming::{IncomingFolder, IncomingNode, is_no_folder, remove_incoming};
+use crate::index::{CheckoutIndex, IndexChanges, IndexEntry, IndexFolder};
+use crate::scan::{LookedAt, WORTH_SAVING_BYTES, look, look_bytes};
 
-const INCOMING: &str = "incoming";
 /// The most conflicts that are kept.
 const MAX_CONFLICTS: usize = 1000;
-
-/// A file or link of the layer, written beside the tree.
-struct Incoming {
-    version: NodeVersion,
-    /// Its name in the folder of incoming files.
-    name: String,
-    modified: Timespec,
-}
 
 /// What a layer says.
 #[derive(Default)]
 struct LayerPlan {
-    nodes: BTreeMap<String, Incoming>,
+    nodes: BTreeMap<String, IncomingNode>,
     folders: BTreeSet<String>,
     /// Paths that are deleted, with all that is in them.
     deleted: BTreeSet<String>,
@@ -45,93 +37,101 @@ struct LayerPlan {
 
 /// A layer on its way into a folder.
 pub(crate) struct Application<'a> {
-    pub(crate) root: &'a OwnedFd,
-    pub(crate) own: &'a IndexFolder,
-    pub(crate) index: CheckoutIndex,
+    root: &'a OwnedFd,
+    own: &'a IndexFolder,
+    index: &'a CheckoutIndex,
     /// Whether files get the times of the layer.
-    pub(crate) is_first: bool,
+    is_first: bool,
+    /// The file system's time before anything was looked at.
+    began_ns: i64,
+    changes: IndexChanges,
 }
 
-impl Application<'_> {
-    /// Writes the layer, and returns the index afterwards.
-    pub(crate) fn run(
-        mut self,
-        after: &CheckedOut,
-        layer: &mut dyn Read,
-    ) -> Result<(CheckoutIndex, AppliedLayer), ShimError> {
+impl<'a> Application<'a> {
+    pub(crate) fn new(
+        root: &'a OwnedFd,
+        own: &'a IndexFolder,
+        index: &'a CheckoutIndex,
+        is_first: bool,
+    ) -> Result<Self, ShimError> {
+        Ok(Self { root, own, index, is_first, began_ns: own.now_ns()?, changes: IndexChanges::new() })
+    }
+
+    /// Writes the layer, and returns what is new in the index.
+    pub(crate) fn run(mut self, layer: &mut dyn Read) -> Result<(IndexChanges, AppliedLayer), ShimError> {
         remove_incoming(self.own)?;
         let applied = self.apply(layer);
         // What is left there is of no use, and an error before says more.
         let removed = remove_incoming(self.own);
-        let mut applied = applied?;
+        let applied = applied?;
         removed?;
-        self.index.of = after.clone();
-        let newest = self.index.entries.values().map(|entry| entry.stamp.newest_ns()).max();
-        self.index.clock_ns = self.own.time_after(newest.unwrap_or(i128::MIN))?;
-        self.own.save(&self.index)?;
-        applied.tree_sha256 = self.index.tree_sha256();
-        Ok((self.index, applied))
+        self.prove()?;
+        Ok((self.changes, applied))
+    }
+
+    /// Waits until the new files are old enough for their metadata to prove something, if that is shorter than to hash them again.
+    fn prove(&mut self) -> Result<(), ShimError> {
+        let mut now = self.own.now_ns()?;
+        let new = || self.changes.values().flatten().map(|entry| entry.stamp);
+        let young = new().filter(|stamp| stamp.newest_ns() >= now).map(|stamp| look_bytes(&stamp)).sum::<u64>();
+        if young >= WORTH_SAVING_BYTES {
+            now = self.own.time_after(new().map(|stamp| stamp.newest_ns()).max().unwrap_or(now))?;
+        }
+        for entry in self.changes.values_mut().flatten() {
+            entry.stamp = entry.stamp.proven_at(now);
+        }
+        Ok(())
     }
 
     fn apply(&mut self, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError> {
-        let mut plan = self.stage(layer)?;
+        let is_whole = self.is_first && self.is_empty()?;
+        let mut staging = IncomingFolder::create(self.own, is_whole, self.is_first.then_some(self.began_ns))?;
+        let mut plan = stage(layer, &mut staging)?;
+        if is_whole {
+            return self.move_whole(plan, &staging);
+        }
         let removals = self.removals(&plan);
         let conflicts = self.compare(&mut plan, &removals)?;
         if !conflicts.is_empty() {
             return Err(ShimError::Conflicts(conflicts));
         }
         let deleted = self.remove(&removals)?;
-        let written = self.move_in(&plan)?;
-        Ok(AppliedLayer { written, deleted, tree_sha256: String::new() })
+        let written = self.move_in(plan, &staging)?;
+        Ok(AppliedLayer { written, deleted })
     }
 
-    /// Writes the contents of the layer beside the tree.
-    fn stage(&self, layer: &mut dyn Read) -> Result<LayerPlan, ShimError> {
-        let failed = ShimError::of("the folder of incoming files");
-        rustix::fs::mkdirat(&self.own.dir, INCOMING, Mode::RWXU).map_err(&failed)?;
-        let incoming = open_folder(&self.own.dir, INCOMING).map_err(&failed)?;
-        let mut archive = Archive::new(layer);
-        let mut plan = LayerPlan::default();
-        let bad = |error: io::Error| ShimError::io("the layer", error);
-        for (number, entry) in archive.entries().map_err(bad)?.enumerate() {
-            if number >= MAX_LAYER_ENTRIES {
-                return Err(ShimError::Refused(format!("the layer has more than {MAX_LAYER_ENTRIES} entries")));
-            }
-            let mut entry = entry.map_err(bad)?;
-            let path = String::from_utf8(entry.path_bytes().into_owned());
-            let path = path.map_err(|_| ShimError::Refused("a name of the layer is not UTF-8".to_owned()))?;
-            let path = path.strip_prefix("./").unwrap_or(&path).trim_end_matches('/').to_owned();
-            if matches!(path.as_str(), "" | ".") || plan.take_whiteout(&path)? {
-                continue;
-            }
-            check(&path)?;
-            let modified = time_of(&mut entry);
-            let name = number.to_string();
-            let kind = entry.header().entry_type();
-            if kind == EntryType::Directory {
-                plan.folders.insert(path);
-                continue;
-            }
-            let version = if kind == EntryType::Symlink {
-                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                if !std::str::from_utf8(&target).is_ok_and(|target| stays_inside(&path, target)) {
-                    return Err(ShimError::Refused(format!(
-                        "the layer has the link {path:?}, which leads out of the folder"
-                    )));
-                }
-                rustix::fs::symlinkat(target.as_slice(), &incoming, &*name).map_err(ShimError::of(&path))?;
-                NodeVersion::of_link(&target)
-            } else if kind.is_file() {
-                let is_executable = entry.header().mode().map_err(bad)? & 0o100 != 0;
-                let size = entry.size();
-                write_file(&incoming, &name, is_executable, &mut entry, size, &path)?
-            } else {
-                return Err(ShimError::Refused(format!("{path}: the layer has an entry of type {kind:?}")));
-            };
-            plan.nodes.insert(path, Incoming { version, name, modified });
+    /// Whether nothing but the index is in the folder.
+    fn is_empty(&self) -> Result<bool, ShimError> {
+        let mut is_empty = true;
+        for_each_entry(self.root.as_fd(), |name, _| {
+            is_empty &= name.to_bytes() == OWN_FOLDER.as_bytes();
+            Ok::<_, Errno>(())
+        })
+        .map_err(ShimError::of("the folder"))?;
+        Ok(is_empty)
+    }
+
+    /// Moves a whole tree into an empty folder.
+    fn move_whole(&mut self, plan: LayerPlan, staging: &IncomingFolder) -> Result<AppliedLayer, ShimError> {
+        let mut names = Vec::new();
+        for_each_entry(staging.incoming.as_fd(), |name, _| {
+            names.push(name.to_owned());
+            Ok::<_, Errno>(())
+        })
+        .map_err(ShimError::of("the folder of incoming files"))?;
+        for name in &names {
+            let shown = name.to_string_lossy();
+            rustix::fs::renameat(&staging.incoming, name, self.root, name).map_err(ShimError::of(&shown))?;
         }
-        plan.check_places()?;
-        Ok(plan)
+        let written = plan.nodes.len() as u64;
+        for (path, IncomingNode { version, mut stamp, .. }) in plan.nodes {
+            // The move has changed what is at the top, and nothing below.
+            if !path.contains('/') {
+                stamp = stamp_of(self.root.as_fd(), &path)?;
+            }
+            self.changes.insert(path, Some(IndexEntry { version, stamp }));
+        }
+        Ok(AppliedLayer { written, deleted: 0 })
     }
 
     /// Returns the paths of the index that the layer deletes.
@@ -162,7 +162,8 @@ impl Application<'_> {
         }
         for (path, stamp) in done {
             if let Some(node) = plan.nodes.remove(&path) {
-                self.index.entries.insert(path, IndexEntry { version: node.version, stamp });
+                let stamp = stamp.proven_at(self.began_ns);
+                self.changes.insert(path, Some(IndexEntry { version: node.version, stamp }));
             }
         }
         Ok(conflicts)
@@ -177,7 +178,7 @@ impl Application<'_> {
     ) -> Result<Comparison, ShimError> {
         let known = self.index.entries.get(path);
         let looked = match cursor.parent_of(path).map_err(ShimError::of(path))? {
-            ParentFolder::Folder(dir) => Look { index: &self.index }.at(dir, path)?,
+            ParentFolder::Folder(dir) => look(dir, path, known)?,
             ParentFolder::Missing => LookedAt::Absent,
             ParentFolder::NoFolder(above) if removals.contains(&above) => LookedAt::Absent,
             ParentFolder::NoFolder(_) => {
@@ -239,43 +240,38 @@ impl Application<'_> {
                 unlink(dir, name_of(path)).map_err(ShimError::of(path))?;
                 count += 1;
             }
-            self.index.entries.remove(path);
+            self.changes.insert(path.clone(), None);
             remove_empty_folders(&mut cursor, path)?;
         }
         Ok(count)
     }
 
     /// Moves what was written beside the tree into it.
-    fn move_in(&mut self, plan: &LayerPlan) -> Result<u64, ShimError> {
-        let incoming = open_folder(&self.own.dir, INCOMING).map_err(ShimError::of("the folder of incoming files"))?;
-        let latest = self.own.now_ns()?;
+    fn move_in(&mut self, plan: LayerPlan, staging: &IncomingFolder) -> Result<u64, ShimError> {
+        let incoming = &staging.incoming;
         let mut cursor = self.cursor()?;
         for folder in &plan.folders {
             if let ParentFolder::NoFolder(path) = cursor.enter(folder, true).map_err(ShimError::of(folder))? {
                 return Err(ShimError::Refused(format!("{path}: no folder, so that {folder} cannot be created")));
             }
         }
-        for (path, node) in &plan.nodes {
-            let name = node.name.as_str();
-            if self.is_first {
-                set_time(&incoming, name, node.modified, latest).map_err(ShimError::of(path))?;
-            }
+        let written = plan.nodes.len() as u64;
+        for (path, IncomingNode { version, name, .. }) in plan.nodes {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            let ParentFolder::Folder(dir) = cursor.enter(folder, true).map_err(ShimError::of(path))? else {
+            let ParentFolder::Folder(dir) = cursor.enter(folder, true).map_err(ShimError::of(&path))? else {
                 return Err(ShimError::Refused(format!("{path}: its folder was replaced meanwhile")));
             };
-            match rustix::fs::renameat(&incoming, name, dir, name_of(path)) {
+            match rustix::fs::renameat(incoming, &name, dir, name_of(&path)) {
                 Err(Errno::ISDIR) => {
-                    remove_folders(dir, name_of(path)).map_err(ShimError::of(path))?;
-                    rustix::fs::renameat(&incoming, name, dir, name_of(path)).map_err(ShimError::of(path))?;
+                    remove_folders(dir, name_of(&path)).map_err(ShimError::of(&path))?;
+                    rustix::fs::renameat(incoming, &name, dir, name_of(&path)).map_err(ShimError::of(&path))?;
                 }
-                renamed => renamed.map_err(ShimError::of(path))?,
+                renamed => renamed.map_err(ShimError::of(&path))?,
             }
-            let found = stat(dir, name_of(path)).map_err(ShimError::of(path))?;
-            let stamp = NodeStamp::of(&found.ok_or(Errno::NOENT).map_err(ShimError::of(path))?);
-            self.index.entries.insert(path.clone(), IndexEntry { version: node.version, stamp });
+            let stamp = stamp_of(dir, &path)?;
+            self.changes.insert(path, Some(IndexEntry { version, stamp }));
         }
-        Ok(plan.nodes.len() as u64)
+        Ok(written)
     }
 
     fn cursor(&self) -> Result<FolderCursor, ShimError> {
@@ -298,9 +294,7 @@ impl LayerPlan {
             let mut above = path.as_str();
             while let Some((folder, _)) = above.rsplit_once('/') {
                 if self.nodes.contains_key(folder) {
-                    return Err(ShimError::Refused(format!(
-                        "the layer has {path:?} in {folder:?}, which is no folder"
-                    )));
+                    return Err(is_no_folder(path, folder));
                 }
                 above = folder;
             }
@@ -324,6 +318,60 @@ impl LayerPlan {
     }
 }
 
+/// Writes the contents of a layer beside the tree.
+fn stage(layer: &mut dyn Read, staging: &mut IncomingFolder) -> Result<LayerPlan, ShimError> {
+    let mut archive = Archive::new(layer);
+    let mut plan = LayerPlan::default();
+    let bad = |error: io::Error| ShimError::io("the layer", error);
+    for (number, entry) in archive.entries().map_err(bad)?.enumerate() {
+        if number >= MAX_LAYER_ENTRIES {
+            return Err(ShimError::Refused(format!("the layer has more than {MAX_LAYER_ENTRIES} entries")));
+        }
+        let mut entry = entry.map_err(bad)?;
+        let path = String::from_utf8(entry.path_bytes().into_owned());
+        let path = path.map_err(|_| ShimError::Refused("a name of the layer is not UTF-8".to_owned()))?;
+        let path = path.strip_prefix("./").unwrap_or(&path).trim_end_matches('/').to_owned();
+        if matches!(path.as_str(), "" | ".") || plan.take_whiteout(&path)? {
+            continue;
+        }
+        check(&path)?;
+        let kind = entry.header().entry_type();
+        if kind == EntryType::Directory {
+            if staging.is_tree() {
+                staging.folder(&path)?;
+            }
+            plan.folders.insert(path);
+            continue;
+        }
+        let modified = time_of(&mut entry);
+        let staged = if kind == EntryType::Symlink {
+            let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+            if !std::str::from_utf8(&target).is_ok_and(|target| stays_inside(&path, target)) {
+                return Err(ShimError::Refused(format!(
+                    "the layer has the link {path:?}, which leads out of the folder"
+                )));
+            }
+            staging.link(&path, &target, modified)?
+        } else if kind.is_file() {
+            let is_executable = entry.header().mode().map_err(bad)? & 0o100 != 0;
+            staging.file(&path, is_executable, &mut entry, modified)?
+        } else {
+            return Err(ShimError::Refused(format!("{path}: the layer has an entry of type {kind:?}")));
+        };
+        plan.nodes.insert(path, staged);
+    }
+    // A stream that breaks after the last entry may have been damaged before it: its checksum comes last.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(bad)?;
+    plan.check_places()?;
+    Ok(plan)
+}
+
+/// Returns what the metadata of a file or link is now.
+fn stamp_of(dir: std::os::fd::BorrowedFd<'_>, path: &str) -> Result<NodeStamp, ShimError> {
+    let found = stat(dir, name_of(path)).and_then(|found| found.ok_or(Errno::NOENT));
+    Ok(NodeStamp::of(&found.map_err(ShimError::of(path))?))
+}
+
 fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
     let mut folder = path;
     while let Some((above, _)) = folder.rsplit_once('/') {
@@ -345,29 +393,6 @@ fn is_folder(found: &rustix::fs::Stat) -> bool {
     FileType::from_raw_mode(found.st_mode) == FileType::Directory
 }
 
-fn write_file(
-    incoming: &OwnedFd,
-    name: &str,
-    is_executable: bool,
-    content: &mut impl Read,
-    size: u64,
-    path: &str,
-) -> Result<NodeVersion, ShimError> {
-    let failed = |error: io::Error| ShimError::io(path, error);
-    let (kind, mode) = if is_executable { (NodeKind::Executable, 0o777) } else { (NodeKind::File, 0o666) };
-    let mut file = create_file(incoming, name, mode).map_err(ShimError::of(path))?;
-    let mut hasher = Sha256::new();
-    let mut chunk = vec![0; chunk_bytes(size)];
-    loop {
-        let count = content.read(&mut chunk).map_err(failed)?;
-        if count == 0 {
-            return Ok(NodeVersion { kind, hash: hasher.finalize().into() });
-        }
-        hasher.update(&chunk[..count]);
-        file.write_all(&chunk[..count]).map_err(failed)?;
-    }
-}
-
 /// The time of an entry, with its fraction if the layer has it.
 fn time_of<R: Read>(entry: &mut tar::Entry<'_, R>) -> Timespec {
     let whole = entry.header().mtime().ok().and_then(|seconds| i64::try_from(seconds).ok()).unwrap_or(0);
@@ -386,15 +411,6 @@ fn time_of<R: Read>(entry: &mut tar::Entry<'_, R>) -> Timespec {
     time
 }
 
-/// Gives a file its recorded time, but none after `latest_ns`: it would be newer than all that is built from it.
-fn set_time(incoming: &OwnedFd, name: &str, modified: Timespec, latest_ns: i128) -> Result<(), Errno> {
-    if i128::from(modified.tv_sec) * 1_000_000_000 + i128::from(modified.tv_nsec) >= latest_ns {
-        return Ok(());
-    }
-    let times = Timestamps { last_access: modified, last_modification: modified };
-    rustix::fs::utimensat(incoming, name, &times, AtFlags::SYMLINK_NOFOLLOW)
-}
-
 /// Removes a folder that has only folders.
 fn remove_folders(dir: impl std::os::fd::AsFd, name: &str) -> Result<(), Errno> {
     let folder = open_folder(&dir, name)?;
@@ -407,26 +423,4 @@ fn remove_folders(dir: impl std::os::fd::AsFd, name: &str) -> Result<(), Errno> 
         remove_folders(&folder, name.to_str().map_err(|_| Errno::NOTEMPTY)?)?;
     }
     rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
-}
-
-fn remove_incoming(own: &IndexFolder) -> Result<(), ShimError> {
-    let failed = ShimError::of("the folder of incoming files");
-    let dir = match open_folder(&own.dir, INCOMING) {
-        Ok(dir) => dir,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(failed(errno)),
-    };
-    let mut names = Vec::new();
-    for_each_entry(dir.as_fd(), |name, _| {
-        names.push(name.to_owned());
-        Ok::<_, Errno>(())
-    })
-    .map_err(&failed)?;
-    for name in names {
-        unlink(&dir, name.as_c_str()).map_err(&failed)?;
-    }
-    match rustix::fs::unlinkat(&own.dir, INCOMING, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(failed(errno)),
-    }
 }

@@ -37,8 +37,8 @@ pub(crate) struct NodeStamp {
     pub(crate) size: u64,
     pub(crate) mode: u32,
     pub(crate) inode: u64,
-    pub(crate) modified_ns: i128,
-    pub(crate) changed_ns: i128,
+    pub(crate) modified_ns: i64,
+    pub(crate) changed_ns: i64,
 }
 
 impl NodeKind {
@@ -60,13 +60,9 @@ impl NodeKind {
         }
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "f" => Self::File,
-            "x" => Self::Executable,
-            "l" => Self::Link,
-            _ => return None,
-        })
+    /// Returns the kind with a number.
+    pub(crate) fn parse(number: u8) -> Option<Self> {
+        [Self::File, Self::Executable, Self::Link].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
@@ -79,7 +75,10 @@ impl NodeVersion {
 
 impl NodeStamp {
     pub(crate) fn of(stat: &Stat) -> Self {
-        let nanos = |seconds: i64, nanos: u64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        // Centuries away, all times are the last one, which is never in the past: such files are always hashed.
+        let nanos = |seconds: i64, nanos: u64| {
+            seconds.saturating_mul(1_000_000_000).saturating_add(i64::try_from(nanos).unwrap_or(0))
+        };
         Self {
             size: size_of(stat),
             mode: stat.st_mode,
@@ -90,8 +89,14 @@ impl NodeStamp {
     }
 
     /// The later one of its two times.
-    pub(crate) fn newest_ns(&self) -> i128 {
+    pub(crate) fn newest_ns(&self) -> i64 {
         self.modified_ns.max(self.changed_ns)
+    }
+
+    /// What is known of a file that was looked at when the file system's clock showed `now_ns`: a change within the same tick as the look
+    /// leaves no trace, so that the metadata of a younger file proves nothing.
+    pub(crate) fn proven_at(self, now_ns: i64) -> Self {
+        if self.newest_ns() < now_ns { self } else { Self { size: self.size, mode: self.mode, ..Self::default() } }
     }
 }
 
@@ -99,27 +104,9 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Written by hand: an index has tens of thousands of hashes.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
     digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })).collect()
-}
-
-pub(crate) fn parse_hash(text: &str) -> Option<[u8; 32]> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
-    let mut hash = [0; 32];
-    if pairs.len() != hash.len() {
-        return None;
-    }
-    for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(hash)
 }
 
 /// Checks a path of a layer or an index. Says what is wrong with it.
@@ -150,20 +137,20 @@ pub(crate) fn check_new_name(name: &str) -> Result<(), &'static str> {
     if name.chars().any(char::is_control) { Err("the name has control characters") } else { Ok(()) }
 }
 
-/// Whether a symbolic link at `path` leads to a place inside the folder, as its text says.
+/// Whether a symbolic link at `path` leads to a place inside the folder, as its text says. `..` is taken only at the beginning: after
+/// a name, which may be a link itself, nobody knows from where it goes up.
 pub(crate) fn stays_inside(path: &str, target: &str) -> bool {
-    if target.starts_with('/') {
+    if target.is_empty() || target.starts_with('/') {
         return false;
     }
-    let mut depth = path.split('/').count() - 1;
+    let mut above = path.split('/').count() - 1;
+    let mut is_below = false;
     for name in target.split('/') {
         match name {
             "" | "." => {}
-            ".." => match depth.checked_sub(1) {
-                Some(above) => depth = above,
-                None => return false,
-            },
-            _ => depth += 1,
+            ".." if is_below || above == 0 => return false,
+            ".." => above -= 1,
+            _ => is_below = true,
         }
     }
     true
@@ -174,13 +161,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_read_as_it_was_written() {
-        let hash: [u8; 32] = std::array::from_fn(|index| (index * 37 + 9).to_le_bytes()[0]);
-        let text = hex(&hash);
-        assert!(text.starts_with("092e53") && text.len() == 64);
-        assert_eq!(parse_hash(&text), Some(hash));
-        for bad in ["", &text[1..], &text[2..], &format!("{text}00"), &text.to_uppercase(), &text.replace('0', "+")] {
-            assert_eq!(parse_hash(bad), None, "{bad}");
+    fn a_link_goes_up_only_before_it_goes_down() {
+        for (path, target) in
+            [("l", "a"), ("l", "./a/b"), ("d/l", "../a"), ("d/e/l", "../../a//b/."), ("d/l", ".././e"), ("l", ".")]
+        {
+            assert!(stays_inside(path, target), "{path} -> {target}");
+        }
+        // In `a/../../x`, `a` may be a link to a folder at any depth.
+        for (path, target) in [
+            ("l", ""),
+            ("l", "/etc"),
+            ("l", ".."),
+            ("d/l", "../../x"),
+            ("l", "a/../b"),
+            ("d/l", "a/../../x"),
+            ("d/e/l", "../a/../x"),
+            ("d/l", "./a/.."),
+        ] {
+            assert!(!stays_inside(path, target), "{path} -> {target}");
         }
     }
 }

@@ -27,9 +27,6 @@ pub struct AppliedLayer {
     pub written: u64,
     /// Files and links that were deleted.
     pub deleted: u64,
-    /// The hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their
-    /// paths.
-    pub tree_sha256: String,
 }
 
 /// How a file differs from the index.
@@ -124,6 +121,14 @@ pub trait CommandFolder: Send {
     /// [`ShimError::Conflicts`] if a file was changed here that the layer would overwrite.
     fn apply(&mut self, after: &CheckedOut, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError>;
 
+    /// Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their
+    /// paths.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is no checkout.
+    fn tree_sha256(&mut self) -> Result<String, ShimError>;
+
     /// Finds what differs from the index. Folders with one of the names in `build_output`, of which the run has nothing, are not
     /// looked into.
     ///
@@ -139,11 +144,12 @@ pub trait CommandFolder: Send {
     /// If the folder is no checkout or cannot be read, or `out` fails.
     fn read(&mut self, paths: &[String], limits: ReadLimits, out: &mut dyn Write) -> Result<ReadReport, ShimError>;
 
-    /// Notes that the run has the versions of `paths` that were read last.
+    /// Notes that the run has the versions of `paths` that were read last. The index is written with the next layer, or when the folder is
+    /// closed.
     ///
     /// # Errors
     ///
-    /// If the index cannot be written.
+    /// If the folder is no checkout.
     fn confirm(&mut self, paths: &[String]) -> Result<(), ShimError>;
 
     /// Runs a command in the folder. `started` gets what sends it signals, `output` its output as it comes; if `output` fails, the

@@ -1,37 +1,43 @@
 //! The index: which version of which file came from the run, and what the file looked like when that was last seen.
 //!
-//! A file whose metadata is that of the index is unchanged, provided that it is older than the index: a change within the same tick
-//! of the file system's clock as the last look at the file leaves no trace. Only the time of the inode's last change cannot be set by
-//! a program, so that it betrays a change whose author has set the file's own time back.
+//! A file whose metadata is that of the index is unchanged. An entry has the metadata only if the file was older than the look at it;
+//! others are hashed again. Only the time of the inode's last change cannot be set by a program, so that it betrays a change whose
+//! author has set the file's own time back.
+//!
+//! The entries are in one file, and the record that they belong to in another, small one, so that a pull without changes writes only
+//! that. The entries are written first: of a program that is killed in between, the next pull brings the same layer again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OWN_FOLDER, check_path, hex, parse_hash};
+use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OWN_FOLDER, check_path, hex};
 use crate::error::ShimError;
 use crate::folder::CheckedOut;
 use crate::handles::{create_file, open_file, open_folder, unlink};
 
-const MAGIC: &str = "workspaced-index 1";
+const MAGIC: &[u8; 8] = b"WSINDEX2";
 const NAME: &str = "index";
-const NEW_NAME: &str = "index.new";
+const STATE_NAME: &str = "state";
 const CLOCK_NAME: &str = "clock";
 /// The most bytes of an index that is read.
 const MAX_INDEX_BYTES: u64 = 1 << 30;
-/// The most bytes of one entry.
-const MAX_LINE_BYTES: u64 = 8192;
+/// The most bytes of its state.
+const MAX_STATE_BYTES: u64 = 64 << 10;
+/// Bytes of an entry besides its path.
+const ENTRY_BYTES: usize = 1 + 32 + 8 + 4 + 8 + 8 + 8 + 2;
 /// The coarsest clock of a usual file system ticks every 10 ms; some have seconds.
-const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(1);
 /// How often a tick is waited for.
-const MAX_TICKS: u32 = 25;
+const MAX_TICKS: u32 = 50;
 
 /// What the folder has of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,28 +46,31 @@ pub(crate) struct IndexEntry {
     pub(crate) stamp: NodeStamp,
 }
 
+/// New entries of an index, nothing for a path that is not in it any more.
+pub(crate) type IndexChanges = BTreeMap<String, Option<IndexEntry>>;
+
 /// The index of a checkout.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CheckoutIndex {
     pub(crate) of: CheckedOut,
-    /// The file system's time before which all entries were last looked at or later: an entry that is not older proves nothing.
-    pub(crate) clock_ns: i128,
     pub(crate) entries: BTreeMap<String, IndexEntry>,
+    /// Counts how often the entries were written.
+    pub(crate) generation: u64,
+    /// Whether the entries differ from the written ones.
+    pub(crate) is_unsaved: bool,
+}
+
+/// The small file beside the entries.
+#[derive(Debug, Serialize, Deserialize)]
+struct IndexState {
+    of: CheckedOut,
+    /// That of the entries when it was written.
+    generation: u64,
 }
 
 impl CheckoutIndex {
     pub(crate) fn new(of: CheckedOut) -> Self {
-        Self { of, clock_ns: i128::MIN, entries: BTreeMap::new() }
-    }
-
-    /// Whether a file that looks like `stamp` is the one of `entry`.
-    pub(crate) fn is_unchanged(&self, entry: &IndexEntry, stamp: &NodeStamp) -> bool {
-        entry.stamp == *stamp && stamp.newest_ns() < self.clock_ns
-    }
-
-    /// Whether the run has anything in `folder`.
-    pub(crate) fn has_beneath(&self, folder: &str) -> bool {
-        self.beneath(folder).next().is_some()
+        Self { of, entries: BTreeMap::new(), generation: 0, is_unsaved: true }
     }
 
     /// The paths in `folder`.
@@ -69,6 +78,21 @@ impl CheckoutIndex {
         let prefix = format!("{folder}/");
         let from = (Bound::Excluded(prefix.clone()), Bound::Unbounded);
         self.entries.range(from).map(|(path, _)| path).take_while(move |path| path.starts_with(&prefix))
+    }
+
+    /// Takes new entries.
+    pub(crate) fn change(&mut self, changes: IndexChanges) {
+        self.is_unsaved |= !changes.is_empty();
+        if self.entries.is_empty() {
+            self.entries = changes.into_iter().filter_map(|(path, entry)| Some((path, entry?))).collect();
+            return;
+        }
+        for (path, entry) in changes {
+            match entry {
+                Some(entry) => drop(self.entries.insert(path, entry)),
+                None => drop(self.entries.remove(&path)),
+            }
+        }
     }
 
     /// Returns the hash of all versions with their paths.
@@ -109,7 +133,7 @@ impl IndexFolder {
     }
 
     /// Returns the time of the file system that has the checkout.
-    pub(crate) fn now_ns(&self) -> Result<i128, ShimError> {
+    pub(crate) fn now_ns(&self) -> Result<i64, ShimError> {
         let failed = ShimError::of("the clock of the index");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.dir, CLOCK_NAME, flags, Mode::RUSR | Mode::WUSR);
@@ -126,7 +150,7 @@ impl IndexFolder {
     }
 
     /// Returns a time of the file system after `time_ns`, if one comes soon.
-    pub(crate) fn time_after(&self, time_ns: i128) -> Result<i128, ShimError> {
+    pub(crate) fn time_after(&self, time_ns: i64) -> Result<i64, ShimError> {
         for _ in 0..MAX_TICKS {
             let now = self.now_ns()?;
             if now > time_ns {
@@ -134,34 +158,59 @@ impl IndexFolder {
             }
             std::thread::sleep(TICK);
         }
-        // Files from the future, or a clock of seconds: their entries prove nothing, and are hashed again.
+        // Files from the future, or a clock of seconds: their metadata proves nothing, and they are hashed again.
         self.now_ns()
     }
 
     /// Reads the index. `None` if there is none.
     pub(crate) fn load(&self) -> Result<Option<CheckoutIndex>, ShimError> {
-        let file = match open_file(&self.dir, NAME) {
+        // Without it nobody knows which record the entries are of: a first pull finds what is there already.
+        let Some(state) = self.bytes_of(STATE_NAME, MAX_STATE_BYTES)? else { return Ok(None) };
+        let state: IndexState = serde_json::from_slice(&state).map_err(|_| damaged())?;
+        let bytes = self.bytes_of(NAME, MAX_INDEX_BYTES)?.ok_or_else(damaged)?;
+        let (generation, entries) = parse(&bytes).ok_or_else(damaged)?;
+        // Entries that are newer were written just before the program was killed.
+        if generation < state.generation {
+            return Err(damaged());
+        }
+        Ok(Some(CheckoutIndex { of: state.of, entries, generation, is_unsaved: false }))
+    }
+
+    /// Reads a file. `None` if there is none.
+    fn bytes_of(&self, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, ShimError> {
+        let file = match open_file(&self.dir, name) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(ShimError::io("the index", errno)),
         };
         let stat = rustix::fs::fstat(&file).map_err(ShimError::of("the index"))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > max_bytes {
             return Err(damaged());
         }
-        parse(file).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => damaged(),
-            _ => ShimError::io("the index", error),
-        })
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+        file.take(max_bytes).read_to_end(&mut bytes).map_err(|error| ShimError::io("the index", error))?;
+        Ok(Some(bytes))
     }
 
-    /// Replaces the index.
-    pub(crate) fn save(&self, index: &CheckoutIndex) -> Result<(), ShimError> {
+    /// Writes the index: its entries only if they have changed.
+    pub(crate) fn save(&self, index: &mut CheckoutIndex) -> Result<(), ShimError> {
+        if index.is_unsaved {
+            index.generation += 1;
+            self.replace(NAME, "index.new", &written(index))?;
+            index.is_unsaved = false;
+        }
+        let state = IndexState { of: index.of.clone(), generation: index.generation };
+        let state = serde_json::to_vec(&state).map_err(|error| ShimError::io("the index", io::Error::other(error)))?;
+        self.replace(STATE_NAME, "state.new", &state)
+    }
+
+    fn replace(&self, name: &str, new_name: &str, bytes: &[u8]) -> Result<(), ShimError> {
         let failed = ShimError::of("the index");
-        unlink(&self.dir, NEW_NAME).map_err(&failed)?;
-        let file = create_file(&self.dir, NEW_NAME, 0o600).map_err(&failed)?;
-        write(file, index).map_err(|error| ShimError::io("the index", error))?;
-        rustix::fs::renameat(&self.dir, NEW_NAME, &self.dir, NAME).map_err(&failed)
+        unlink(&self.dir, new_name).map_err(&failed)?;
+        let mut file: File = create_file(&self.dir, new_name, 0o600).map_err(&failed)?;
+        file.write_all(bytes).map_err(|error| ShimError::io("the index", error))?;
+        rustix::fs::renameat(&self.dir, new_name, &self.dir, name).map_err(&failed)
     }
 }
 
@@ -169,59 +218,65 @@ fn damaged() -> ShimError {
     ShimError::Refused("the index of the folder is damaged: check the run out into another folder".to_owned())
 }
 
-fn write(file: File, index: &CheckoutIndex) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 18, file);
-    let of = serde_json::to_string(&index.of)?;
-    write!(out, "{MAGIC}\0{of}\0{}\0{}\0", index.clock_ns, index.entries.len())?;
+fn written(index: &CheckoutIndex) -> Vec<u8> {
+    let bytes: usize = index.entries.keys().map(|path| ENTRY_BYTES + path.len()).sum();
+    let mut out = Vec::with_capacity(bytes + 24);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&index.generation.to_le_bytes());
+    out.extend_from_slice(&(index.entries.len() as u64).to_le_bytes());
     for (path, IndexEntry { version, stamp }) in &index.entries {
-        let (kind, hash) = (version.kind.as_char(), hex(&version.hash));
         let NodeStamp { size, mode, inode, modified_ns, changed_ns } = stamp;
-        write!(out, "{kind} {hash} {size} {mode} {inode} {modified_ns} {changed_ns} {path}\0")?;
+        out.push(version.kind as u8);
+        out.extend_from_slice(&version.hash);
+        out.extend_from_slice(&size.to_le_bytes());
+        out.extend_from_slice(&mode.to_le_bytes());
+        out.extend_from_slice(&inode.to_le_bytes());
+        out.extend_from_slice(&modified_ns.to_le_bytes());
+        out.extend_from_slice(&changed_ns.to_le_bytes());
+        // A path has 4 KiB at most.
+        out.extend_from_slice(&u16::try_from(path.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(path.as_bytes());
     }
-    out.flush()
+    out
 }
 
-fn parse(file: File) -> io::Result<Option<CheckoutIndex>> {
-    let mut input = BufReader::with_capacity(1 << 18, file.take(MAX_INDEX_BYTES));
-    let mut line = Vec::new();
-    let mut next = || {
-        line.clear();
-        (&mut input).take(MAX_LINE_BYTES).read_until(0, &mut line)?;
-        line.pop_if(|last| *last == 0).ok_or(io::ErrorKind::InvalidData)?;
-        String::from_utf8(line.clone()).map_err(|_| io::ErrorKind::InvalidData.into())
-    };
-    if next()? != MAGIC {
-        return Err(io::ErrorKind::InvalidData.into());
+fn parse(mut bytes: &[u8]) -> Option<(u64, BTreeMap<String, IndexEntry>)> {
+    let bytes = &mut bytes;
+    if &take::<8>(bytes)? != MAGIC {
+        return None;
     }
-    let of = serde_json::from_str(&next()?).map_err(|_| io::ErrorKind::InvalidData)?;
-    let clock_ns = number(&next()?)?;
-    let count: usize = number(&next()?)?;
-    if count > MAX_LAYER_ENTRIES {
-        return Err(io::ErrorKind::InvalidData.into());
+    let generation = u64::from_le_bytes(take(bytes)?);
+    let count = usize::try_from(u64::from_le_bytes(take(bytes)?)).ok()?;
+    if count > MAX_LAYER_ENTRIES || count > bytes.len() / ENTRY_BYTES {
+        return None;
     }
-    let mut entries = Vec::new();
+    let mut entries: Vec<(String, IndexEntry)> = Vec::with_capacity(count);
     for _ in 0..count {
-        let line: Result<String, io::Error> = next();
-        entries.push(parse_entry(&line?).ok_or(io::ErrorKind::InvalidData)?);
+        entries.push(parse_entry(bytes)?);
     }
-    Ok(Some(CheckoutIndex { of, clock_ns, entries: entries.into_iter().collect() }))
+    bytes.is_empty().then(|| (generation, entries.into_iter().collect()))
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> io::Result<T> {
-    text.parse().map_err(|_| io::ErrorKind::InvalidData.into())
-}
-
-fn parse_entry(line: &str) -> Option<(String, IndexEntry)> {
-    let mut fields = line.splitn(8, ' ');
-    let version = NodeVersion { kind: NodeKind::parse(fields.next()?)?, hash: parse_hash(fields.next()?)? };
+fn parse_entry(bytes: &mut &[u8]) -> Option<(String, IndexEntry)> {
+    let [kind] = take(bytes)?;
+    let version = NodeVersion { kind: NodeKind::parse(kind)?, hash: take(bytes)? };
     let stamp = NodeStamp {
-        size: fields.next()?.parse().ok()?,
-        mode: fields.next()?.parse().ok()?,
-        inode: fields.next()?.parse().ok()?,
-        modified_ns: fields.next()?.parse().ok()?,
-        changed_ns: fields.next()?.parse().ok()?,
+        size: u64::from_le_bytes(take(bytes)?),
+        mode: u32::from_le_bytes(take(bytes)?),
+        inode: u64::from_le_bytes(take(bytes)?),
+        modified_ns: i64::from_le_bytes(take(bytes)?),
+        changed_ns: i64::from_le_bytes(take(bytes)?),
     };
-    let path = fields.next()?;
-    check_path(path).ok()?;
+    let length = u16::from_le_bytes(take(bytes)?);
+    let (path, rest) = bytes.split_at_checked(length.into())?;
+    *bytes = rest;
+    let path = std::str::from_utf8(path).ok().filter(|path| check_path(path).is_ok())?;
     Some((path.to_owned(), IndexEntry { version, stamp }))
+}
+
+/// Takes the next bytes.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*taken)
 }

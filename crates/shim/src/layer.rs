@@ -1,6 +1,6 @@
 //! Changed files as a layer.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 
@@ -13,27 +13,27 @@ use crate::entry::{NodeKind, NodeStamp, NodeVersion, WHITEOUT, check_path, size_
 use crate::error::ShimError;
 use crate::folder::{LeftEntry, ReadLimits, ReadReport};
 use crate::handles::{FolderCursor, ParentFolder, name_of, open_file, stat};
-use crate::index::IndexEntry;
+use crate::index::{IndexChanges, IndexEntry};
 use crate::scan::MAX_SHOWN_CHARS;
 
 /// The most paths that a report names.
 const MAX_NAMED: usize = 1000;
 
-/// The versions that a layer has, nothing for a deleted file.
-pub(crate) type ReadVersions = BTreeMap<String, Option<IndexEntry>>;
-
 /// A layer that is written.
 pub(crate) struct LayerWriter<'a> {
     tar: Builder<&'a mut dyn Write>,
     limits: ReadLimits,
+    /// The file system's time before anything was read.
+    began_ns: i64,
     bytes: u64,
     report: ReadReport,
-    versions: ReadVersions,
+    versions: IndexChanges,
 }
 
 impl<'a> LayerWriter<'a> {
-    pub(crate) fn new(limits: ReadLimits, out: &'a mut dyn Write) -> Self {
-        Self { tar: Builder::new(out), limits, bytes: 0, report: ReadReport::default(), versions: ReadVersions::new() }
+    pub(crate) fn new(limits: ReadLimits, began_ns: i64, out: &'a mut dyn Write) -> Self {
+        let (tar, report) = (Builder::new(out), ReadReport::default());
+        Self { tar, limits, began_ns, bytes: 0, report, versions: IndexChanges::new() }
     }
 
     /// Writes `paths`, in their order.
@@ -41,7 +41,7 @@ impl<'a> LayerWriter<'a> {
         mut self,
         cursor: &mut FolderCursor,
         paths: &[String],
-    ) -> Result<(ReadReport, ReadVersions), ShimError> {
+    ) -> Result<(ReadReport, IndexChanges), ShimError> {
         for path in paths {
             check_path(path).map_err(|why| ShimError::Refused(format!("{path:?}: {why}")))?;
             match cursor.parent_of(path).map_err(ShimError::of(path))? {
@@ -88,7 +88,7 @@ impl<'a> LayerWriter<'a> {
         let mut header = header(EntryType::Symlink, 0o777, 0);
         set_time(&mut header, found);
         self.append(|tar| tar.append_link(&mut header, path, &target))?;
-        let (version, stamp) = (NodeVersion::of_link(target.as_bytes()), NodeStamp::of(found));
+        let (version, stamp) = (NodeVersion::of_link(target.as_bytes()), NodeStamp::of(found).proven_at(self.began_ns));
         self.versions.insert(path.to_owned(), Some(IndexEntry { version, stamp }));
         Ok(())
     }
@@ -124,6 +124,7 @@ impl<'a> LayerWriter<'a> {
             return self.torn(path);
         }
         let version = NodeVersion { kind, hash: content.hasher.finalize().into() };
+        let stamp = stamp.proven_at(self.began_ns);
         self.versions.insert(path.to_owned(), Some(IndexEntry { version, stamp }));
         Ok(())
     }

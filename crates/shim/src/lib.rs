@@ -15,6 +15,7 @@ mod error;
 mod folder;
 mod frame;
 mod handles;
+mod incoming;
 mod index;
 mod layer;
 mod local;
@@ -22,6 +23,7 @@ mod message;
 mod remote;
 mod scan;
 mod serve;
+
 #[cfg(test)]
 mod tests;
 

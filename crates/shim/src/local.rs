@@ -11,8 +11,8 @@ use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
 use crate::error::ShimError;
 use crate::folder::{AppliedLayer, CheckedOut, CommandFolder, ReadLimits, ReadReport, ScanReport};
 use crate::handles::{FolderCursor, open_root};
-use crate::index::{CheckoutIndex, IndexFolder};
-use crate::layer::{LayerWriter, ReadVersions};
+use crate::index::{CheckoutIndex, IndexChanges, IndexFolder};
+use crate::layer::LayerWriter;
 use crate::scan::FolderScan;
 
 const LOCK_NAME: &str = "lock";
@@ -29,7 +29,7 @@ pub struct LocalFolder {
     /// Held as long as the folder is.
     lock: Option<OwnedFd>,
     index: Option<CheckoutIndex>,
-    read: ReadVersions,
+    read: IndexChanges,
 }
 
 impl LocalFolder {
@@ -43,7 +43,7 @@ impl LocalFolder {
         let path = std::fs::canonicalize(path).map_err(|error| ShimError::io(&shown, error))?;
         let root = open_root(&path).map_err(ShimError::of(&shown))?;
         let mut folder =
-            Self { path, own: IndexFolder::open(&root)?, root, lock: None, index: None, read: ReadVersions::new() };
+            Self { path, own: IndexFolder::open(&root)?, root, lock: None, index: None, read: IndexChanges::new() };
         if folder.own.is_some() {
             folder.lock()?;
             folder.load()?;
@@ -81,6 +81,11 @@ impl LocalFolder {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn index(&mut self) -> &mut CheckoutIndex {
+        self.index.as_mut().unwrap()
+    }
+
     fn checkout(&mut self) -> Result<(&OwnedFd, &IndexFolder, &mut CheckoutIndex), ShimError> {
         match (&self.own, &mut self.index) {
             (Some(own), Some(index)) => Ok((&self.root, own, index)),
@@ -103,45 +108,54 @@ impl CommandFolder for LocalFolder {
         }
         let Some(own) = &self.own else { return Err(ShimError::Refused("the folder has no index".to_owned())) };
         let is_first = self.index.is_none();
-        let index = self.index.clone().unwrap_or_else(|| CheckoutIndex::new(after.clone()));
+        let empty = CheckoutIndex::new(after.clone());
+        let index = self.index.as_ref().unwrap_or(&empty);
         if index.of.run != after.run {
             return Err(ShimError::Refused(format!("the folder is a checkout of the run {}", index.of.run)));
         }
-        let (index, applied) = Application { root: &self.root, own, index, is_first }.run(after, layer)?;
-        self.index = Some(index);
+        let (changes, applied) = Application::new(&self.root, own, index, is_first)?.run(layer)?;
+        let index = self.index.get_or_insert(empty);
+        index.change(changes);
+        let before = std::mem::replace(&mut index.of, after.clone());
+        if let Err(error) = own.save(index) {
+            // The folder is at the record before, with some files that are newer already.
+            index.of = before;
+            self.index.take_if(|_| is_first);
+            return Err(error);
+        }
         Ok(applied)
+    }
+
+    fn tree_sha256(&mut self) -> Result<String, ShimError> {
+        let (.., index) = self.checkout()?;
+        Ok(index.tree_sha256())
     }
 
     fn scan(&mut self, build_output: &[String]) -> Result<ScanReport, ShimError> {
         let (root, own, index) = self.checkout()?;
         let began = own.now_ns()?;
-        let (report, has_learned) = FolderScan::new(index, build_output).run(root)?;
+        let (report, has_learned) = FolderScan::new(index, build_output, began).run(root)?;
         if has_learned {
-            index.clock_ns = began;
+            index.is_unsaved = true;
             own.save(index)?;
         }
         Ok(report)
     }
 
     fn read(&mut self, paths: &[String], limits: ReadLimits, out: &mut dyn Write) -> Result<ReadReport, ShimError> {
-        let (root, ..) = self.checkout()?;
+        let (root, own, _) = self.checkout()?;
+        let began = own.now_ns()?;
         let root = root.try_clone().map_err(|error| ShimError::io("the folder", error))?;
-        let (report, versions) = LayerWriter::new(limits, out).run(&mut FolderCursor::new(root), paths)?;
+        let (report, versions) = LayerWriter::new(limits, began, out).run(&mut FolderCursor::new(root), paths)?;
         self.read = versions;
         Ok(report)
     }
 
     fn confirm(&mut self, paths: &[String]) -> Result<(), ShimError> {
         let mut read = std::mem::take(&mut self.read);
-        let (_, own, index) = self.checkout()?;
-        for path in paths {
-            match read.remove(path) {
-                Some(Some(entry)) => drop(index.entries.insert(path.clone(), entry)),
-                Some(None) => drop(index.entries.remove(path)),
-                None => {}
-            }
-        }
-        own.save(index)
+        let (.., index) = self.checkout()?;
+        index.change(paths.iter().filter_map(|path| read.remove_entry(path)).collect());
+        Ok(())
     }
 
     fn exec(
@@ -151,6 +165,15 @@ impl CommandFolder for LocalFolder {
         output: &mut dyn FnMut(OutputStream, &[u8]) -> std::io::Result<()>,
     ) -> Result<CommandOutcome, ShimError> {
         crate::command::run(&self.path, command, started, output)
+    }
+}
+
+impl Drop for LocalFolder {
+    fn drop(&mut self) {
+        if let (Some(own), Some(index)) = (&self.own, self.index.as_mut().filter(|index| index.is_unsaved)) {
+            // What cannot be noted is found to be the run's already by the next pull.
+            let _ = own.save(index);
+        }
     }
 }
 

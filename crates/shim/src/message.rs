@@ -9,7 +9,7 @@ use crate::error::{LayerConflict, ShimError};
 use crate::folder::{CheckedOut, ReadLimits};
 
 /// The version of the frames and messages.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// The first message of the shim.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,6 +26,7 @@ pub(crate) struct ShimHello {
 #[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum ShimRequest {
     Have,
+    Tree,
     /// The layer follows as data.
     Apply {
         after: CheckedOut,

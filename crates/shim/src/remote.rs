@@ -103,6 +103,12 @@ impl<R: Read + Send, W: Write + Send + 'static> CommandFolder for RemoteFolder<R
         self.done()
     }
 
+    fn tree_sha256(&mut self) -> Result<String, ShimError> {
+        self.request(&ShimRequest::Tree)?;
+        let tree: String = self.done()?;
+        if is_hash(&tree) { Ok(tree) } else { Err(unexpected()) }
+    }
+
     fn scan(&mut self, build_output: &[String]) -> Result<ScanReport, ShimError> {
         self.request(&ShimRequest::Scan { build_output: build_output.to_vec() })?;
         let (mut changes, mut bytes): (Vec<PathChange>, usize) = (Vec::new(), 0);
@@ -179,6 +185,10 @@ impl<R, W> std::fmt::Debug for RemoteFolder<R, W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RemoteFolder").field("folder", &self.folder).finish_non_exhaustive()
     }
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn unexpected() -> ShimError {

@@ -1,8 +1,9 @@
 //! What differs from the index.
 
-use std::collections::HashSet;
-use std::ffi::CString;
+use std::collections::btree_map::IterMut;
+use std::ffi::{CStr, CString};
 use std::io::Read as _;
+use std::iter::Peekable;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Stat};
@@ -15,7 +16,7 @@ use crate::entry::{
 use crate::error::ShimError;
 use crate::folder::{ChangeKind, LeftEntry, PathChange, ScanReport};
 use crate::handles::{for_each_entry, name_of, open_file, open_folder, stat};
-use crate::index::CheckoutIndex;
+use crate::index::{CheckoutIndex, IndexEntry};
 
 /// The most entries that a scan walks over.
 const MAX_WALKED: u64 = 2_000_000;
@@ -26,13 +27,12 @@ const MAX_LEFT: usize = 100;
 /// What to do with a folder that has too much.
 const LESS: &str = "delete what is not meant for the run, or check the run out into another folder";
 const CHUNK_BYTES: usize = 256 << 10;
+/// How much must have been read of unchanged files until the index is written again, which takes as long.
+pub(crate) const WORTH_SAVING_BYTES: u64 = 4 << 20;
+/// What to open a file costs, in bytes that are read.
+const OPENED_FILE_BYTES: u64 = 16 << 10;
 /// The most characters of a path that is only shown.
 pub(crate) const MAX_SHOWN_CHARS: usize = 300;
-
-/// Looks at single paths.
-pub(crate) struct Look<'a> {
-    pub(crate) index: &'a CheckoutIndex,
-}
 
 /// What is at a path.
 pub(crate) enum LookedAt {
@@ -45,34 +45,36 @@ pub(crate) enum LookedAt {
     Special,
 }
 
-impl Look<'_> {
-    /// Looks at `path`, whose folder is `dir`.
-    pub(crate) fn at(&self, dir: BorrowedFd<'_>, path: &str) -> Result<LookedAt, ShimError> {
-        let Some(found) = stat(dir, name_of(path)).map_err(ShimError::of(path))? else { return Ok(LookedAt::Absent) };
-        self.at_stat(dir, path, &found)
-    }
+/// Looks at `path`, whose folder is `dir`, and of which the index has `known`.
+pub(crate) fn look(dir: BorrowedFd<'_>, path: &str, known: Option<&IndexEntry>) -> Result<LookedAt, ShimError> {
+    let Some(found) = stat(dir, name_of(path)).map_err(ShimError::of(path))? else { return Ok(LookedAt::Absent) };
+    look_at(dir, path, &found, known)
+}
 
-    fn at_stat(&self, dir: BorrowedFd<'_>, path: &str, found: &Stat) -> Result<LookedAt, ShimError> {
-        let Some(kind) = NodeKind::of(found) else {
-            let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
-            return Ok(if is_folder { LookedAt::Folder } else { LookedAt::Special });
-        };
-        let known = self.index.entries.get(path);
-        let stamp = NodeStamp::of(found);
-        if known.is_some_and(|known| self.index.is_unchanged(known, &stamp)) {
-            return Ok(LookedAt::Unchanged(stamp));
-        }
-        let version = match hash(dir, name_of(path), kind) {
-            Ok(hash) => NodeVersion { kind, hash },
-            // It went or was replaced since.
-            Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => return Ok(LookedAt::Absent),
-            Err(errno) => return Err(ShimError::io(path, errno)),
-        };
-        Ok(match known {
-            Some(known) if known.version == version => LookedAt::Unchanged(stamp),
-            _ => LookedAt::Node(version, stamp),
-        })
+fn look_at(dir: BorrowedFd<'_>, path: &str, found: &Stat, known: Option<&IndexEntry>) -> Result<LookedAt, ShimError> {
+    let Some(kind) = NodeKind::of(found) else {
+        let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        return Ok(if is_folder { LookedAt::Folder } else { LookedAt::Special });
+    };
+    let stamp = NodeStamp::of(found);
+    if known.is_some_and(|known| known.stamp == stamp) {
+        return Ok(LookedAt::Unchanged(stamp));
     }
+    let version = match hash(dir, name_of(path), kind) {
+        Ok(hash) => NodeVersion { kind, hash },
+        // It went or was replaced since.
+        Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => return Ok(LookedAt::Absent),
+        Err(errno) => return Err(ShimError::io(path, errno)),
+    };
+    Ok(match known {
+        Some(known) if known.version == version => LookedAt::Unchanged(stamp),
+        _ => LookedAt::Node(version, stamp),
+    })
+}
+
+/// What it costs to hash a file, in bytes that are read.
+pub(crate) fn look_bytes(stamp: &NodeStamp) -> u64 {
+    OPENED_FILE_BYTES.saturating_add(stamp.size)
 }
 
 fn hash(dir: BorrowedFd<'_>, name: &str, kind: NodeKind) -> Result<[u8; 32], Errno> {
@@ -101,33 +103,30 @@ pub(crate) fn chunk_bytes(file_bytes: u64) -> usize {
     usize::try_from(file_bytes).unwrap_or(CHUNK_BYTES).clamp(1, CHUNK_BYTES)
 }
 
-/// A walk through a folder.
+/// A walk through a folder, in the order of the index: both are merged.
 pub(crate) struct FolderScan<'a> {
-    index: &'a mut CheckoutIndex,
+    /// The entries of the index that the walk has not come to.
+    known: Peekable<IterMut<'a, String, IndexEntry>>,
     build_output: &'a [String],
+    /// The file system's time before the walk.
+    began_ns: i64,
     report: ScanReport,
     max_walked: u64,
     walked: u64,
-    seen: HashSet<String>,
-    /// Folders that could not be looked into: nothing is said of what the index has in them.
-    unseen: Vec<String>,
-    /// Whether the index knows more than before.
-    has_learned: bool,
+    /// How much was read to find that it is unchanged, which the index knows now.
+    learned_bytes: u64,
 }
 
 impl<'a> FolderScan<'a> {
-    pub(crate) fn new(index: &'a mut CheckoutIndex, build_output: &'a [String]) -> Self {
-        let seen = HashSet::with_capacity(index.entries.len());
-        let report = ScanReport::default();
+    pub(crate) fn new(index: &'a mut CheckoutIndex, build_output: &'a [String], began_ns: i64) -> Self {
         Self {
-            index,
+            known: index.entries.iter_mut().peekable(),
             build_output,
-            report,
+            began_ns,
+            report: ScanReport::default(),
             max_walked: MAX_WALKED,
             walked: 0,
-            seen,
-            unseen: Vec::new(),
-            has_learned: false,
+            learned_bytes: 0,
         }
     }
 
@@ -136,17 +135,40 @@ impl<'a> FolderScan<'a> {
         Self { max_walked, ..self }
     }
 
-    /// Walks through the folder. Returns what it found, and whether the index knows more than before.
+    /// Walks through the folder. Returns what it found, and whether the index has learned enough to be written.
     pub(crate) fn run(mut self, root: &OwnedFd) -> Result<(ScanReport, bool), ShimError> {
-        self.folder(root.as_fd(), "", 0)?;
-        if self.seen.len() < self.index.entries.len() {
-            self.deleted()?;
+        self.folder(root.as_fd(), &mut String::new(), 0)?;
+        while let Some((path, _)) = self.known.next() {
+            self.change(path, ChangeKind::Deleted, None)?;
         }
-        self.report.changes.sort_unstable_by(|one, other| one.path.cmp(&other.path));
-        Ok((self.report, self.has_learned))
+        Ok((self.report, self.learned_bytes >= WORTH_SAVING_BYTES))
     }
 
-    fn folder(&mut self, dir: BorrowedFd<'_>, prefix: &str, depth: usize) -> Result<(), ShimError> {
+    /// Walks through the folder at `path`, which is empty for the root and ends with a slash otherwise.
+    fn folder(&mut self, dir: BorrowedFd<'_>, path: &mut String, depth: usize) -> Result<(), ShimError> {
+        let length = path.len();
+        for (raw, file_type) in self.entries(dir, path)? {
+            if raw.as_bytes() == b".git" || (depth == 0 && raw.as_bytes() == OWN_FOLDER.as_bytes()) {
+                continue;
+            }
+            let Ok(name) = raw.to_str() else {
+                self.leave(&format!("{path}{}", raw.to_string_lossy()), "the name is not UTF-8");
+                continue;
+            };
+            path.push_str(name);
+            if file_type == FileType::Directory {
+                path.push('/');
+                self.enter(dir, &raw, path, depth)?;
+            } else {
+                self.node(dir, &raw, path)?;
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of a folder in the order of the index, in which a folder stands where its content does.
+    fn entries(&mut self, dir: BorrowedFd<'_>, path: &str) -> Result<Vec<(CString, FileType)>, ShimError> {
         let mut entries: Vec<(CString, FileType)> = Vec::new();
         let max = self.max_walked;
         let limit = max.saturating_sub(self.walked);
@@ -156,119 +178,118 @@ impl<'a> FolderScan<'a> {
         })
         .map_err(|errno| match errno {
             Errno::TOOBIG => ShimError::Refused(format!("the folder has more than {max} entries: {LESS}")),
-            errno => ShimError::io(if prefix.is_empty() { "the folder" } else { prefix }, errno),
+            errno => ShimError::io(if path.is_empty() { "the folder" } else { path }, errno),
         })?;
         self.walked += entries.len() as u64;
-        for (raw, file_type) in entries {
-            if raw.as_bytes() == b".git" || (depth == 0 && raw.as_bytes() == OWN_FOLDER.as_bytes()) {
-                continue;
-            }
-            let Ok(name) = raw.to_str() else {
-                self.leave(&format!("{prefix}{}", raw.to_string_lossy()), "the name is not UTF-8");
-                continue;
-            };
-            let path = format!("{prefix}{name}");
-            if file_type == FileType::Directory {
-                self.enter(dir, name, &path, depth)?;
-            } else {
-                self.node(dir, path)?;
-            }
-        }
-        Ok(())
+        // The byte that ends a name is that of a folder's content.
+        let bytes = |(name, file_type): &(CString, FileType)| {
+            let end = if *file_type == FileType::Directory { b'/' } else { 0 };
+            (name.as_bytes().len(), end)
+        };
+        entries.sort_unstable_by(|one, other| {
+            let ((one_length, one_end), (other_length, other_end)) = (bytes(one), bytes(other));
+            let shared = one_length.min(other_length);
+            let (one_name, other_name) = (one.0.as_bytes(), other.0.as_bytes());
+            let next = |name: &[u8], end: u8| name.get(shared).copied().unwrap_or(end);
+            one_name[..shared]
+                .cmp(&other_name[..shared])
+                .then_with(|| next(one_name, one_end).cmp(&next(other_name, other_end)))
+        });
+        Ok(entries)
     }
 
-    fn enter(&mut self, dir: BorrowedFd<'_>, name: &str, path: &str, depth: usize) -> Result<(), ShimError> {
-        let is_build_output = self.build_output.iter().any(|output| output.eq_ignore_ascii_case(name));
-        if is_build_output && !self.index.has_beneath(path) {
+    /// Walks into the folder at `path`, which ends with a slash.
+    fn enter(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &mut String, depth: usize) -> Result<(), ShimError> {
+        self.skip_to(path)?;
+        let is_tracked = self.known.peek().is_some_and(|(known, _)| known.starts_with(path.as_str()));
+        let is_build_output =
+            || self.build_output.iter().any(|output| output.as_bytes().eq_ignore_ascii_case(name.to_bytes()));
+        if !is_tracked && is_build_output() {
             if self.report.not_walked.len() < MAX_LEFT {
+                let path = path.trim_end_matches('/');
                 self.report.not_walked.push(path.chars().take(MAX_SHOWN_CHARS).chain(['/']).collect());
             }
             return Ok(());
         }
         if depth + 1 >= MAX_DEPTH {
-            self.leave(path, "the folder is too deep");
-            self.unseen.push(format!("{path}/"));
+            self.unseen(path, "the folder is too deep");
             return Ok(());
         }
         match open_folder(dir, name) {
-            Ok(folder) => self.folder(folder.as_fd(), &format!("{path}/"), depth + 1),
+            Ok(folder) => self.folder(folder.as_fd(), path, depth + 1),
             // It went or was replaced since.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(errno) => {
-                self.leave(path, &format!("the folder cannot be read: {}", errno.kind()));
-                self.unseen.push(format!("{path}/"));
+                self.unseen(path, &format!("the folder cannot be read: {}", errno.kind()));
                 Ok(())
             }
         }
     }
 
-    fn node(&mut self, dir: BorrowedFd<'_>, path: String) -> Result<(), ShimError> {
-        let Some(found) = stat(dir, name_of(&path)).map_err(ShimError::of(&path))? else { return Ok(()) };
-        let Some(known) = self.index.entries.get(&path) else { return self.new_node(dir, path, &found) };
+    /// Leaves a folder that cannot be looked into: nothing is said of what the index has in it.
+    fn unseen(&mut self, path: &str, why: &str) {
+        self.leave(path.trim_end_matches('/'), why);
+        while self.known.next_if(|(known, _)| known.starts_with(path)).is_some() {}
+    }
+
+    /// Names what the index has before `path`, which is gone.
+    fn skip_to(&mut self, path: &str) -> Result<(), ShimError> {
+        while let Some((gone, _)) = self.known.next_if(|(known, _)| known.as_str() < path) {
+            self.change(gone, ChangeKind::Deleted, None)?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &str) -> Result<(), ShimError> {
+        let Some(found) = stat(dir, name).map_err(ShimError::of(path))? else { return Ok(()) };
+        self.skip_to(path)?;
+        let Some((_, known)) = self.known.next_if(|(known, _)| known.as_str() == path) else {
+            return self.new_node(dir, path, &found);
+        };
         if NodeKind::of(&found).is_some_and(|kind| kind != known.version.kind || size_of(&found) != known.stamp.size) {
             // It need not be read to know that it differs, however large it is now.
-            self.seen.insert(path.clone());
             return self.change(path, ChangeKind::Modified, Some(&found));
         }
-        match (Look { index: self.index }).at_stat(dir, &path, &found) {
+        match look_at(dir, path, &found, Some(known)) {
             Ok(LookedAt::Unchanged(stamp)) => {
-                if let Some(known) = self.index.entries.get_mut(&path) {
-                    // An entry that was as young as the index is older than the next one.
-                    self.has_learned |= known.stamp != stamp || stamp.newest_ns() >= self.index.clock_ns;
-                    known.stamp = stamp;
+                let proven = stamp.proven_at(self.began_ns);
+                if known.stamp != proven {
+                    self.learned_bytes += look_bytes(&stamp);
+                    known.stamp = proven;
                 }
-                self.seen.insert(path);
             }
-            Ok(LookedAt::Node(..)) => {
-                self.seen.insert(path.clone());
-                self.change(path, ChangeKind::Modified, Some(&found))?;
-            }
-            Ok(LookedAt::Absent) => {}
-            Ok(LookedAt::Folder | LookedAt::Special) => {
-                self.seen.insert(path.clone());
-                self.leave(&path, "it is no file any more");
-            }
-            Err(ShimError::Io { cause, .. }) => {
-                self.seen.insert(path.clone());
-                self.leave(&path, &format!("it cannot be read: {}", cause.kind()));
-            }
+            Ok(LookedAt::Node(..)) => self.change(path, ChangeKind::Modified, Some(&found))?,
+            // It went since.
+            Ok(LookedAt::Absent) => self.change(path, ChangeKind::Deleted, None)?,
+            Ok(LookedAt::Folder | LookedAt::Special) => self.leave(path, "it is no file any more"),
+            Err(ShimError::Io { cause, .. }) => self.leave(path, &format!("it cannot be read: {}", cause.kind())),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
     /// A path that the index does not know. It is not read now: whoever takes it reads it.
-    fn new_node(&mut self, dir: BorrowedFd<'_>, path: String, found: &Stat) -> Result<(), ShimError> {
-        if let Err(why) = check_path(&path).and_then(|()| check_new_name(&path)) {
-            self.leave(&path, why);
+    fn new_node(&mut self, dir: BorrowedFd<'_>, path: &str, found: &Stat) -> Result<(), ShimError> {
+        if let Err(why) = check_path(path).and_then(|()| check_new_name(path)) {
+            self.leave(path, why);
             return Ok(());
         }
         match NodeKind::of(found) {
-            None => self.leave(&path, "it is a device, a FIFO or a socket"),
-            Some(NodeKind::Link) if !leads_inside(dir, &path) => {
-                self.leave(&path, "the link leads out of the folder");
+            None => self.leave(path, "it is a device, a FIFO or a socket"),
+            Some(NodeKind::Link) if !leads_inside(dir, path) => {
+                self.leave(path, "the link leads out of the folder");
             }
             Some(_) => self.change(path, ChangeKind::Added, Some(found))?,
         }
         Ok(())
     }
 
-    fn deleted(&mut self) -> Result<(), ShimError> {
-        let unseen = std::mem::take(&mut self.unseen);
-        let is_gone = |path: &&String| {
-            !self.seen.contains(*path) && !unseen.iter().any(|folder| path.starts_with(folder.as_str()))
-        };
-        let gone: Vec<_> = self.index.entries.keys().filter(is_gone).cloned().collect();
-        gone.into_iter().try_for_each(|path| self.change(path, ChangeKind::Deleted, None))
-    }
-
-    fn change(&mut self, path: String, change: ChangeKind, found: Option<&Stat>) -> Result<(), ShimError> {
+    fn change(&mut self, path: &str, change: ChangeKind, found: Option<&Stat>) -> Result<(), ShimError> {
         if self.report.changes.len() >= MAX_CHANGES {
             return Err(ShimError::Refused(format!("more than {MAX_CHANGES} files changed: {LESS}")));
         }
-        let (size, changed_ns) =
-            found.map_or((0, 0), |found| (size_of(found), i64::try_from(NodeStamp::of(found).changed_ns).unwrap_or(0)));
-        self.report.changes.push(PathChange { path, change, size, changed_ns });
+        let (size, changed_ns) = found.map_or((0, 0), |found| (size_of(found), NodeStamp::of(found).changed_ns));
+        self.report.changes.push(PathChange { path: path.to_owned(), change, size, changed_ns });
         Ok(())
     }
 

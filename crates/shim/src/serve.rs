@@ -149,6 +149,10 @@ impl Shim<'_> {
                 let have = self.folder.have()?;
                 write_json(output, FrameKind::Done, &have)?;
             }
+            ShimRequest::Tree => {
+                let tree = self.folder.tree_sha256()?;
+                write_json(output, FrameKind::Done, &tree)?;
+            }
             ShimRequest::Apply { after } => {
                 let mut layer = DataReader::new(&self.frames);
                 let applied = self.folder.apply(&after, &mut layer);

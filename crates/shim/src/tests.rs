@@ -6,7 +6,6 @@ mod remotes;
 mod scans;
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -78,6 +77,7 @@ impl Checkout {
         let after = CheckedOut { run: "run_1".to_owned(), seq: self.seq, head_hash: "00".to_owned() };
         let applied = self.folder.apply(&after, &mut layer)?;
         assert_eq!(self.folder.have().unwrap(), Some(after));
+        assert_eq!(self.folder.tree_sha256().unwrap().len(), 64);
         Ok((applied.written, applied.deleted))
     }
 
@@ -152,14 +152,6 @@ pub(super) fn names(layer: &[u8]) -> Vec<String> {
 }
 
 /// The index as bytes.
-pub(super) fn index_file(checkout: &Checkout) -> std::fs::File {
-    std::fs::OpenOptions::new().read(true).write(true).open(checkout.path(".workspaced/index")).unwrap()
-}
-
 pub(super) fn read_index(checkout: &Checkout) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut file = index_file(checkout);
-    file.rewind().unwrap();
-    file.read_to_end(&mut bytes).unwrap();
-    bytes
+    std::fs::read(checkout.path(".workspaced/index")).unwrap()
 }

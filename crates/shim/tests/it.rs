@@ -60,7 +60,7 @@ fn a_sandbox_gets_a_checkout_runs_a_command_and_says_what_changed() {
     assert_eq!(remote.have().unwrap(), None);
     assert!(matches!(remote.scan(&[]), Err(ShimError::Refused(_))));
     let applied = remote.apply(&checked_out(1), &mut layer(2000).as_slice()).unwrap();
-    assert_eq!((applied.written, applied.tree_sha256.len()), (2000, 64));
+    assert_eq!((applied.written, remote.tree_sha256().unwrap().len()), (2000, 64));
     assert_eq!(remote.have().unwrap(), Some(checked_out(1)));
 
     let mut output = String::new();

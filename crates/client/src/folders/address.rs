@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
+use model::quote_word;
 use serde_json::{Map, Value, json};
 
 use crate::folders::error::FolderError;
@@ -77,7 +78,7 @@ impl SandboxAddress {
         command.args(&self.program[1..]);
         // A shell on the other side reads what ssh sends; the others pass arguments as they are.
         if self.kind == "ssh" {
-            command.args(words.map(quoted))
+            command.args(words.map(quote_word))
         } else {
             command.args(words)
         };
@@ -86,11 +87,14 @@ impl SandboxAddress {
         command
     }
 
+    /// Returns what is known of where a command ran without asking.
+    pub(crate) fn name_alone(&self) -> Map<String, Value> {
+        Map::from_iter([("kind".to_owned(), json!(self.kind)), ("name".to_owned(), json!(self.name))])
+    }
+
     /// Returns what the record of a command says of where it ran. Asks the container engine which image it is.
     pub(crate) fn environment(&self) -> Map<String, Value> {
-        let mut environment = Map::new();
-        environment.insert("kind".to_owned(), json!(self.kind));
-        environment.insert("name".to_owned(), json!(self.name));
+        let mut environment = self.name_alone();
         if matches!(self.kind.as_str(), "docker" | "podman") {
             let mut inspect = without_token(&self.kind);
             inspect.args(["inspect", "--type", "container", "--format", "{{.Image}}", &self.name]);
@@ -109,11 +113,6 @@ fn without_token(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_remove("WORKSPACED_TOKEN").env_remove("WORKSPACED_TOKEN_FILE");
     command
-}
-
-/// Quotes a word for a POSIX shell.
-pub(crate) fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -143,10 +142,5 @@ mod tests {
         ] {
             assert!(bad.parse::<SandboxAddress>().is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_remote_shell_reads_a_word_as_it_was() {
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
     }
 }

@@ -7,7 +7,9 @@ use bytes::{Buf as _, Bytes};
 use flate2::read::GzDecoder;
 use futures_util::{Stream, StreamExt as _};
 use model::{FileKind, RunId};
-use shim::{AppliedLayer, CheckedOut, CommandFolder, LeftEntry, PathChange, ReadLimits, ScanReport, check_layer};
+use shim::{
+    AppliedLayer, CheckedOut, CommandFolder, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError, check_layer,
+};
 use tempfile::SpooledTempFile;
 use tokio::runtime::Handle;
 
@@ -35,8 +37,8 @@ pub struct Checkout {
     client: Client,
     run: RunId,
     folder: OpenFolder,
-    /// What the folder was brought to; nothing if its own word must do.
-    now: Option<CheckedOut>,
+    /// The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken.
+    known: Vec<Option<CheckedOut>>,
 }
 
 /// How a set of changes is pushed.
@@ -111,7 +113,7 @@ impl Checkout {
 
     /// A run in a folder that is open.
     pub fn new(client: &Client, run: &RunId, folder: OpenFolder) -> Self {
-        Self { client: client.clone(), run: run.clone(), folder, now: None }
+        Self { client: client.clone(), run: run.clone(), folder, known: Vec::new() }
     }
 
     /// The run.
@@ -129,9 +131,32 @@ impl Checkout {
         self.folder
     }
 
-    /// The record that the folder was brought to last.
+    /// The record that the folder was brought to last. `None` if it has nothing of the run, or that is not known.
     pub fn seq(&self) -> Option<u64> {
-        self.now.as_ref().map(|now| now.seq)
+        if let [Some(now)] = self.known.as_slice() { Some(now.seq) } else { None }
+    }
+
+    /// Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their
+    /// paths.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is no checkout, or the connection to the sandbox is lost.
+    pub async fn tree_sha256(&self) -> Result<String, FolderError> {
+        self.folder.with(|folder| Ok(folder.tree_sha256()?)).await
+    }
+
+    /// Returns the states that the folder can have, for the checkout that is opened in its place.
+    pub(crate) fn known(&self) -> &[Option<CheckedOut>] {
+        &self.known
+    }
+
+    /// Expects a folder in one of these states, or one that was made anew.
+    pub(crate) fn expect(&mut self, known: Vec<Option<CheckedOut>>) {
+        self.known = known;
+        if !self.known.is_empty() {
+            self.known.push(None);
+        }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -245,20 +270,25 @@ impl Checkout {
         self.apply(layer, Some(base)).await.map(drop)
     }
 
-    async fn checked_out(&self) -> Result<CheckedOut, FolderError> {
+    async fn checked_out(&mut self) -> Result<CheckedOut, FolderError> {
         self.base().await?.ok_or_else(|| FolderError::NoCheckout { folder: self.folder.shown().to_owned() })
     }
 
-    /// Returns what the folder has of the run.
-    async fn base(&self) -> Result<Option<CheckedOut>, FolderError> {
+    /// Returns what the folder has of the run. Its first word is taken, and from then on it can say nothing else.
+    async fn base(&mut self) -> Result<Option<CheckedOut>, FolderError> {
         let have = self.folder.have().await?;
         let folder = || self.folder.shown().to_owned();
-        match (have, &self.now) {
-            (Some(have), _) if have.run != self.run.as_str() => {
+        match have {
+            Some(have) if have.run != self.run.as_str() => {
                 Err(FolderError::OtherRun { folder: folder(), found: have.run })
             }
-            (have, Some(now)) if have.as_ref() != Some(now) => Err(FolderError::Moved { folder: folder() }),
-            (have, _) => Ok(have),
+            have if !self.known.is_empty() && !self.known.contains(&have) => {
+                Err(FolderError::Moved { folder: folder() })
+            }
+            have => {
+                self.known = vec![have.clone()];
+                Ok(have)
+            }
         }
     }
 
@@ -269,8 +299,8 @@ impl Checkout {
             chunk: Bytes::new(),
             runtime: Handle::current(),
         };
-        // If the caller does not wait for the end, only the folder knows what it was brought to.
-        let before = self.now.take();
+        // If the caller does not wait for the end, or the sandbox is lost on the way, it has one or the other.
+        self.known.push(Some(now.clone()));
         let after = now.clone();
         let applied = self.folder.with(move |folder| {
             // Made here, since a decoder reads the first bytes at once.
@@ -280,11 +310,13 @@ impl Checkout {
         });
         match applied.await {
             Ok(applied) => {
-                self.now = Some(now.clone());
+                self.known = vec![Some(now.clone())];
                 Ok(Pulled { from, now, applied, left_out: layer.left_out })
             }
             Err(error) => {
-                self.now = before;
+                if !matches!(error, FolderError::Folder(ShimError::Lost(_))) {
+                    self.known.pop();
+                }
                 Err(error)
             }
         }

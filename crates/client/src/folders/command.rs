@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::Sha256;
-use shim::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
-use tokio::sync::mpsc;
+use shim::{CommandControl, CommandOutcome, CommandSpec, OutputStream, ShimError};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::folders::checkout::Checkout;
@@ -21,7 +21,14 @@ const TERMINATE: i32 = 15;
 
 /// Sends signals to a command, also before it has started. Each command has its own.
 #[derive(Clone, Debug, Default)]
-pub struct CommandSignals(Arc<Mutex<SignalState>>);
+pub struct CommandSignals(Arc<SharedSignals>);
+
+#[derive(Debug, Default)]
+struct SharedSignals {
+    state: Mutex<SignalState>,
+    /// The command is to end.
+    end: Notify,
+}
 
 #[derive(Debug, Default)]
 struct SignalState {
@@ -37,12 +44,24 @@ pub struct Execution {
     pub outcome: CommandOutcome,
     /// Whether its time limit ended it.
     pub is_timed_out: bool,
+    /// Whether it was asked to end, by its time limit or by [`CommandSignals::end`].
+    pub is_ended: bool,
     /// When it was started, RFC 3339.
     pub started_at: String,
     /// Its output, both streams as they came, without credentials: up to 16 MiB, the beginning and the end.
     pub output: String,
     /// The hash of `output`; nothing for an empty one.
     pub output_sha256: Option<Sha256>,
+}
+
+/// A command of which it is not known how it ended.
+pub(crate) struct Unfinished {
+    pub(crate) error: FolderError,
+    /// When it was started, RFC 3339.
+    pub(crate) started_at: String,
+    pub(crate) took: Duration,
+    /// Whether it had reached its time limit.
+    pub(crate) is_timed_out: bool,
 }
 
 /// Ends the command whose caller does not wait for it any more.
@@ -61,6 +80,12 @@ impl CommandSignals {
             Some(control) => control.signal(signal),
             None => state.pending = Some(signal),
         }
+    }
+
+    /// Ends the command as its time limit does: it is asked to end, is killed 5 seconds later, and 5 seconds after that the pipe to the
+    /// sandbox is cut.
+    pub fn end(&self) {
+        self.0.end.notify_one();
     }
 
     /// Ends the command with all processes of its group.
@@ -83,7 +108,7 @@ impl CommandSignals {
     }
 
     fn lock(&self) -> MutexGuard<'_, SignalState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,7 +121,7 @@ impl Execution {
 
     /// Whether the command ended by itself.
     pub fn is_complete(&self) -> bool {
-        self.outcome.signal.is_none() && !self.is_timed_out
+        self.outcome.signal.is_none() && !self.is_ended
     }
 }
 
@@ -116,11 +141,23 @@ impl Checkout {
         signals: &CommandSignals,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
     ) -> Result<Execution, FolderError> {
+        self.run_to_end(command, time_limit, signals, sink).await.map_err(|unfinished| unfinished.error)
+    }
+
+    /// As [`Checkout::run_command`]. Of a command that has no end, it says what is known.
+    pub(crate) async fn run_to_end(
+        &mut self,
+        command: &CommandSpec,
+        time_limit: Option<Duration>,
+        signals: &CommandSignals,
+        sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
+    ) -> Result<Execution, Box<Unfinished>> {
         let (sender, mut chunks) = mpsc::channel::<(OutputStream, Vec<u8>)>(MAX_WAITING);
         let (spec, of_command) = (command.clone(), signals.clone());
         let mut on_drop = KillOnDrop(Some(signals.clone()));
-        let started_at = now();
+        let (started_at, began) = (now(), Instant::now());
         let mut limit = TimeLimit::after(time_limit);
+        self.folder().touch();
         let mut running = std::pin::pin!(self.folder().with(move |folder| {
             let done = folder.exec(&spec, &mut |control| of_command.attach(control), &mut |stream, chunk| {
                 sender.blocking_send((stream, chunk.to_vec())).map_err(std::io::Error::other)
@@ -137,10 +174,16 @@ impl Checkout {
             tokio::select! {
                 Some(chunk) = chunks.recv() => take(chunk),
                 done = &mut running => break done,
+                () = signals.0.end.notified() => limit.end_now(),
                 () = tokio::time::sleep_until(limit.at), if limit.is_set => match limit.next() {
                     LimitStep::Terminate => signals.signal(TERMINATE),
                     LimitStep::Kill => signals.kill(),
                     LimitStep::Cut => self.folder().cut(),
+                    // Something else holds the pipe open.
+                    LimitStep::GiveUp => {
+                        chunks.close();
+                        break Err(ShimError::Lost("it did not end the command".to_owned()).into());
+                    }
                 },
             }
         };
@@ -148,18 +191,23 @@ impl Checkout {
         while let Some(chunk) = chunks.recv().await {
             take(chunk);
         }
+        let is_timed_out = limit.is_timed_out;
+        let outcome = done.map_err(|error| {
+            Box::new(Unfinished { error, started_at: started_at.clone(), took: began.elapsed(), is_timed_out })
+        })?;
         let output = kept.into_redacted();
         let output_sha256 = (!output.is_empty()).then(|| Sha256::of(output.as_bytes()));
-        Ok(Execution { outcome: done?, is_timed_out: limit.is_reached, started_at, output, output_sha256 })
+        Ok(Execution { outcome, is_timed_out, is_ended: limit.is_ending, started_at, output, output_sha256 })
     }
 }
 
-/// The end of a command at its time limit.
+/// The end of a command, at its time limit or when it is asked for.
 struct TimeLimit {
     /// When the next step is due.
     at: Instant,
     is_set: bool,
-    is_reached: bool,
+    is_ending: bool,
+    is_timed_out: bool,
     step: LimitStep,
 }
 
@@ -168,25 +216,38 @@ enum LimitStep {
     Terminate,
     Kill,
     Cut,
+    GiveUp,
 }
 
 impl TimeLimit {
     fn after(limit: Option<Duration>) -> Self {
         let now = Instant::now();
         let at = limit.and_then(|limit| now.checked_add(limit));
-        Self { at: at.unwrap_or(now), is_set: at.is_some(), is_reached: false, step: LimitStep::Terminate }
+        let (is_set, at) = (at.is_some(), at.unwrap_or(now));
+        Self { at, is_set, is_ending: false, is_timed_out: false, step: LimitStep::Terminate }
+    }
+
+    /// Makes the first step due, if it was not before.
+    fn end_now(&mut self) {
+        if !self.is_ending {
+            (self.is_ending, self.is_set, self.at) = (true, true, Instant::now());
+        }
     }
 
     /// Returns the step that is due.
     fn next(&mut self) -> LimitStep {
         let due = self.step;
-        self.is_reached = true;
         self.at += GRACE;
-        match due {
-            LimitStep::Terminate => self.step = LimitStep::Kill,
-            LimitStep::Kill => self.step = LimitStep::Cut,
-            LimitStep::Cut => self.is_set = false,
-        }
+        self.step = match due {
+            LimitStep::Terminate => {
+                // If it was not asked for, it is the limit's.
+                self.is_timed_out = !self.is_ending;
+                self.is_ending = true;
+                LimitStep::Kill
+            }
+            LimitStep::Kill => LimitStep::Cut,
+            LimitStep::Cut | LimitStep::GiveUp => LimitStep::GiveUp,
+        };
         due
     }
 }

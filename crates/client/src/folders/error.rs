@@ -75,9 +75,6 @@ pub enum FolderError {
         /// What happened.
         why: String,
     },
-    /// The runtime ended before the operation.
-    #[error("the runtime was shut down")]
-    ShutDown,
 }
 
 impl FolderError {
@@ -110,7 +107,7 @@ impl FolderError {
                                        programs, and name that folder."
                     .to_owned()
             }
-            Self::Folder(_) | Self::Address(_) | Self::Io { .. } | Self::ShutDown => String::new(),
+            Self::Folder(_) | Self::Address(_) | Self::Io { .. } => String::new(),
         }
     }
 

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use model::EventKind;
+use model::{EventKind, shown_command};
 use serde_json::{Map, Value, json};
 use shim::{ChangeKind, CommandOutcome, CommandSpec, OutputStream, PathChange, ScanReport, ShimError};
 
 use crate::changesets::ChangesetCommand;
-use crate::events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
-use crate::folders::address::quoted;
+use crate::events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact, command_summary};
 use crate::folders::checkout::{Checkout, Pulled, PushOptions, Pushed, ScanScope};
-use crate::folders::command::{CommandSignals, Execution};
+use crate::folders::command::{CommandSignals, Execution, Unfinished};
 use crate::folders::error::FolderError;
 
 /// How many changes an event names.
@@ -116,97 +115,122 @@ impl Checkout {
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
     ) -> Result<Executed, FolderError> {
         let ExecOptions { command, time_limit, signals, .. } = options;
-        let execution = match self.run_command(command, *time_limit, signals, sink).await {
+        let environment = self.environment().await?;
+        let mut begun =
+            BegunCommand { options, based_on_seq: pulled.now.seq, environment, execution: None, lost: None };
+        let execution = match self.run_to_end(command, *time_limit, signals, sink).await {
             Ok(execution) => execution,
-            Err(error) => {
+            Err(unfinished) => {
                 // A command that ends the connection is in the record like any other.
-                if matches!(error, FolderError::Folder(ShimError::Lost(_))) {
-                    self.record_failed(options, &pulled, None, &error).await?;
+                if matches!(unfinished.error, FolderError::Folder(ShimError::Lost(_))) {
+                    begun.lost = Some(&unfinished);
+                    self.record_failed(&begun, &unfinished.error).await?;
                 }
-                return Err(error);
+                return Err(unfinished.error);
             }
         };
+        begun.execution = Some(&execution);
         let report = match self.scan(options.scope).await {
             Ok(report) => report,
             Err(error) => {
-                self.record_failed(options, &pulled, Some(&execution), &error).await?;
+                self.record_failed(&begun, &error).await?;
                 return Err(error);
             }
         };
-        let recorded = self.record(options, &pulled, &execution, &report).await;
+        let recorded = self.record(&begun, &execution, &report).await;
         Ok(Executed { pulled, execution, report, recorded })
     }
 
     /// Records the command, and applies what it changed if that is wanted.
     async fn record(
         &mut self,
-        options: &ExecOptions,
-        pulled: &Pulled,
+        begun: &BegunCommand<'_>,
         execution: &Execution,
         report: &ScanReport,
     ) -> Result<RecordedCommand, FolderError> {
-        let output = self.upload_output(execution).await?;
-        let environment = self.environment(pulled);
+        let output = self.keep_output(execution).await;
         // What an interrupted command left is half of something.
-        if let (ExecMode::Push(push), true) = (&options.mode, execution.is_complete()) {
+        if let (ExecMode::Push(push), true) = (&begun.options.mode, execution.is_complete()) {
             let mut push = push.clone();
             if push.reason.is_empty() {
-                push.reason = reason_of(&options.command.argv);
+                push.reason = reason_of(&begun.options.command.argv);
             }
-            let command = changeset_command(&options.command, execution, environment.clone());
+            let command = changeset_command(begun, execution, &output);
             match self.push_changes(&report.changes, &push, Some(command)).await {
                 Ok(Some(pushed)) => return Ok(RecordedCommand::Applied(pushed)),
                 Ok(None) => {}
                 Err(error) => {
                     if is_unknown_to_service(&error) {
-                        self.record_failed(options, pulled, Some(execution), &error).await?;
+                        self.append(&begun.failed(&output, &error)).await?;
                     }
                     return Err(error);
                 }
             }
         }
-        let mut event = event(options, Some(execution), output.as_ref(), &environment, pulled);
+        let mut event = begun.event(&output);
         if !report.changes.is_empty() {
             let named: Vec<_> = report.changes.iter().take(MAX_RECORDED).map(recorded_change).collect();
             event.data.insert("changed".to_owned(), json!(named));
             event.data.insert("changedCount".to_owned(), json!(report.changes.len()));
         }
-        Ok(RecordedCommand::Event { event: self.client().append_event(self.run(), &event).await?, output })
+        Ok(RecordedCommand::Event { event: self.append(&event).await?, output: output.uploaded })
     }
 
     /// Records a command of which it is not known what it changed, or not even how it ended.
-    async fn record_failed(
-        &self,
-        options: &ExecOptions,
-        pulled: &Pulled,
-        execution: Option<&Execution>,
-        failure: &FolderError,
-    ) -> Result<(), FolderError> {
-        let output = match execution {
-            Some(execution) => self.upload_output(execution).await?,
-            None => None,
+    async fn record_failed(&self, begun: &BegunCommand<'_>, failure: &FolderError) -> Result<(), FolderError> {
+        let output = match begun.execution {
+            Some(execution) => self.keep_output(execution).await,
+            None => OutputRecord::default(),
         };
-        let mut event = event(options, execution, output.as_ref(), &self.environment(pulled), pulled);
-        event.data.insert("failure".to_owned(), json!(failure.to_string()));
-        self.client().append_event(self.run(), &event).await?;
-        Ok(())
+        self.append(&begun.failed(&output, failure)).await.map(drop)
     }
 
-    async fn upload_output(&self, execution: &Execution) -> Result<Option<UploadedArtifact>, FolderError> {
+    async fn append(&self, event: &NewEvent) -> Result<AppendedEvent, FolderError> {
+        Ok(self.client().append_event(self.run(), event).await?)
+    }
+
+    /// Uploads the output. The record of a command whose output is refused says so: what the command did is known without it.
+    async fn keep_output(&self, execution: &Execution) -> OutputRecord {
         if execution.output.is_empty() {
-            return Ok(None);
+            return OutputRecord::default();
         }
         let content = execution.output.clone().into_bytes();
-        Ok(Some(self.client().upload_artifact(self.run(), content).await?))
+        match self.client().upload_artifact(self.run(), content).await {
+            Ok(uploaded) => OutputRecord { uploaded: Some(uploaded), refused: None },
+            Err(error) => {
+                let code = error.problem().map_or_else(|| "NO_ANSWER".to_owned(), |problem| problem.code.clone());
+                OutputRecord { uploaded: None, refused: Some(code) }
+            }
+        }
     }
 
-    fn environment(&self, pulled: &Pulled) -> Map<String, Value> {
+    /// Returns what the record of the next command says of where it runs: of a tree as it was pulled, also its hash.
+    async fn environment(&self) -> Result<Map<String, Value>, FolderError> {
         let mut environment = self.folder().environment().clone();
-        if self.folder().is_fresh() {
-            environment.insert("treeSha256".to_owned(), json!(pulled.applied.tree_sha256));
+        if self.folder().is_untouched() {
+            environment.insert("treeSha256".to_owned(), json!(self.tree_sha256().await?));
         }
-        environment
+        Ok(environment)
     }
+}
+
+/// What became of the output of a command; nothing of an empty one.
+#[derive(Default)]
+struct OutputRecord {
+    uploaded: Option<UploadedArtifact>,
+    /// The code with which it was refused.
+    refused: Option<String>,
+}
+
+/// A command that was begun.
+struct BegunCommand<'a> {
+    options: &'a ExecOptions,
+    based_on_seq: u64,
+    environment: Map<String, Value>,
+    /// How it ended, if that is known.
+    execution: Option<&'a Execution>,
+    /// What is known of it otherwise.
+    lost: Option<&'a Unfinished>,
 }
 
 /// Whether a set did not reach the service, which would have recorded its command.
@@ -217,53 +241,63 @@ fn is_unknown_to_service(error: &FolderError) -> bool {
     }
 }
 
-fn changeset_command(
-    command: &CommandSpec,
-    execution: &Execution,
-    environment: Map<String, Value>,
-) -> ChangesetCommand {
+fn changeset_command(begun: &BegunCommand<'_>, execution: &Execution, output: &OutputRecord) -> ChangesetCommand {
+    let command = &begun.options.command;
     ChangesetCommand {
         argv: recorded_argv(&command.argv),
         cwd: cwd(command).to_owned(),
         exit_code: execution.outcome.exit_code,
         started_at: execution.started_at.clone(),
         duration_micros: execution.outcome.duration_micros,
-        output_sha256: execution.output_sha256,
-        environment,
+        output_sha256: output.uploaded.as_ref().map(|uploaded| uploaded.sha256),
+        output_refused: output.refused.clone(),
+        environment: begun.environment.clone(),
     }
 }
 
-/// Returns the event of a command, without an `execution` if it is not known how it ended.
-fn event(
-    options: &ExecOptions,
-    execution: Option<&Execution>,
-    output: Option<&UploadedArtifact>,
-    environment: &Map<String, Value>,
-    pulled: &Pulled,
-) -> NewEvent {
-    let outcome = execution.map(|execution| &execution.outcome);
-    let command = shown_command(&recorded_argv(&options.command.argv));
-    let mut event = NewEvent::from(&CommandEvent {
-        command: &command,
-        exit_code: outcome.map(CommandOutcome::shell_code),
-        duration: outcome.map(|outcome| Duration::from_micros(outcome.duration_micros)),
-        output: output.map(|uploaded| uploaded.uri.as_str()),
-    });
-    if matches!(options.mode, ExecMode::Test) {
-        event.kind = EventKind::Test;
+impl BegunCommand<'_> {
+    /// Returns the event of the command.
+    fn event(&self, output: &OutputRecord) -> NewEvent {
+        let outcome = self.execution.map(|execution| &execution.outcome);
+        let command = shown_command(&recorded_argv(&self.options.command.argv));
+        let mut event = NewEvent::from(&CommandEvent {
+            command: &command,
+            exit_code: outcome.map(CommandOutcome::shell_code),
+            duration: outcome.map(|outcome| Duration::from_micros(outcome.duration_micros)),
+            output: output.uploaded.as_ref().map(|uploaded| uploaded.uri.as_str()),
+        });
+        if matches!(self.options.mode, ExecMode::Test) {
+            event.kind = EventKind::Test;
+        }
+        let mut add = |name: &str, value: Value| drop(event.data.insert(name.to_owned(), value));
+        add("cwd", json!(cwd(&self.options.command)));
+        add("basedOnSeq", json!(self.based_on_seq));
+        add("environment", json!(self.environment));
+        if let Some(sha256) = self.execution.and_then(|execution| execution.output_sha256) {
+            add("outputSha256", json!(sha256));
+        }
+        if let Some(code) = &output.refused {
+            add("outputRefused", json!(code));
+        }
+        let is_timed_out = self.execution.map(|execution| execution.is_timed_out);
+        if is_timed_out.or(self.lost.map(|lost| lost.is_timed_out)) == Some(true) {
+            add("timedOut", json!(true));
+        }
+        event.started_at = self.execution.map(|execution| execution.started_at.clone());
+        if let Some(lost) = self.lost {
+            event.summary = command_summary(&command, "it is not known how it ended");
+            event.started_at = Some(lost.started_at.clone());
+            event.duration_micros = u64::try_from(lost.took.as_micros()).ok();
+        }
+        event
     }
-    event.started_at = execution.map(|execution| execution.started_at.clone());
-    let mut add = |name: &str, value: Value| drop(event.data.insert(name.to_owned(), value));
-    add("cwd", json!(cwd(&options.command)));
-    add("basedOnSeq", json!(pulled.now.seq));
-    add("environment", json!(environment));
-    if let Some(output) = output {
-        add("outputSha256", json!(output.sha256));
+
+    /// Returns the event of a command whose changes are not known or not applied.
+    fn failed(&self, output: &OutputRecord, failure: &FolderError) -> NewEvent {
+        let mut event = self.event(output);
+        event.data.insert("failure".to_owned(), json!(failure.to_string()));
+        event
     }
-    if execution.is_some_and(|execution| execution.is_timed_out) {
-        add("timedOut", json!(true));
-    }
-    event
 }
 
 /// Returns the arguments that a record has: the first ones, if all would be too large for it. A formatter may be given thousands of
@@ -307,15 +341,6 @@ fn recorded_change(change: &PathChange) -> String {
     format!("{letter} {path}")
 }
 
-/// Returns a command as it is typed. A word that a shell would read otherwise is quoted.
-pub fn shown_command(argv: &[String]) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
-    let word = |word: &String| {
-        if !word.is_empty() && word.chars().all(is_plain) { word.clone() } else { quoted(word) }
-    };
-    argv.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,11 +356,5 @@ mod tests {
         assert!(recorded.last().unwrap().ends_with(&format!("[cut here, with {left_out} of 5000 arguments]")));
         let script = ["sh".to_owned(), "-c".to_owned(), "x".repeat(1_000_000)];
         assert!(recorded_argv(&script)[2].starts_with("xxx") && recorded_argv(&script)[2].len() < 1000);
-    }
-
-    #[test]
-    fn a_command_is_shown_as_it_is_typed() {
-        let argv = ["sh", "-c", "it's $X", ""].map(str::to_owned);
-        assert_eq!(shown_command(&argv), r"sh -c 'it'\''s $X' ''");
     }
 }

@@ -5,7 +5,8 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,14 +66,15 @@ pub(crate) fn connect(
     folder: &str,
     mode: &str,
     shim: Option<&Path>,
+    limit: Duration,
 ) -> Result<(PipeFolder, PipeProcess), FolderError> {
     let program = read_shim(shim)?;
     let name = format!("{SHIM_NAME}-{}", &Sha256::of(&program).to_string()[..16]);
-    if let Some(started) = start(address, folder, &name, mode)? {
+    if let Some(started) = start(address, folder, &name, mode, limit)? {
         return Ok(started);
     }
-    install(address, folder, &name, &program)?;
-    start(address, folder, &name, mode)?.ok_or_else(|| FolderError::NotCopied {
+    install(address, folder, &name, program, limit)?;
+    start(address, folder, &name, mode, limit)?.ok_or_else(|| FolderError::NotCopied {
         sandbox: address.to_string(),
         why: "it was copied and is not there".to_owned(),
     })
@@ -84,6 +86,7 @@ fn start(
     folder: &str,
     name: &str,
     mode: &str,
+    limit: Duration,
 ) -> Result<Option<(PipeFolder, PipeProcess)>, FolderError> {
     let (mut child, errors) = spawn(address, START, &[folder, name, mode], Stdio::piped())?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
@@ -91,32 +94,55 @@ fn start(
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
         return Err(FolderError::Address(format!("{address} has no pipe")));
     };
-    match RemoteFolder::connect(BufReader::with_capacity(256 << 10, stdout), BufWriter::new(stdin)) {
-        Ok(remote) => Ok(Some((remote, process))),
-        Err(error @ ShimError::Lost(_)) => match process.0.lock().wait().ok().and_then(|status| status.code()) {
+    let not_started = |why: String| FolderError::NotStarted {
+        sandbox: address.to_string(),
+        check: format!("{} true", address.program.join(" ")),
+        why,
+    };
+    let connected = process.0.within(limit, move || {
+        RemoteFolder::connect(BufReader::with_capacity(256 << 10, stdout), BufWriter::new(stdin))
+    });
+    match connected {
+        Some(Ok(remote)) => Ok(Some((remote, process))),
+        Some(Err(error @ ShimError::Lost(_))) => match process.0.wait(END).and_then(|status| status.code()) {
             Some(MISSING) => Ok(None),
-            _ => Err(FolderError::NotStarted {
-                sandbox: address.to_string(),
-                check: format!("{} true", address.program.join(" ")),
-                why: process.0.said().unwrap_or_else(|| error.to_string()),
-            }),
+            _ => Err(not_started(process.0.said().unwrap_or_else(|| error.to_string()))),
         },
-        Err(error) => Err(error.into()),
+        Some(Err(error)) => Err(error.into()),
+        None => Err(not_started(no_answer(limit))),
     }
 }
 
-fn install(address: &SandboxAddress, folder: &str, name: &str, program: &[u8]) -> Result<(), FolderError> {
+fn install(
+    address: &SandboxAddress,
+    folder: &str,
+    name: &str,
+    program: Vec<u8>,
+    limit: Duration,
+) -> Result<(), FolderError> {
     let (mut child, errors) = spawn(address, INSTALL, &[folder, name], Stdio::null())?;
-    // A sandbox that does not read it says why when it ends.
-    let written = child.stdin.take().map(|mut stdin| stdin.write_all(program));
-    let status = child.wait().map_err(|error| FolderError::io(&address.program[0], error))?;
-    match written {
-        Some(Ok(())) if status.success() => Ok(()),
+    let stdin = child.stdin.take();
+    let process = PipeProcess(PipeHandle { child: Arc::new(Mutex::new(child)), errors });
+    let handle = process.handle();
+    let copied = process.0.within(limit, move || {
+        // A sandbox that does not read it says why when it ends.
+        let written = stdin.map(|mut stdin| stdin.write_all(&program));
+        (written, handle.wait(limit))
+    });
+    match copied {
+        Some((Some(Ok(())), Some(status))) if status.success() => Ok(()),
         _ => Err(FolderError::NotCopied {
             sandbox: address.to_string(),
-            why: errors.said().unwrap_or_else(|| status.to_string()),
+            why: process.0.said().unwrap_or_else(|| match copied {
+                Some((_, Some(status))) => status.to_string(),
+                _ => no_answer(limit),
+            }),
         }),
     }
+}
+
+fn no_answer(limit: Duration) -> String {
+    format!("it did not answer within {} s", limit.as_secs_f64().ceil())
 }
 
 /// Starts a script in a sandbox. What the program on the way writes on standard error is kept for messages.
@@ -201,6 +227,33 @@ impl PipeHandle {
         self.errors.said()
     }
 
+    /// Does what waits for the sandbox, on a thread. `None` if that takes longer than `limit`: the pipe is cut then, and if it is held by
+    /// a process that does not end with it, the thread waits on.
+    fn within<T: Send + 'static>(&self, limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (sender, done) = sync_channel(1);
+        std::thread::spawn(move || sender.send(work()));
+        let done = done.recv_timeout(limit);
+        if done.is_err() {
+            self.kill();
+        }
+        done.ok()
+    }
+
+    /// Waits for the end of the program that holds the pipe. After `limit` it is ended.
+    fn wait(&self, limit: Duration) -> Option<ExitStatus> {
+        let began = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.lock().try_wait() {
+                return Some(status);
+            }
+            if began.elapsed() > limit {
+                self.kill();
+                return self.lock().wait().ok();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Cuts the pipe.
     pub(crate) fn kill(&self) {
         let mut child = self.lock();
@@ -214,15 +267,7 @@ impl PipeHandle {
 
 impl Drop for PipeProcess {
     fn drop(&mut self) {
-        let began = Instant::now();
-        while matches!(self.0.lock().try_wait(), Ok(None)) {
-            if began.elapsed() > END {
-                // It holds nothing any more; the shim in the sandbox has ended with its pipe.
-                self.0.kill();
-                let _ = self.0.lock().wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        // It holds nothing any more after that time; the shim in the sandbox has ended with its pipe.
+        self.0.wait(END);
     }
 }

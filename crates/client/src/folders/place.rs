@@ -6,14 +6,16 @@
     reason = "the client works in its user's folders, and waits on threads of its own"
 )]
 
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use shim::{CheckedOut, CommandFolder, FreshFolder, LocalFolder, ShimError};
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
 
 use crate::folders::address::SandboxAddress;
 use crate::folders::error::FolderError;
@@ -51,6 +53,8 @@ pub struct SandboxPlace {
     pub is_fresh: bool,
     /// The file of the program `workspaced-shim`; by default the one beside this program.
     pub shim: Option<PathBuf>,
+    /// How long the sandbox may take until the shim answers.
+    pub start_limit: Duration,
 }
 
 /// A folder that is open. Only one program at a time works with a checkout; others wait for it.
@@ -59,7 +63,8 @@ pub struct OpenFolder {
     pipe: Option<PipeHandle>,
     shown: String,
     environment: Map<String, Value>,
-    is_fresh: bool,
+    /// Whether it is new and no command has run in it.
+    is_untouched: AtomicBool,
 }
 
 /// In the order in which it ends: the pipe is closed before its program is waited for, and the lock is given back before the folder is
@@ -71,9 +76,12 @@ struct OpenState {
 }
 
 impl SandboxPlace {
+    /// How long a sandbox may take until the shim answers, unless another time is given.
+    pub const START_LIMIT: Duration = Duration::from_mins(1);
+
     /// The usual folder in a sandbox.
     pub fn new(address: SandboxAddress) -> Self {
-        Self { address, folder: None, is_fresh: false, shim: None }
+        Self { address, folder: None, is_fresh: false, shim: None, start_limit: Self::START_LIMIT }
     }
 }
 
@@ -100,26 +108,29 @@ impl OpenFolder {
     fn local(folder: LocalFolder, fresh: Option<FreshFolder>) -> Self {
         let shown = folder.path().display().to_string();
         let environment = Map::from_iter([("kind".to_owned(), json!("local"))]);
-        let is_fresh = fresh.is_some();
+        let is_untouched = AtomicBool::new(fresh.is_some());
         let state = OpenState { folder: Box::new(folder), _process: None, _fresh: fresh };
-        Self { state: Arc::new(Mutex::new(state)), pipe: None, shown, environment, is_fresh }
+        Self { state: Arc::new(Mutex::new(state)), pipe: None, shown, environment, is_untouched }
     }
 
     fn inside(place: &SandboxPlace) -> Result<Self, FolderError> {
-        let SandboxPlace { address, folder, is_fresh, shim } = place;
+        let SandboxPlace { address, folder, is_fresh, shim, start_limit } = place;
         let (default, mode) = if *is_fresh { (FRESH_PARENT, "fresh") } else { (DEFAULT_FOLDER, "folder") };
         let folder = folder.as_deref().or(address.folder.as_deref()).unwrap_or(default);
         // Asked for while the shim starts, which takes as long.
-        let asked = std::thread::spawn({
+        let (sender, answer) = sync_channel(1);
+        std::thread::spawn({
             let address = address.clone();
-            move || address.environment()
+            // Nobody waits for it any more if the shim did not start.
+            move || sender.send(address.environment())
         });
-        let (remote, process) = connect(address, folder, mode, shim.as_deref().map(Path::new))?;
+        let (remote, process) = connect(address, folder, mode, shim.as_deref().map(Path::new), *start_limit)?;
         let shown = format!("{address} {}", remote.path());
-        let environment = asked.join().unwrap_or_default();
+        let environment = answer.recv_timeout(GRACE).unwrap_or_else(|_| address.name_alone());
         let pipe = Some(process.handle());
         let state = OpenState { folder: Box::new(remote), _process: Some(process), _fresh: None };
-        Ok(Self { state: Arc::new(Mutex::new(state)), pipe, shown, environment, is_fresh: *is_fresh })
+        let is_untouched = AtomicBool::new(*is_fresh);
+        Ok(Self { state: Arc::new(Mutex::new(state)), pipe, shown, environment, is_untouched })
     }
 
     /// Its path for people, after the sandbox.
@@ -132,9 +143,14 @@ impl OpenFolder {
         &self.environment
     }
 
-    /// Whether it was made for this checkout, so that it has nothing but the run's files before the first command.
-    pub fn is_fresh(&self) -> bool {
-        self.is_fresh
+    /// Whether it was made anew and no command has run in it, so that it has nothing but what was pulled.
+    pub fn is_untouched(&self) -> bool {
+        self.is_untouched.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a command runs in it.
+    pub(crate) fn touch(&self) {
+        self.is_untouched.store(false, Ordering::Relaxed);
     }
 
     /// Returns what the folder says that it has of a run. A command may have changed it: do not take the run from it.
@@ -151,7 +167,7 @@ impl OpenFolder {
     ///
     /// # Errors
     ///
-    /// [`FolderError::ShutDown`].
+    /// If no thread can be started.
     pub async fn close(self) -> Result<(), FolderError> {
         blocking(move || {
             drop(self);
@@ -209,15 +225,18 @@ impl std::fmt::Debug for OpenFolder {
     }
 }
 
-/// Runs what may block, and returns its result.
+/// Runs what may block, and returns its result. On a thread of its own: a runtime waits at its end for those that it has, and what reads
+/// from a sandbox that hangs may never end.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FolderError> + Send + 'static,
 ) -> Result<T, FolderError> {
-    match spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            Err(_) => Err(FolderError::ShutDown),
-        },
+    let (sender, done) = oneshot::channel();
+    // If nobody waits for it, it is done nevertheless.
+    let run = move || drop(sender.send(catch_unwind(AssertUnwindSafe(work))));
+    std::thread::Builder::new().spawn(run).map_err(|error| FolderError::io("a thread", error))?;
+    match done.await {
+        Ok(Ok(done)) => done,
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(lost) => Err(FolderError::io("a thread", std::io::Error::other(lost))),
     }
 }

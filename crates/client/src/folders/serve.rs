@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use model::{RunId, ToolCallId};
 use serde_json::json;
-use shim::{CommandSpec, OutputStream, PathChange, ShimError};
+use shim::{CheckedOut, CommandSpec, OutputStream, PathChange, ShimError};
 
 use crate::changesets::{ChangesetConflict, ChangesetDenied, ChangesetPath};
 use crate::commands::{CommandOrder, CommandResult, ReportedCommand};
@@ -22,13 +22,10 @@ use crate::transport::Client;
 const WAIT: Duration = Duration::from_secs(25);
 /// How long it is until a request is made again that has failed.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long a command has that is asked to end, until it is killed.
-const GRACE: Duration = Duration::from_secs(5);
 /// How often a result is reported that the service cannot take now.
 const MAX_REPORTS: u32 = 30;
 /// The largest end of an output in a result, in bytes.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
-const TERMINATE: i32 = 15;
 
 /// Runs the commands of one run in one checkout. Its caller needs the permissions `command:serve`, `changeset:apply`, `event:append` and
 /// `file:read`.
@@ -39,9 +36,23 @@ pub struct Runner {
     scope: ScanScope,
     /// The last command, which is never run twice.
     last: Option<ToolCallId>,
-    /// What the run has not taken, with the time of its change: it is not sent again with every command.
-    not_taken: HashMap<String, i64>,
+    not_taken: NotTaken,
 }
+
+/// A runner whose checkout is closed. It continues where it was with one that is opened again.
+#[derive(Debug)]
+pub struct PausedRunner {
+    name: String,
+    scope: ScanScope,
+    last: Option<ToolCallId>,
+    not_taken: NotTaken,
+    /// The states that the folder can have: what a command has written there leads nobody elsewhere.
+    known: Vec<Option<CheckedOut>>,
+}
+
+/// What the run has not taken, with the time of its change: it is not sent again with every command.
+#[derive(Debug, Default)]
+struct NotTaken(HashMap<String, i64>);
 
 /// A command that was run.
 #[derive(Clone, Debug)]
@@ -57,7 +68,7 @@ pub struct ServedCommand {
 impl Runner {
     /// A runner with a name of its own.
     pub fn new(checkout: Checkout, scope: ScanScope) -> Self {
-        Self { checkout, name: new_id("runner_"), scope, last: None, not_taken: HashMap::new() }
+        Self { checkout, name: new_id("runner_"), scope, last: None, not_taken: NotTaken::default() }
     }
 
     /// Waits for a command, at most 25 seconds, runs it and reports its result. `sink` gets its output as it comes.
@@ -118,6 +129,18 @@ impl Runner {
         }
     }
 
+    /// Closes the checkout, which has to be opened again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Checkout::close`].
+    pub async fn pause(self) -> Result<PausedRunner, FolderError> {
+        let Self { checkout, name, scope, last, not_taken } = self;
+        let known = checkout.known().to_vec();
+        checkout.close().await?;
+        Ok(PausedRunner { name, scope, last, not_taken, known })
+    }
+
     /// Closes the checkout.
     ///
     /// # Errors
@@ -142,19 +165,20 @@ impl Runner {
         let argv = ["sh", "-c", &order.command].map(str::to_owned).to_vec();
         let spec = CommandSpec { argv, cwd: order.cwd.clone(), env: Vec::new() };
         let limit = Some(Duration::from_secs(order.timeout_seconds));
-        let began = Instant::now();
-        let execution = match self.checkout.run_command(&spec, limit, signals, sink).await {
+        let execution = match self.checkout.run_to_end(&spec, limit, signals, sink).await {
             Ok(execution) => execution,
             // It may have had effects: it is recorded, without an end.
-            Err(error) => {
+            Err(unfinished) => {
                 let result = CommandResult {
-                    duration_micros: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                    timed_out: unfinished.is_timed_out,
+                    started_at: Some(unfinished.started_at),
+                    duration_micros: u64::try_from(unfinished.took.as_micros()).unwrap_or(u64::MAX),
                     environment: self.checkout.folder().environment().clone(),
                     based_on_seq: self.checkout.seq(),
-                    not_sent: Some(said(&error)),
+                    not_sent: Some(said(&unfinished.error)),
                     ..CommandResult::default()
                 };
-                return Ok(RanOrder { result, layer: None, lost: Some(error) });
+                return Ok(RanOrder { result, layer: None, lost: Some(unfinished.error) });
             }
         };
         let mut result = self.result(&execution, differs.as_ref()).await;
@@ -175,7 +199,7 @@ impl Runner {
             return Ok(None);
         }
         let mut changes = self.checkout.scan(self.scope).await?.changes;
-        changes.retain(|change| self.not_taken.get(&change.path) != Some(&change.changed_ns));
+        self.not_taken.leave_out(&mut changes);
         if changes.is_empty() {
             return Ok(None);
         }
@@ -251,13 +275,7 @@ impl Runner {
     fn remember(&mut self, sent: Vec<PathChange>, reported: &ReportedCommand) {
         let Some(changes) = reported.changes.as_ref().filter(|changes| changes.message.is_none()) else { return };
         let taken: HashSet<_> = changes.applied.iter().chain(&changes.merged).map(ChangesetPath::path).collect();
-        for change in sent {
-            if taken.contains(change.path.as_str()) {
-                self.not_taken.remove(&change.path);
-            } else {
-                self.not_taken.insert(change.path, change.changed_ns);
-            }
-        }
+        self.not_taken.note(sent.into_iter().filter(|change| !taken.contains(change.path.as_str())));
     }
 
     /// Brings the folder to the state after its changes were applied.
@@ -276,6 +294,34 @@ impl Runner {
     }
 }
 
+impl PausedRunner {
+    /// Goes on in a checkout of the same folder, or of one that was made anew in its place.
+    pub fn resume(self, mut checkout: Checkout) -> Runner {
+        let Self { name, scope, last, not_taken, known } = self;
+        checkout.expect(known);
+        Runner { checkout, name, scope, last, not_taken }
+    }
+}
+
+impl NotTaken {
+    /// Leaves out of a scan what is as it was when it was not taken, and forgets what has changed since or is gone.
+    fn leave_out(&mut self, changes: &mut Vec<PathChange>) {
+        let mut kept = HashMap::new();
+        changes.retain(|change| match self.0.remove_entry(&change.path) {
+            Some((path, changed_ns)) if changed_ns == change.changed_ns => {
+                kept.insert(path, changed_ns);
+                false
+            }
+            _ => true,
+        });
+        self.0 = kept;
+    }
+
+    fn note(&mut self, changes: impl Iterator<Item = PathChange>) {
+        self.0.extend(changes.map(|change| (change.path, change.changed_ns)));
+    }
+}
+
 /// A command that was begun.
 struct RanOrder {
     result: CommandResult,
@@ -285,11 +331,17 @@ struct RanOrder {
     lost: Option<FolderError>,
 }
 
-/// What is wrong, and what to do next.
+/// What is wrong, and what to do next, for whoever wants the command: where its folder is, is not theirs to know.
 fn said(error: &FolderError) -> String {
+    let text = match error {
+        FolderError::NoCheckout { folder } | FolderError::OtherRun { folder, .. } | FolderError::Moved { folder } => {
+            error.to_string().replacen(folder.as_str(), "the folder of the runner", 1)
+        }
+        _ => error.to_string(),
+    };
     match error.next_step() {
-        step if step.is_empty() => error.to_string(),
-        step => format!("{error}. {step}"),
+        step if step.is_empty() => text,
+        step => format!("{text}. {step}"),
     }
 }
 
@@ -319,10 +371,41 @@ async fn watch(client: Client, run: RunId, name: String, id: ToolCallId, signals
             Err(_) => true,
         };
         if is_over {
-            signals.signal(TERMINATE);
-            tokio::time::sleep(GRACE).await;
-            signals.kill();
+            signals.end();
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shim::ChangeKind;
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_taken_is_forgotten_once_it_is_not_found_any_more() {
+        let scan = |entries: &[(&str, i64)]| -> Vec<PathChange> {
+            let change = |(path, changed_ns): &(&str, i64)| PathChange {
+                path: (*path).to_owned(),
+                change: ChangeKind::Added,
+                size: 1,
+                changed_ns: *changed_ns,
+            };
+            entries.iter().map(change).collect()
+        };
+        let mut not_taken = NotTaken::default();
+        not_taken.note(scan(&[("a", 1), ("b", 1)]).into_iter());
+        let mut changes = scan(&[("a", 1), ("b", 2), ("c", 1)]);
+        not_taken.leave_out(&mut changes);
+        assert_eq!(changes, scan(&[("b", 2), ("c", 1)]));
+        // A command that makes thousands of files, each time with other names, fills no memory.
+        for number in 0..1000_i64 {
+            let (own, next) = (format!("t{number}"), format!("t{}", number + 1));
+            not_taken.note(scan(&[(&own, number)]).into_iter());
+            let mut changes = scan(&[("a", 1), (&next, 0)]);
+            not_taken.leave_out(&mut changes);
+            assert_eq!((changes, not_taken.0.len()), (scan(&[(&next, 0)]), 1));
         }
     }
 }

@@ -89,6 +89,9 @@ pub(crate) struct CommandReport {
     /// SHA-256 of its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_sha256: Option<Sha256>,
+    /// Why its output is not kept, such as the code of the refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_refused: Option<String>,
     /// What it ran in, such as `{"kind": "docker", "image": "sha256:…"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
@@ -102,8 +105,7 @@ impl CommandReport {
             let hint = "Give the program and its arguments in `command.argv`.";
             return Err(Refusal::invalid("`command.argv` is empty", hint));
         }
-        let line = self.argv.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ");
-        let line = model::redact(&line).replace(['\n', '\0'], " ");
+        let line = model::redact(&model::shown_command(&self.argv)).replace(['\n', '\0'], " ");
         let ended = match self.exit_code {
             Some(code) => format!(": exit {code}"),
             None => ": no exit code".to_owned(),
@@ -128,15 +130,6 @@ impl CommandReport {
 
 fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
     ToolCallId::parse(id).map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter ID, or omit it."))
-}
-
-/// Returns an argument as a shell would take it.
-fn quoted(argument: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !argument.is_empty() && argument.chars().all(is_plain) {
-        return argument.to_owned();
-    }
-    format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
 /// What a command that a runner has run has changed, without the layer.

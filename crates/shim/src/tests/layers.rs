@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use super::{Checkout, LIMITS, Put, layer, names, tree};
+use crate::incoming::IncomingFolder;
 use crate::{CheckedOut, CommandFolder as _, ShimError, check_layer};
 
 fn conflicts(done: Result<(u64, u64), ShimError>) -> Vec<String> {
@@ -152,14 +153,16 @@ fn a_layer_with_a_hostile_name_changes_nothing() {
         assert_eq!(tree(checkout.dir.path()).len(), 1, "{name}");
     }
     let mut checkout = Checkout::empty();
-    let cut = layer(&[("a", Put::File("0123456789"))]);
-    assert!(checkout.pull(&cut[..515]).is_err());
-    assert!(tree(checkout.dir.path()).is_empty());
+    let cut = layer(&[("d/b", Put::File("1")), ("e/", Put::Folder), ("a", Put::File("0123456789"))]);
+    assert!(checkout.pull(&cut[..2050]).is_err());
+    assert_eq!(std::fs::read_dir(checkout.dir.path()).unwrap().count(), 1);
+    assert!(!checkout.path(".workspaced/incoming").exists());
 }
 
 #[test]
 fn a_layer_with_a_link_that_leads_out_changes_nothing() {
-    for (path, target) in [("l", ".."), ("l", "/etc"), ("a/l", "../../x"), ("a/l", "b/../../../x"), ("l", "a/../../x")]
+    for (path, target) in
+        [("l", ".."), ("l", "/etc"), ("a/l", "../../x"), ("a/l", "b/../../../x"), ("l", "a/../../x"), ("l", "a/../b")]
     {
         let mut checkout = Checkout::of(&[("a/b", "1")]);
         let refused = checkout.pull(&layer(&[("first", Put::File("1")), (path, Put::Link(target))])).unwrap_err();
@@ -188,6 +191,78 @@ fn a_layer_that_contradicts_itself_changes_nothing() {
         assert_eq!(tree(checkout.dir.path()), before, "{paths:?}");
         assert!(!checkout.path(".workspaced/incoming").exists());
     }
+    for order in [["z", "z/a"], ["z/a", "z"]] {
+        let mut checkout = Checkout::empty();
+        let refused = checkout.pull(&layer(&order.map(|path| (path, Put::File("1"))))).unwrap_err();
+        assert!(refused.to_string().ends_with("which is no folder"), "{order:?}: {refused}");
+        assert_eq!(std::fs::read_dir(checkout.dir.path()).unwrap().count(), 1, "{order:?}");
+    }
+}
+
+#[test]
+fn a_first_checkout_is_moved_whole_into_an_empty_folder() {
+    let entries = [
+        ("a", Put::File("1")),
+        ("d/", Put::Folder),
+        ("d/b", Put::Program("first")),
+        ("d/b", Put::Program("2")),
+        ("e/f/l", Put::Link("../g")),
+        ("empty/", Put::Folder),
+        (".wh.gone", Put::File("")),
+        ("top", Put::Link("a")),
+    ];
+    let mut checkout = Checkout::empty();
+    assert_eq!(checkout.pull(&layer(&entries)).unwrap(), (4, 0));
+    let found = tree(checkout.dir.path());
+    let expected = [("a", "1"), ("d/b", "x 2"), ("e/f/l", "-> ../g"), ("top", "-> a")];
+    assert_eq!(found, expected.map(|(path, content)| (path.to_owned(), content.to_owned())).into());
+    assert!(checkout.path("empty").is_dir() && !checkout.path(".workspaced/incoming").exists());
+    for path in ["a", "d/b", "e/f/l"] {
+        assert_eq!(checkout.path(path).symlink_metadata().unwrap().mtime(), 1_700_000_000, "{path}");
+    }
+    assert_eq!(checkout.changes(), Vec::<String>::new());
+    let mut other = Checkout::empty();
+    other.put("d/b", "2");
+    other.put("mine", "");
+    assert!(other.pull(&layer(&entries)).is_err(), "it is no program there");
+    std::fs::remove_dir_all(other.path("d")).unwrap();
+    other.pull(&layer(&entries)).unwrap();
+    assert_eq!(checkout.folder.tree_sha256().unwrap(), other.folder.tree_sha256().unwrap());
+}
+
+#[test]
+fn a_layer_whose_stream_breaks_after_its_last_entry_changes_nothing() {
+    struct Broken;
+    impl std::io::Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("a wrong checksum"))
+        }
+    }
+    for files in [&[][..], &[("b", "1")]] {
+        let mut checkout = Checkout::of(files);
+        let after = CheckedOut { run: "run_1".to_owned(), seq: 2, head_hash: String::new() };
+        let theirs = layer(&[("a", Put::File("1"))]);
+        let mut broken = std::io::Read::chain(theirs.as_slice(), Broken);
+        let error = checkout.folder.apply(&after, &mut broken).unwrap_err().to_string();
+        assert_eq!(error, "the layer: a wrong checksum");
+        assert_eq!((checkout.folder.have().unwrap().unwrap().seq, tree(checkout.dir.path()).len()), (1, files.len()));
+    }
+}
+
+#[test]
+fn a_layer_is_bounded_in_bytes() {
+    let checkout = Checkout::of(&[]);
+    let root = crate::handles::open_root(checkout.dir.path()).unwrap();
+    let own = crate::index::IndexFolder::open(root).unwrap().unwrap();
+    for is_tree in [false, true] {
+        let mut staging = IncomingFolder::create(&own, is_tree, None).unwrap().with_max_bytes(10);
+        let time = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 };
+        staging.file("d/a", false, &mut b"123456".as_slice(), time).unwrap();
+        let refused = staging.file("d/b", false, &mut std::io::repeat(0), time).map(drop).unwrap_err();
+        assert_eq!(refused.to_string(), "d/b: the layer has more bytes than a run can have");
+        crate::incoming::remove_incoming(&own).unwrap();
+    }
+    assert!(!checkout.path(".workspaced/incoming").exists());
 }
 
 #[test]
@@ -242,8 +317,9 @@ fn what_a_killed_checkout_left_is_no_hindrance() {
     let theirs = layer(&[("a", Put::File("2")), ("b", Put::File("2"))]);
     // One of the two files was moved into the tree, the other was not, and the index knows neither.
     checkout.put("a", "2");
-    std::fs::create_dir(checkout.path(".workspaced/incoming")).unwrap();
     checkout.put(".workspaced/incoming/1", "2");
+    checkout.put(".workspaced/incoming/d/e/f", "2");
+    symlink("/", checkout.path(".workspaced/incoming/d/l")).unwrap();
     checkout.put(".workspaced/index.new", "half of an ind");
     assert_eq!(checkout.pull(&theirs).unwrap(), (1, 0));
     assert_eq!(checkout.changes(), Vec::<String>::new());

@@ -84,10 +84,20 @@ fn a_sandbox_sends_no_more_than_was_asked_for() {
 }
 
 #[test]
+fn the_hash_of_a_tree_is_one() {
+    for said in ["\"\"", "\"../../etc\"", &format!("\"{}\"", "A".repeat(64)), "1"] {
+        let mut remote = sandbox(1, frame(FrameKind::Done, said.as_bytes()));
+        assert!(remote.tree_sha256().is_err(), "{said}");
+    }
+}
+
+#[test]
 fn a_frame_that_does_not_belong_ends_the_connection() {
     for kind in [FrameKind::Hello, FrameKind::Request, FrameKind::Signal, FrameKind::Stdout, FrameKind::Item] {
         let mut remote = sandbox(1, frame(kind, b"[]"));
         assert!(remote.have().is_err(), "{kind:?}");
+        let mut remote = sandbox(1, frame(kind, b"[]"));
+        assert!(remote.tree_sha256().is_err(), "{kind:?}");
         let mut remote = sandbox(1, frame(kind, b"[]"));
         let after = CheckedOut { run: "r".to_owned(), seq: 1, head_hash: String::new() };
         assert!(remote.apply(&after, &mut [0; 1024].as_slice()).is_err(), "{kind:?}");

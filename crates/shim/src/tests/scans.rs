@@ -2,23 +2,19 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::{Checkout, index_file, read_index};
+use super::{Checkout, Put, layer, read_index};
 use crate::entry::NodeStamp;
-use crate::index::IndexFolder;
 use crate::scan::FolderScan;
 use crate::{CommandFolder as _, ShimError};
 
-fn load(checkout: &Checkout) -> (IndexFolder, crate::index::CheckoutIndex) {
-    let root = crate::handles::open_root(checkout.dir.path()).unwrap();
-    let own = IndexFolder::open(root).unwrap().unwrap();
-    let index = own.load().unwrap().unwrap();
-    (own, index)
+fn stamp(checkout: &Checkout, path: &str) -> NodeStamp {
+    NodeStamp::of(&rustix::fs::statat(CWD, checkout.path(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap())
 }
 
 #[test]
@@ -28,7 +24,9 @@ fn what_is_no_file_is_named_and_left() {
     let _socket = UnixListener::bind(checkout.path("socket")).unwrap();
     symlink("/etc/passwd", checkout.path("absolute")).unwrap();
     symlink("d/../../out", checkout.path("out")).unwrap();
-    symlink("d/../a", checkout.path("inside")).unwrap();
+    // `d` may become a link to anywhere.
+    symlink("d/../a", checkout.path("up")).unwrap();
+    symlink("./d/a", checkout.path("inside")).unwrap();
     std::fs::write(checkout.dir.path().join(OsStr::from_bytes(b"not-\xff-utf8")), "").unwrap();
     std::fs::create_dir(checkout.dir.path().join(OsStr::from_bytes(b"folder-\xff"))).unwrap();
     checkout.put("control\x1b[2J", "");
@@ -62,9 +60,10 @@ fn what_is_no_file_is_named_and_left() {
         "not-\u{fffd}-utf8",
         "out",
         "socket",
+        "up",
         "was-a-file",
     ];
-    assert_eq!((left.as_slice(), report.left_count), (&expected[..], 13));
+    assert_eq!((left.as_slice(), report.left_count), (&expected[..], 14));
 }
 
 #[test]
@@ -80,20 +79,16 @@ fn a_file_whose_time_was_set_back_is_found_by_the_time_of_its_inode() {
 }
 
 #[test]
-fn a_file_that_is_as_young_as_the_index_is_hashed_again() {
+fn a_file_that_is_as_young_as_the_look_at_it_is_hashed_again() {
     let mut checkout = Checkout::of(&[("a", "one"), ("b", "one")]);
-    let (own, mut index) = load(&checkout);
-    // As if `a` had been written within the tick in which it was looked at: its metadata says nothing.
-    let clock = index.clock_ns;
-    index.entries.get_mut("a").unwrap().version.hash[0] ^= 1;
-    own.save(&index).unwrap();
-    checkout.reopen().unwrap();
-    assert_eq!(checkout.changes(), Vec::<String>::new(), "its metadata is older than the index");
-    index.clock_ns = index.entries["a"].stamp.newest_ns();
-    own.save(&index).unwrap();
-    checkout.reopen().unwrap();
-    assert_eq!(checkout.changes(), ["M a"]);
-    assert!(index.entries["a"].stamp.newest_ns() < clock);
+    let looked = stamp(&checkout, "a");
+    // As if it had been written again within the tick in which it was looked at: its metadata says nothing.
+    for (now_ns, expected) in [(looked.newest_ns(), vec!["M a"]), (looked.newest_ns() + 1, vec![])] {
+        let entry = checkout.folder.index().entries.get_mut("a").unwrap();
+        entry.version.hash[0] ^= u8::from(now_ns == looked.newest_ns());
+        entry.stamp = looked.proven_at(now_ns);
+        assert_eq!(checkout.changes(), expected);
+    }
 }
 
 #[test]
@@ -104,9 +99,80 @@ fn a_file_that_was_only_touched_is_unchanged_and_not_hashed_twice() {
     touched.set_modified(UNIX_EPOCH + Duration::from_hours(400_000)).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(checkout.changes(), Vec::<String>::new());
-    let (_, index) = load(&checkout);
-    let now = NodeStamp::of(&rustix::fs::statat(CWD, checkout.path("a"), rustix::fs::AtFlags::empty()).unwrap());
-    assert!(index.is_unchanged(&index.entries["a"], &now));
+    let now = stamp(&checkout, "a");
+    assert_eq!(checkout.folder.index().entries["a"].stamp, now);
+}
+
+#[test]
+fn the_entries_are_written_once_for_each_layer_and_not_for_one_without_changes() {
+    let written = |checkout: &Checkout| checkout.path(".workspaced/index").metadata().unwrap().ino();
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1")]);
+    let first = written(&checkout);
+    checkout.pull(&layer(&[])).unwrap();
+    checkout.put("a", "2");
+    checkout.read();
+    checkout.folder.confirm(&["a".to_owned()]).unwrap();
+    checkout.scan();
+    assert_eq!(written(&checkout), first);
+    checkout.pull(&layer(&[("b", Put::File("2"))])).unwrap();
+    assert_ne!(written(&checkout), first);
+    checkout.reopen().unwrap();
+    assert_eq!((checkout.changes(), checkout.folder.have().unwrap().unwrap().seq), (vec![], 3));
+}
+
+#[test]
+fn entries_that_are_newer_than_their_record_are_those_of_a_program_that_was_killed() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1")]);
+    let state = std::fs::read(checkout.path(".workspaced/state")).unwrap();
+    let entries = std::fs::read(checkout.path(".workspaced/index")).unwrap();
+    let theirs = layer(&[("a", Put::File("2"))]);
+    checkout.pull(&theirs).unwrap();
+    std::fs::write(checkout.path(".workspaced/state"), &state).unwrap();
+    checkout.reopen().unwrap();
+    assert_eq!((checkout.folder.have().unwrap().unwrap().seq, checkout.changes()), (1, vec![]));
+    checkout.pull(&theirs).unwrap();
+    // The other way round a file that was never pulled would seem to be current.
+    std::fs::write(checkout.path(".workspaced/index"), &entries).unwrap();
+    assert!(checkout.reopen().unwrap_err().to_string().starts_with("the index of the folder is damaged"));
+}
+
+#[test]
+fn a_folder_whose_record_was_removed_takes_what_is_there() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("d/b", "1")]);
+    std::fs::remove_file(checkout.path(".workspaced/state")).unwrap();
+    checkout.reopen().unwrap();
+    assert_eq!(checkout.folder.have().unwrap(), None);
+    checkout.put("a", "mine");
+    let theirs = layer(&[("a", Put::File("1")), ("d/b", Put::File("1"))]);
+    assert!(matches!(checkout.pull(&theirs), Err(ShimError::Conflicts(_))));
+    checkout.put("a", "1");
+    checkout.pull(&theirs).unwrap();
+    assert_eq!(checkout.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn names_that_begin_alike_are_found_in_the_order_of_the_index() {
+    let paths = ["a", "a!", "a-b", "a.txt", "a/b", "a0", "ab/c", "b.d/x", "b/x", "b0"];
+    let of = |skip: usize| paths.iter().enumerate().filter(move |(at, _)| *at != skip).map(|(_, path)| *path);
+    for (skip, left_out) in paths.into_iter().enumerate() {
+        // Not a file and a folder of one name.
+        let files: Vec<_> = of(skip).filter(|path| *path != "a").map(|path| (path, "1")).collect();
+        let mut checkout = Checkout::of(&files);
+        assert_eq!(checkout.changes(), Vec::<String>::new(), "{files:?}");
+        if left_out != "a" {
+            checkout.put(left_out, "1");
+            assert_eq!(checkout.changes(), [format!("A {left_out}")]);
+        }
+        for (path, _) in &files {
+            std::fs::remove_file(checkout.path(path)).unwrap();
+        }
+        let gone = checkout.changes().into_iter().filter(|change| change.starts_with("D ")).count();
+        assert_eq!(gone, files.len());
+    }
+    let mut checkout = Checkout::of(&[("a/b", "1"), ("a/c/d", "1"), ("a0", "1")]);
+    std::fs::remove_dir_all(checkout.path("a")).unwrap();
+    checkout.put("a", "1");
+    assert_eq!(checkout.changes(), ["A a", "D a/b", "D a/c/d"]);
 }
 
 #[test]
@@ -133,18 +199,17 @@ fn build_output_is_walked_only_where_the_run_has_some() {
 
 #[test]
 fn a_folder_with_too_many_entries_is_refused() {
-    let checkout = Checkout::of(&[]);
+    let mut checkout = Checkout::of(&[]);
     for folder in ["", "d/"] {
         (0..50).for_each(|number| checkout.put(&format!("{folder}{number}"), ""));
     }
     let root = crate::handles::open_root(checkout.dir.path()).unwrap();
     for max in [10, 60, 101] {
-        let mut index = load(&checkout).1;
-        let refused = FolderScan::new(&mut index, &[]).with_max_walked(max).run(&root).unwrap_err();
+        let refused = FolderScan::new(checkout.folder.index(), &[], 0).with_max_walked(max).run(&root).unwrap_err();
         assert!(refused.to_string().starts_with(&format!("the folder has more than {max} entries: ")), "{refused}");
     }
-    let mut index = load(&checkout).1;
-    assert_eq!(FolderScan::new(&mut index, &[]).with_max_walked(102).run(&root).unwrap().0.changes.len(), 100);
+    let found = FolderScan::new(checkout.folder.index(), &[], 0).with_max_walked(102).run(&root).unwrap().0;
+    assert_eq!(found.changes.len(), 100);
 }
 
 #[test]
@@ -171,23 +236,47 @@ fn a_folder_that_cannot_be_read_hides_files_and_deletes_none() {
 
 #[test]
 fn an_index_that_a_command_has_changed_is_refused_or_only_proposes_less() {
-    let header = r#"workspaced-index 1|{"run":"r","seq":1,"headHash":""}|0|"#;
-    let more = ["99999999|", "1|", "1|f 00 1 1 1 1 1 ../../etc/passwd|"].map(|rest| header.to_owned() + rest);
-    let hostile = [String::new(), "garbage".to_owned(), "workspaced-index 1|{}|0|0|".to_owned()];
-    for text in hostile.into_iter().chain(more) {
-        let bytes = text.replace('|', "\0");
-        let mut checkout = Checkout::of(&[("a", "1")]);
-        std::fs::write(checkout.path(".workspaced/index"), bytes).unwrap();
+    let damaged = |checkout: &mut Checkout, what: &str| {
         let refused = checkout.reopen().unwrap_err().to_string();
-        assert!(refused.starts_with("the index of the folder is damaged"), "{refused}");
-    }
+        assert!(refused.starts_with("the index of the folder is damaged"), "{what}: {refused}");
+    };
     let mut checkout = Checkout::of(&[("a", "1")]);
     let whole = read_index(&checkout);
     for cut in 0..whole.len() {
-        index_file(&checkout).set_len(0).unwrap();
         std::fs::write(checkout.path(".workspaced/index"), &whole[..cut]).unwrap();
-        assert!(checkout.reopen().is_err(), "{cut}");
+        damaged(&mut checkout, &cut.to_string());
     }
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = whole.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let hostile = [
+        b"garbage".to_vec(),
+        with(0, b"X"),
+        // An older generation, more entries, another kind, and paths that lead out or go on.
+        with(8, &[0]),
+        with(16, &u64::MAX.to_le_bytes()),
+        with(16, &[2]),
+        with(24, &[9]),
+        with(whole.len() - 1, b"/"),
+        with(whole.len() - 1, &[0xff]),
+        with(whole.len() - 3, &[2]),
+        with(whole.len() - 3, &[0]),
+        [whole.as_slice(), b"more"].concat(),
+    ];
+    for bytes in hostile {
+        std::fs::write(checkout.path(".workspaced/index"), &bytes).unwrap();
+        damaged(&mut checkout, &String::from_utf8_lossy(&bytes));
+    }
+    std::fs::write(checkout.path(".workspaced/index"), &whole).unwrap();
+    let state = std::fs::read_to_string(checkout.path(".workspaced/state")).unwrap();
+    for text in ["", "garbage", "{}", &state[..state.len() - 1], &" ".repeat(1 << 20)] {
+        std::fs::write(checkout.path(".workspaced/state"), text).unwrap();
+        damaged(&mut checkout, text);
+    }
+    std::fs::write(checkout.path(".workspaced/state"), &state).unwrap();
+    checkout.reopen().unwrap();
 
     // A FIFO does not block, and links are not followed.
     for kind in ["fifo", "link", "folder"] {

@@ -412,20 +412,20 @@ pub(crate) fn is_git_internal(name: &[u8]) -> bool {
     LogicalPath::parse(&String::from_utf8_lossy(name)) == Err(PathRejected::GitInternal)
 }
 
-/// Whether a symbolic link at `path` with this target stays in the tree, judged by the target's text only.
+/// Whether a symbolic link at `path` with this target stays in the tree, judged by the target's text only. `..` is taken only at the
+/// beginning: after a name, which may be a link itself, nobody knows from where it goes up.
 pub(crate) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
         return false;
     }
-    let mut depth = path.split(|byte| *byte == b'/').count() - 1;
+    let mut above = path.split(|byte| *byte == b'/').count() - 1;
+    let mut is_below = false;
     for name in target.split(|byte| *byte == b'/') {
         match name {
             b"" | b"." => {}
-            b".." => match depth.checked_sub(1) {
-                Some(up) => depth = up,
-                None => return false,
-            },
-            _ => depth += 1,
+            b".." if is_below || above == 0 => return false,
+            b".." => above -= 1,
+            _ => is_below = true,
         }
     }
     true

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gzip
 import hashlib
 import io
 import json
@@ -15,13 +17,15 @@ import threading
 import time
 import unittest
 import unittest.mock
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from server import OPERATOR, URL, agent, operator
 from workspaced import ApprovalRequired, FolderError, Run, WorkspacedError
 from workspaced.aio import Client as AsyncClient
+from workspaced.checkout import _Unpacker
 from workspaced.values import Executed
 from workspaced.shim import LayerCheck, SandboxAddress, ShimFolder
 
@@ -165,6 +169,76 @@ class Folders(unittest.TestCase):
             self.assertEqual((names, Path(folder).exists()), (["a.txt"], False))
         events = [record["input"]["data"]["environment"] for record in records(run, "event.test")]
         self.assertEqual(len({event["treeSha256"] for event in events}), 1)
+        self.assertEqual(len(events[0]["treeSha256"]), 64)
+
+    def test_only_a_command_that_ran_on_the_tree_as_pulled_claims_its_hash(self) -> None:
+        self.dir.mkdir()
+        for sandbox in (None, PIPE):
+            run, used = runner({"a.txt": "one\n"})
+            with used.checkout(self.dir, sandbox=sandbox, fresh=True) as checkout:
+                checkout.exec("echo changed > a.txt", test=True)
+                # It runs on what the first one has left, and a pull does not change that.
+                checkout.exec("cat a.txt", test=True)
+                checkout.exec("true", push=True)
+            events = records(run, "event.test") + records(run, "event.command")
+            claims = ["treeSha256" in event["input"]["data"]["environment"] for event in sorted(events, key=lambda event: event["seq"])]
+            self.assertEqual(claims, [True, False, False])
+
+    def test_an_output_that_is_refused_keeps_nothing_else_out_of_the_record(self) -> None:
+        run, used = runner({"a.txt": "one\n"})
+        refusal = WorkspacedError(507, {"code": "QUOTA_EXCEEDED", "detail": "full"}, None)
+        with unittest.mock.patch.object(Run, "upload_artifact", side_effect=refusal):
+            pushed = used.exec("echo out; echo two > a.txt", dir=self.dir, push=True)
+            done = used.exec("echo out", dir=self.dir)
+        self.assertEqual((pushed.refusal, done.refusal, run.read_bytes("a.txt")), (None, None, b"two\n"))
+        events = [record["input"]["data"] for record in records(run, "event.command")]
+        self.assertEqual([(event["outputRefused"], "output" in event) for event in events], [("QUOTA_EXCEEDED", False)] * 2)
+
+    def test_an_archive_that_is_damaged_changes_nothing(self) -> None:
+        run, used = runner({"a.txt": "one\n"})
+        for damaged in (b"garbage", gzip.compress(bytes(512))[:-9]):
+
+            def unpack(self: _Unpacker, chunk: bytes, damaged: bytes = damaged) -> Iterator[bytes]:
+                self._inflater = zlib.decompressobj(wbits=31)
+                with unittest.mock.patch.object(_Unpacker, "unpack", real):
+                    yield from self.unpack(damaged)
+
+            real = _Unpacker.unpack
+            with used.checkout(self.dir / damaged.hex()[:8], sandbox=PIPE) as checkout:
+                with unittest.mock.patch.object(_Unpacker, "unpack", unpack), self.assertRaises(FolderError) as raised:
+                    checkout.pull()
+                self.assertEqual((raised.exception.code, raised.exception.detail[:15]), ("FOLDER", "the archive is "))
+                self.assertEqual([name for name in os.listdir(checkout.folder) if name != ".workspaced"], [])
+                # The checkout is of use, and at the record where it was.
+                self.assertEqual((checkout.pull().from_seq, checkout.exec("cat a.txt").output), (None, b"one\n"))
+
+    def test_a_sandbox_that_hangs_is_cut_off_and_its_command_recorded(self) -> None:
+        # In a session of its own, the shim does not end with the program that holds the pipe.
+        for sandbox in (PIPE, "pipe:setsid -w"):
+            run, used = runner({"a.txt": "one\n"})
+            # Nothing in a paused container reacts.
+            hangs = "echo $PPID > pid; echo $$ > own; kill -STOP $PPID; exec sleep 60"
+            with self.assertRaises(FolderError) as raised:
+                used.exec(hangs, dir=self.dir / run.id, sandbox=sandbox, push=True, timeout=2)
+            self.assertEqual(raised.exception.code, "LOST")
+            [event] = records(run, "event.command")
+            self.assertEqual((event["input"]["data"]["timedOut"], event["input"]["data"]["failure"]), (True, raised.exception.detail))
+            self.assertGreater(event["durationMicros"], 10_000_000)
+            for name in ("pid", "own"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int((self.dir / run.id / name).read_text()), signal.SIGKILL)
+
+    def test_a_sandbox_that_does_not_answer_is_given_up(self) -> None:
+        _, used = runner({"a.txt": "one\n"})
+        self.dir.mkdir()
+        program = self.dir / "silent"
+        for script in ("exec sleep 60", "setsid sleep 60; exit"):
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+            with unittest.mock.patch("workspaced.shim.START_LIMIT", 1.5), self.assertRaises(FolderError) as raised:
+                used.exec(["true"], dir=self.dir, sandbox=f"pipe:{program}")
+            self.assertEqual(raised.exception.code, "NOT_STARTED")
+            self.assertIn("it did not answer within 1.5 s", raised.exception.detail)
 
     def test_a_time_limit_ends_a_command_and_nothing_of_it_is_applied(self) -> None:
         for place in self.places():
@@ -212,7 +286,7 @@ class Folders(unittest.TestCase):
     def test_a_changed_index_leads_nowhere_else(self) -> None:
         run, used = runner({"a.txt": "one\n"})
         other, _ = agent({"private.txt": "p\n"})
-        change = f"sed -i s/{run.id}/{other.id}/ .workspaced/index; echo e > evil.txt"
+        change = f"sed -i s/{run.id}/{other.id}/ .workspaced/state; echo e > evil.txt"
         with used.checkout(self.dir, sandbox=PIPE) as checkout:
             # While it is open, what the command writes there is not read.
             done = checkout.exec(change, push=True)
@@ -295,7 +369,7 @@ class HostileSandboxes(unittest.TestCase):
         return folder
 
     def test_what_a_sandbox_sends_is_bounded_and_only_a_proposal(self) -> None:
-        hello = (0, b'{"protocol":1,"folder":"/w"}')
+        hello = (0, b'{"protocol":2,"folder":"/w"}')
         report = (5, b'{"changes":[],"left":[],"leftCount":0,"notWalked":[]}')
 
         def change(path: str) -> bytes:

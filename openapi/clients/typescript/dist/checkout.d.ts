@@ -11,7 +11,6 @@ export interface Pulled {
     written: number;
     deleted: number;
     leftOut: number;
-    treeSha256: string;
 }
 /** A set of changes that was applied. `stale` says why the folder does not have the state of the run that the set made. */
 export interface Pushed {
@@ -84,9 +83,10 @@ export declare class Checkout {
     readonly run: Run;
     private readonly transport;
     private readonly open;
-    private readonly isFresh;
-    /** What the folder was brought to; null if its own word must do. */
-    private now;
+    /** Whether it was made anew and no command has run in it, so that it has nothing but what was pulled. */
+    private isUntouched;
+    /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
+    private known;
     private readonly path;
     private constructor();
     /** Opens the folder. In a sandbox, the shim is started, and copied before if it is not there. */
@@ -99,6 +99,8 @@ export declare class Checkout {
     signal(number: number): void;
     /** Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT`. */
     pull(): Promise<Pulled>;
+    /** Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths. */
+    treeSha256(): Promise<string>;
     /** Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing. */
     scan(all?: boolean): Promise<FolderChanges>;
     /** Sends what changed in the folder as one set: all of it is applied, or the refusal is thrown. Null if there is nothing to send. */
@@ -115,6 +117,7 @@ export declare class Checkout {
     private recordEvent;
     /** Uploads the output, and returns what an event says of it. */
     private keep;
+    /** Returns what the record of the next command says of where it runs: of a tree as it was pulled, also its hash. */
     private environment;
     private send;
     private checkedOut;

@@ -18,15 +18,17 @@ export class Checkout {
     run;
     transport;
     open;
-    isFresh;
-    /** What the folder was brought to; null if its own word must do. */
-    now = null;
+    isUntouched;
+    /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
+    known = [];
     path;
-    constructor(run, transport, open, isFresh) {
+    constructor(run, transport, open, 
+    /** Whether it was made anew and no command has run in it, so that it has nothing but what was pulled. */
+    isUntouched) {
         this.run = run;
         this.transport = transport;
         this.open = open;
-        this.isFresh = isFresh;
+        this.isUntouched = isUntouched;
         this.path = `/v1/runs/${encodeURIComponent(run.id)}`;
     }
     /** Opens the folder. In a sandbox, the shim is started, and copied before if it is not there. */
@@ -48,6 +50,10 @@ export class Checkout {
     /** Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT`. */
     async pull() {
         return this.apply((await this.base())?.seq ?? null);
+    }
+    /** Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths. */
+    treeSha256() {
+        return this.open.treeSha256();
     }
     /** Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing. */
     scan(all = false) {
@@ -71,16 +77,21 @@ export class Checkout {
         options.signal?.throwIfAborted();
         const argv = typeof command === "string" ? ["sh", "-c", command] : command;
         const pulled = await this.pull();
-        const startedAt = new Date().toISOString();
+        const environment = await this.environment();
+        const began = new Date();
         const kept = new KeptOutput();
-        const about = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt };
+        const about = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt: began.toISOString(), environment };
         const kind = options.test ? "test" : "command";
-        const { outcome, timedOut } = await this.execute(argv, options, kept).catch(async (failure) => {
+        const limit = new TimeLimit(this.open, options.timeoutMillis);
+        const outcome = await this.execute(argv, options, kept, limit).catch(async (failure) => {
             // A command that ends the connection is in the record like any other.
-            if (failure instanceof FolderError && failure.code === "LOST")
-                await this.recordEvent(kind, about, pulled, {}, null, failure);
+            if (failure instanceof FolderError && failure.code === "LOST") {
+                about.durationMicros = (Date.now() - began.getTime()) * 1000;
+                await this.recordEvent(kind, about, pulled, {}, null, failure, limit.isReached);
+            }
             throw failure;
         });
+        const timedOut = limit.isReached;
         const output = kept.bytes();
         const number = (value) => (typeof value === "number" ? value : null);
         const done = {
@@ -115,18 +126,17 @@ export class Checkout {
         }
         return done;
     }
-    async execute(argv, options, kept) {
+    async execute(argv, options, kept, limit) {
         const { signal, onOutput } = options;
-        const limit = new TimeLimit(this.open, options.timeoutMillis);
+        this.isUntouched = false;
         const abort = () => this.open.abandon();
         signal?.addEventListener("abort", abort);
         try {
             const command = { argv, cwd: options.cwd ?? ".", env: Object.entries(options.env ?? {}) };
-            const outcome = await this.open.exec(command, (stream, chunk) => {
+            return await this.open.exec(command, (stream, chunk) => {
                 kept.add(chunk);
                 onOutput?.(stream, chunk);
             });
-            return { outcome, timedOut: limit.isReached };
         }
         catch (failure) {
             signal?.throwIfAborted();
@@ -143,9 +153,12 @@ export class Checkout {
         const kept = await this.keep(done);
         // What an interrupted command left is half of something.
         if (options.push && done.signal === null && !done.timedOut) {
-            const digest = "output" in kept ? { outputSha256: done.outputSha256 } : {};
+            // It names an artifact that the run has, or says why there is none.
+            const { output, ...digest } = kept;
+            if (output === undefined)
+                delete digest["outputSha256"];
             const exitCode = done.exitCode === null ? {} : { exitCode: done.exitCode };
-            const command = { ...about, ...exitCode, ...digest, environment: this.environment(done.pulled) };
+            const command = { ...about, ...exitCode, ...digest };
             const reason = options.reason || cut(shownCommand(about.argv), MAX_REASON_CHARS);
             try {
                 done.pushed = await this.send(done.changed, { ...judged(options), reason, dryRun: false, command });
@@ -165,16 +178,16 @@ export class Checkout {
         done.eventSeq = await this.recordEvent(kind, about, done.pulled, kept, done, null);
     }
     /** Records a command alone. Without `done`, it is not known how it ended. */
-    async recordEvent(kind, about, pulled, kept, done, failure) {
+    async recordEvent(kind, about, pulled, kept, done, failure, timedOut = done?.timedOut ?? false) {
         const command = shownCommand(about.argv);
-        const data = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: this.environment(pulled), ...kept };
+        const data = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: about.environment, ...kept };
         let ended = "it is not known how it ended";
         if (done !== null) {
             const code = done.exitCode ?? 128 + (done.signal ?? 0);
             [data["exitCode"], ended] = [code, `exit code ${code}`];
-            if (done.timedOut)
-                data["timedOut"] = true;
         }
+        if (timedOut)
+            data["timedOut"] = true;
         const changes = done?.changed.changes ?? [];
         if (failure !== null) {
             data["failure"] = failure.detail;
@@ -197,14 +210,15 @@ export class Checkout {
             return { ...kept, output: (await this.run.uploadArtifact(done.output)).uri };
         }
         catch (refusal) {
-            // One with a credential is not kept.
-            if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET")
+            if (!(refusal instanceof WorkspacedError))
                 throw refusal;
+            // What the command did is known without it.
             return { ...kept, outputRefused: refusal.code };
         }
     }
-    environment(pulled) {
-        return { ...this.open.environment, ...(this.isFresh ? { treeSha256: pulled.treeSha256 } : {}) };
+    /** Returns what the record of the next command says of where it runs: of a tree as it was pulled, also its hash. */
+    async environment() {
+        return { ...this.open.environment, ...(this.isUntouched ? { treeSha256: await this.treeSha256() } : {}) };
     }
     async send(changed, changeset) {
         const base = await this.checkedOut();
@@ -247,16 +261,16 @@ export class Checkout {
             const hint = "Use another folder, or the run of this one.";
             throw new FolderError("OTHER_RUN", `${this.folder} is a checkout of the run ${have.run}`, hint);
         }
-        if (this.now !== null && (have?.seq !== this.now.seq || have.headHash !== this.now.headHash)) {
+        const isKnown = this.known.some((known) => known?.seq === have?.seq && known?.headHash === have?.headHash);
+        if (this.known.length > 0 && !isKnown) {
             const hint = "A command or another program has changed its index: check the run out into a new folder.";
             throw new FolderError("MOVED", `${this.folder} is at another record than the one of its last pull`, hint);
         }
+        // Its first word is taken, and from then on it can say nothing else.
+        this.known = [have];
         return have;
     }
     async apply(since) {
-        // If it fails on the way, only the folder knows what it was brought to.
-        const before = this.now;
-        this.now = null;
         const query = since === null ? {} : { since };
         const response = await this.transport.send("GET", `${this.path}/archive`, { query });
         const header = (name) => response.headers.get(`workspaced-${name}`) ?? "";
@@ -267,19 +281,20 @@ export class Checkout {
         }
         const now = { run: this.run.id, seq: Number(header("seq")), headHash: header("head-hash") };
         let applied;
+        // If the sandbox is lost on the way, it has one or the other.
+        this.known.push(now);
         try {
             applied = await this.open.apply(now, unpacked(response));
         }
         catch (failure) {
-            if (failure instanceof FolderError && failure.code === "CONFLICT")
-                this.now = before;
+            if (!(failure instanceof FolderError) || failure.code !== "LOST")
+                this.known.pop();
             throw failure;
         }
-        this.now = now;
+        this.known = [now];
         const number = (value) => (typeof value === "number" ? value : 0);
-        const { written, deleted, treeSha256 } = applied;
         const leftOut = Number(header("left-out") || 0);
-        const counts = { written: number(written), deleted: number(deleted), leftOut, treeSha256: String(treeSha256) };
+        const counts = { written: number(applied["written"]), deleted: number(applied["deleted"]), leftOut };
         return { fromSeq: since, seq: now.seq, headHash: now.headHash, ...counts };
     }
 }
@@ -303,12 +318,28 @@ function cut(text, maxCharacters) {
 async function* unpacked(response) {
     if (response.body === null)
         return;
+    const body = response.body.getReader();
+    let lost;
+    // So that a lost connection is told from an archive that cannot be unpacked.
+    const source = new ReadableStream({
+        async pull(controller) {
+            const read = await body.read().catch((failure) => Promise.reject((lost = new NoAnswer(failure))));
+            if (read.done)
+                controller.close();
+            else
+                controller.enqueue(read.value);
+        },
+        cancel: (reason) => body.cancel(reason),
+    });
     const isPacked = (response.headers.get("content-type") ?? "").includes("gzip");
     const inflate = new DecompressionStream("gzip");
-    const reader = (isPacked ? response.body.pipeThrough(inflate) : response.body).getReader();
+    const reader = (isPacked ? source.pipeThrough(inflate) : source).getReader();
     try {
         for (;;) {
-            const read = await reader.read().catch((failure) => Promise.reject(new NoAnswer(failure)));
+            const read = await reader.read().catch((failure) => {
+                const why = failure instanceof Error ? failure.message : String(failure);
+                throw lost ?? new FolderError("FOLDER", `the archive is damaged: ${why}`, "Try again.");
+            });
             if (read.done)
                 return;
             yield read.value;

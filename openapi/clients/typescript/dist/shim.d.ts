@@ -36,6 +36,8 @@ export interface FolderPlace {
     fresh?: boolean;
     /** The program `workspaced-shim`. Default: that of WORKSPACED_SHIM, or the one on the PATH. */
     shim?: string;
+    /** Milliseconds that a sandbox may take until it answers. Default: a minute. */
+    startLimitMillis?: number;
 }
 type Members = {
     [name: string]: unknown;
@@ -78,6 +80,8 @@ export declare class ShimFolder {
     cut(): void;
     /** Returns what the folder says that it has of a run. */
     have(): Promise<CheckedOut | null>;
+    /** Returns the hash of what the folder has of the run. */
+    treeSha256(): Promise<string>;
     /** Finds what differs from the run. */
     scan(all: boolean): Promise<FolderChanges>;
     /** Returns a layer of these paths (a tar.gz), how many entries it has, and what is not in it. */

@@ -4,7 +4,7 @@
 import { crypto } from "./crypto.js";
 import { FolderError } from "./errors.js";
 import { node } from "./node.js";
-const PROTOCOL = 1;
+const PROTOCOL = 2;
 const SHIM_NAME = "workspaced-shim";
 const [HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const MAX_FRAME_BYTES = 1 << 20;
@@ -23,6 +23,8 @@ const MAX_ERROR_BYTES = 4096;
 const MISSING = 77;
 // Milliseconds that a program has to end.
 const GRACE = 5000;
+// Milliseconds that a sandbox has until the shim answers, or is copied.
+const START_LIMIT = 60_000;
 const [SIGTERM, SIGKILL] = [15, 9];
 /** Folders that builds and installations fill: they are not looked into where the run has nothing in them. */
 export const BUILD_OUTPUT = (".angular .build .cache .dart_tool .docusaurus .eggs .gradle .mypy_cache .next .nox .nuxt .nyc_output .output " +
@@ -91,7 +93,7 @@ export class SandboxAddress {
         if (this.kind === "docker" || this.kind === "podman") {
             const inspect = [this.kind, "inspect", "--type", "container", "--format", "{{.Image}}", this.name];
             // Without an answer, the record does not say which image it was.
-            const done = await run(system, inspect, new Uint8Array()).catch(() => null);
+            const done = await run(system, inspect, new Uint8Array(), GRACE).catch(() => null);
             if (done?.code === 0)
                 environment["image"] = done.stdout.trim();
         }
@@ -133,34 +135,40 @@ export class ShimFolder {
     /** Starts the shim, in a sandbox after it was copied there if it is missing. */
     static async open(place) {
         const system = await node();
-        const { dir, sandbox, fresh = false } = place;
+        const { dir, sandbox, fresh = false, startLimitMillis: limit = START_LIMIT } = place;
         const mode = fresh ? "fresh" : "folder";
         const program = await findShim(system, place.shim);
         if (sandbox === undefined) {
             if (dir === undefined && !fresh)
                 throw new FolderError("ADDRESS", "no folder is given", "Give `dir`, `sandbox` or `fresh`.");
             const where = dir ?? system.tmpdir();
-            return (await ShimFolder.start(system, [program, mode, where], where)) ?? notStarted(where, "it is missing");
+            return (await ShimFolder.start(system, [program, mode, where], where, limit)) ?? notStarted(where, "it is missing");
         }
         const address = new SandboxAddress(sandbox);
         const where = dir ?? address.folder ?? (fresh ? "/tmp" : "/workspace");
         const content = (await system.readFile(program)).subarray(0, MAX_SHIM_BYTES);
         const name = `${SHIM_NAME}-${(await sha256(content)).slice(0, 16)}`;
         const start = address.shell(START, where, name, mode);
-        let opened = await ShimFolder.start(system, start, sandbox);
+        let opened = await ShimFolder.start(system, start, sandbox, limit);
         if (opened === null) {
-            const done = await run(system, address.shell(INSTALL, where, name), content);
+            const done = await run(system, address.shell(INSTALL, where, name), content, limit);
+            const why = done.isLate ? noAnswer(limit) : done.stderr.trim();
             if (done.code !== 0)
-                notStarted(sandbox, `the shim could not be copied: ${done.stderr.trim()}`);
-            opened = (await ShimFolder.start(system, start, sandbox)) ?? notStarted(sandbox, "the shim was copied and is not there");
+                notStarted(sandbox, `the shim could not be copied: ${why}`);
+            opened = (await ShimFolder.start(system, start, sandbox, limit)) ?? notStarted(sandbox, "the shim was copied and is not there");
         }
         opened.environment = await address.environment(system);
         return opened;
     }
     /** Starts the shim. Null if the sandbox does not have it. */
-    static async start(system, command, where) {
+    static async start(system, command, where, limit) {
         const folder = new ShimFolder(system, spawn(system, command), where);
         let first;
+        let isLate = false;
+        const timer = setTimeout(() => {
+            isLate = true;
+            folder.cut();
+        }, limit);
         try {
             first = await folder.next();
         }
@@ -168,7 +176,12 @@ export class ShimFolder {
             const code = await folder.close();
             if (!(failure instanceof FolderError) || failure.code !== "LOST")
                 throw failure;
-            return code === MISSING ? null : notStarted(where, folder.errors.trim() || `it ended with ${code}`);
+            if (code === MISSING)
+                return null;
+            return notStarted(where, folder.errors.trim() || (isLate ? noAnswer(limit) : `it ended with ${code}`));
+        }
+        finally {
+            clearTimeout(timer);
         }
         const hello = folder.object(first[1]);
         if (first[0] !== HELLO || hello["protocol"] !== PROTOCOL) {
@@ -194,14 +207,8 @@ export class ShimFolder {
     }
     /** Ends the program that holds the pipe, although the shim may not have ended its command. */
     cut() {
-        if (this.isClosed || this.child.pid === undefined)
-            return;
-        try {
-            this.system.kill(-this.child.pid, "SIGKILL");
-        }
-        catch {
-            // It has ended just now.
-        }
+        if (!this.isClosed)
+            endGroup(this.system, this.child);
     }
     // Operations
     /** Returns what the folder says that it has of a run. */
@@ -214,6 +221,14 @@ export class ShimFolder {
         if (typeof run !== "string" || typeof seq !== "number" || typeof headHash !== "string")
             throw this.unexpected();
         return { run, seq, headHash };
+    }
+    /** Returns the hash of what the folder has of the run. */
+    async treeSha256() {
+        await this.request({ op: "tree" });
+        const tree = this.parse(await this.done());
+        if (typeof tree !== "string" || !/^[0-9a-f]{64}$/.test(tree))
+            throw this.unexpected();
+        return tree;
     }
     /** Finds what differs from the run. */
     async scan(all) {
@@ -295,7 +310,7 @@ export class ShimFolder {
             }
         }
         catch (failure) {
-            if (failure instanceof FolderError)
+            if (failure instanceof FolderError && failure.code === "LOST")
                 throw failure;
             // The shim answers that it has written nothing.
             await this.send(END, bytes(String(failure)).subarray(0, MAX_ERROR_BYTES));
@@ -605,12 +620,35 @@ function spawn(system, command) {
     // An interrupt of the terminal is for the command, which gets it by the pipe.
     return system.spawn(command[0], command.slice(1), { env, detached: true, stdio: "pipe" });
 }
-async function run(system, command, input) {
+/** Ends a program with all processes of its group. Another process may hold the other ends of its pipes, which are closed here. */
+function endGroup(system, child) {
+    try {
+        if (child.pid !== undefined)
+            system.kill(-child.pid, "SIGKILL");
+    }
+    catch {
+        // It has ended just now.
+    }
+    child.stdout.destroy();
+    child.stderr.destroy();
+}
+async function run(system, command, input, limit) {
     const child = spawn(system, command);
+    let isLate = false;
+    const timer = setTimeout(() => {
+        isLate = true;
+        endGroup(system, child);
+    }, limit);
     const collect = async (stream) => {
         let text = "";
-        for await (const chunk of stream)
-            text = (text + new TextDecoder().decode(chunk)).slice(-MAX_ERROR_BYTES);
+        try {
+            for await (const chunk of stream)
+                text = (text + new TextDecoder().decode(chunk)).slice(-MAX_ERROR_BYTES);
+        }
+        catch (failure) {
+            if (!isLate)
+                throw failure;
+        }
         return text;
     };
     const code = new Promise((resolve, reject) => {
@@ -620,8 +658,16 @@ async function run(system, command, input) {
     // A sandbox that does not read it says why when it ends.
     child.stdin.on("error", () => undefined);
     child.stdin.write(input, () => child.stdin.end());
-    const [stdout, stderr] = await Promise.all([collect(child.stdout), collect(child.stderr)]);
-    return { code: await code, stdout, stderr };
+    try {
+        const [stdout, stderr] = await Promise.all([collect(child.stdout), collect(child.stderr)]);
+        return { code: await code, stdout, stderr, isLate };
+    }
+    finally {
+        clearTimeout(timer);
+    }
+}
+function noAnswer(limit) {
+    return `it did not answer within ${limit / 1000} s`;
 }
 function notStarted(where, why) {
     const hint = "Check that a command runs there, that its folder can be written, and that its processor is the one of this machine.";

@@ -25,7 +25,6 @@ export interface Pulled {
   written: number;
   deleted: number;
   leftOut: number;
-  treeSha256: string;
 }
 
 /** A set of changes that was applied. `stale` says why the folder does not have the state of the run that the set made. */
@@ -101,6 +100,7 @@ interface About {
   cwd: string;
   startedAt: string;
   durationMicros?: number;
+  environment: Members;
 }
 
 /**
@@ -110,15 +110,16 @@ interface About {
  * index leads nothing to another run.
  */
 export class Checkout {
-  /** What the folder was brought to; null if its own word must do. */
-  private now: CheckedOut | null = null;
+  /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
+  private known: Array<CheckedOut | null> = [];
   private readonly path: string;
 
   private constructor(
     readonly run: Run,
     private readonly transport: Transport,
     private readonly open: ShimFolder,
-    private readonly isFresh: boolean,
+    /** Whether it was made anew and no command has run in it, so that it has nothing but what was pulled. */
+    private isUntouched: boolean,
   ) {
     this.path = `/v1/runs/${encodeURIComponent(run.id)}`;
   }
@@ -148,6 +149,11 @@ export class Checkout {
     return this.apply((await this.base())?.seq ?? null);
   }
 
+  /** Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths. */
+  treeSha256(): Promise<string> {
+    return this.open.treeSha256();
+  }
+
   /** Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing. */
   scan(all = false): Promise<FolderChanges> {
     return this.open.scan(all);
@@ -171,15 +177,21 @@ export class Checkout {
     options.signal?.throwIfAborted();
     const argv = typeof command === "string" ? ["sh", "-c", command] : command;
     const pulled = await this.pull();
-    const startedAt = new Date().toISOString();
+    const environment = await this.environment();
+    const began = new Date();
     const kept = new KeptOutput();
-    const about: About = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt };
+    const about: About = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt: began.toISOString(), environment };
     const kind = options.test ? "test" : "command";
-    const { outcome, timedOut } = await this.execute(argv, options, kept).catch(async (failure: unknown) => {
+    const limit = new TimeLimit(this.open, options.timeoutMillis);
+    const outcome = await this.execute(argv, options, kept, limit).catch(async (failure: unknown) => {
       // A command that ends the connection is in the record like any other.
-      if (failure instanceof FolderError && failure.code === "LOST") await this.recordEvent(kind, about, pulled, {}, null, failure);
+      if (failure instanceof FolderError && failure.code === "LOST") {
+        about.durationMicros = (Date.now() - began.getTime()) * 1000;
+        await this.recordEvent(kind, about, pulled, {}, null, failure, limit.isReached);
+      }
       throw failure;
     });
+    const timedOut = limit.isReached;
     const output = kept.bytes();
     const number = (value: unknown) => (typeof value === "number" ? value : null);
     const done: Executed = {
@@ -211,18 +223,17 @@ export class Checkout {
     return done;
   }
 
-  private async execute(argv: string[], options: ExecOptions, kept: KeptOutput): Promise<{ outcome: Members; timedOut: boolean }> {
+  private async execute(argv: string[], options: ExecOptions, kept: KeptOutput, limit: TimeLimit): Promise<Members> {
     const { signal, onOutput } = options;
-    const limit = new TimeLimit(this.open, options.timeoutMillis);
+    this.isUntouched = false;
     const abort = () => this.open.abandon();
     signal?.addEventListener("abort", abort);
     try {
       const command = { argv, cwd: options.cwd ?? ".", env: Object.entries(options.env ?? {}) };
-      const outcome = await this.open.exec(command, (stream, chunk) => {
+      return await this.open.exec(command, (stream, chunk) => {
         kept.add(chunk);
         onOutput?.(stream, chunk);
       });
-      return { outcome, timedOut: limit.isReached };
     } catch (failure) {
       signal?.throwIfAborted();
       if (!(failure instanceof FolderError)) this.open.abandon();
@@ -237,9 +248,11 @@ export class Checkout {
     const kept = await this.keep(done);
     // What an interrupted command left is half of something.
     if (options.push && done.signal === null && !done.timedOut) {
-      const digest = "output" in kept ? { outputSha256: done.outputSha256 } : {};
+      // It names an artifact that the run has, or says why there is none.
+      const { output, ...digest } = kept;
+      if (output === undefined) delete digest["outputSha256"];
       const exitCode = done.exitCode === null ? {} : { exitCode: done.exitCode };
-      const command = { ...about, ...exitCode, ...digest, environment: this.environment(done.pulled) };
+      const command = { ...about, ...exitCode, ...digest };
       const reason = options.reason || cut(shownCommand(about.argv), MAX_REASON_CHARS);
       try {
         done.pushed = await this.send(done.changed, { ...judged(options), reason, dryRun: false, command });
@@ -265,15 +278,16 @@ export class Checkout {
     kept: Members,
     done: Executed | null,
     failure: WorkspacedError | null,
+    timedOut = done?.timedOut ?? false,
   ): Promise<number> {
     const command = shownCommand(about.argv);
-    const data: Members = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: this.environment(pulled), ...kept };
+    const data: Members = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: about.environment, ...kept };
     let ended = "it is not known how it ended";
     if (done !== null) {
       const code = done.exitCode ?? 128 + (done.signal ?? 0);
       [data["exitCode"], ended] = [code, `exit code ${code}`];
-      if (done.timedOut) data["timedOut"] = true;
     }
+    if (timedOut) data["timedOut"] = true;
     const changes = done?.changed.changes ?? [];
     if (failure !== null) {
       data["failure"] = failure.detail;
@@ -294,14 +308,15 @@ export class Checkout {
     try {
       return { ...kept, output: (await this.run.uploadArtifact(done.output)).uri };
     } catch (refusal) {
-      // One with a credential is not kept.
-      if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET") throw refusal;
+      if (!(refusal instanceof WorkspacedError)) throw refusal;
+      // What the command did is known without it.
       return { ...kept, outputRefused: refusal.code };
     }
   }
 
-  private environment(pulled: Pulled): Members {
-    return { ...this.open.environment, ...(this.isFresh ? { treeSha256: pulled.treeSha256 } : {}) };
+  /** Returns what the record of the next command says of where it runs: of a tree as it was pulled, also its hash. */
+  private async environment(): Promise<Members> {
+    return { ...this.open.environment, ...(this.isUntouched ? { treeSha256: await this.treeSha256() } : {}) };
   }
 
   private async send(changed: FolderChanges, changeset: Members & { dryRun: boolean }): Promise<Pushed | null> {
@@ -342,17 +357,17 @@ export class Checkout {
       const hint = "Use another folder, or the run of this one.";
       throw new FolderError("OTHER_RUN", `${this.folder} is a checkout of the run ${have.run}`, hint);
     }
-    if (this.now !== null && (have?.seq !== this.now.seq || have.headHash !== this.now.headHash)) {
+    const isKnown = this.known.some((known) => known?.seq === have?.seq && known?.headHash === have?.headHash);
+    if (this.known.length > 0 && !isKnown) {
       const hint = "A command or another program has changed its index: check the run out into a new folder.";
       throw new FolderError("MOVED", `${this.folder} is at another record than the one of its last pull`, hint);
     }
+    // Its first word is taken, and from then on it can say nothing else.
+    this.known = [have];
     return have;
   }
 
   private async apply(since: number | null): Promise<Pulled> {
-    // If it fails on the way, only the folder knows what it was brought to.
-    const before = this.now;
-    this.now = null;
     const query = since === null ? {} : { since };
     const response = await this.transport.send("GET", `${this.path}/archive`, { query });
     const header = (name: string) => response.headers.get(`workspaced-${name}`) ?? "";
@@ -363,17 +378,18 @@ export class Checkout {
     }
     const now = { run: this.run.id, seq: Number(header("seq")), headHash: header("head-hash") };
     let applied: Members;
+    // If the sandbox is lost on the way, it has one or the other.
+    this.known.push(now);
     try {
       applied = await this.open.apply(now, unpacked(response));
     } catch (failure) {
-      if (failure instanceof FolderError && failure.code === "CONFLICT") this.now = before;
+      if (!(failure instanceof FolderError) || failure.code !== "LOST") this.known.pop();
       throw failure;
     }
-    this.now = now;
+    this.known = [now];
     const number = (value: unknown) => (typeof value === "number" ? value : 0);
-    const { written, deleted, treeSha256 } = applied;
     const leftOut = Number(header("left-out") || 0);
-    const counts = { written: number(written), deleted: number(deleted), leftOut, treeSha256: String(treeSha256) };
+    const counts = { written: number(applied["written"]), deleted: number(applied["deleted"]), leftOut };
     return { fromSeq: since, seq: now.seq, headHash: now.headHash, ...counts };
   }
 }
@@ -399,12 +415,26 @@ function cut(text: string, maxCharacters: number): string {
 /** Gives the tar of an archive. */
 async function* unpacked(response: Response): AsyncGenerator<Uint8Array> {
   if (response.body === null) return;
+  const body = response.body.getReader();
+  let lost: NoAnswer | undefined;
+  // So that a lost connection is told from an archive that cannot be unpacked.
+  const source = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    async pull(controller) {
+      const read = await body.read().catch((failure: unknown) => Promise.reject((lost = new NoAnswer(failure))));
+      if (read.done) controller.close();
+      else controller.enqueue(read.value as Uint8Array<ArrayBuffer>);
+    },
+    cancel: (reason) => body.cancel(reason),
+  });
   const isPacked = (response.headers.get("content-type") ?? "").includes("gzip");
   const inflate = new DecompressionStream("gzip") as ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>;
-  const reader = (isPacked ? response.body.pipeThrough(inflate) : response.body).getReader();
+  const reader = (isPacked ? source.pipeThrough(inflate) : source).getReader();
   try {
     for (;;) {
-      const read = await reader.read().catch((failure: unknown) => Promise.reject(new NoAnswer(failure)));
+      const read = await reader.read().catch((failure: unknown) => {
+        const why = failure instanceof Error ? failure.message : String(failure);
+        throw lost ?? new FolderError("FOLDER", `the archive is damaged: ${why}`, "Try again.");
+      });
       if (read.done) return;
       yield read.value;
     }

@@ -2,13 +2,14 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { gzipSync } from "node:zlib";
 
 const location = process.env.WORKSPACED_CLIENT ?? "workspaced-client";
-const { ApprovalRequired, Client, FolderError } = await import(location);
+const { ApprovalRequired, Client, FolderError, WorkspacedError } = await import(location);
 const { LayerCheck, SandboxAddress, ShimFolder } = await import(process.env.WORKSPACED_CLIENT.replace("index.js", "shim.js"));
 
 const { WORKSPACED_URL: url, OPERATOR: token } = process.env;
@@ -177,10 +178,87 @@ test("a fresh folder has the hash of its tree in the record and is removed", asy
   assert.ok(trees.length === 2 && trees[0].length === 64 && trees[0] === trees[1]);
 });
 
+test("only a command that ran on the tree as pulled claims its hash", async (t) => {
+  for (const place of [{}, { sandbox: PIPE }]) {
+    const { used, dir, records } = await runner(t, { "a.txt": "one\n" });
+    mkdirSync(dir);
+    const checkout = await used.checkout({ dir, fresh: true, ...place });
+    await checkout.exec("echo changed > a.txt", { test: true });
+    // It runs on what the first one has left, and a pull does not change that.
+    await checkout.exec("cat a.txt", { test: true });
+    await checkout.exec("true", { push: true });
+    await checkout.close();
+    const events = [...(await records("event.test")), ...(await records("event.command"))].sort((one, other) => one.seq - other.seq);
+    assert.deepEqual(events.map((event) => "treeSha256" in event.input.data.environment), [true, false, false]);
+  }
+});
+
+test("an output that is refused keeps nothing else out of the record", async (t) => {
+  const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
+  used.uploadArtifact = () => Promise.reject(new WorkspacedError(507, { code: "QUOTA_EXCEEDED", detail: "full" }, null));
+  const pushed = await used.exec("echo out; echo two > a.txt", { dir, push: true });
+  const done = await used.exec("echo out", { dir });
+  assert.deepEqual([pushed.refusal, done.refusal, await read("a.txt")], [null, null, "two\n"]);
+  const events = (await records("event.command")).map(({ input }) => [input.data.outputRefused, "output" in input.data]);
+  assert.deepEqual(events, [["QUOTA_EXCEEDED", false], ["QUOTA_EXCEEDED", false]]);
+});
+
+test("an archive that is damaged or cut off by the connection changes nothing", async (t) => {
+  const { used, dir } = await runner(t, { "a.txt": "one\n" });
+  const { fetch } = globalThis;
+  t.after(() => (globalThis.fetch = fetch));
+  const lost = new ReadableStream({ pull: (controller) => controller.error(new TypeError("terminated")) });
+  for (const [body, code] of [["garbage", "FOLDER"], [gzipSync(Buffer.alloc(512)).subarray(0, -9), "FOLDER"], [lost, "NO_ANSWER"]]) {
+    const checkout = await used.checkout({ dir: join(dir, `${code}-${body.length}`), sandbox: PIPE });
+    globalThis.fetch = async (...args) => {
+      const response = await fetch(...args);
+      return String(args[0]).includes("/archive") ? new Response(body, { headers: response.headers }) : response;
+    };
+    await assert.rejects(checkout.pull(), { code });
+    assert.deepEqual(readdirSync(checkout.folder).filter((name) => name !== ".workspaced"), []);
+    globalThis.fetch = fetch;
+    // The checkout is of use, and at the record where it was.
+    assert.equal((await checkout.pull()).fromSeq, null);
+    assert.equal(text((await checkout.exec("cat a.txt")).output), "one\n");
+    await checkout.close();
+  }
+});
+
+test("a sandbox that hangs is cut off, and its command is recorded", async (t) => {
+  // In a session of its own, the shim does not end with the program that holds the pipe.
+  for (const sandbox of [PIPE, "pipe:setsid -w"]) {
+    const { used, dir, records } = await runner(t, { "a.txt": "one\n" });
+    // Nothing in a paused container reacts.
+    const hangs = "echo $PPID > pid; echo $$ > own; kill -STOP $PPID; exec sleep 60";
+    const failure = await used.exec(hangs, { dir, sandbox, push: true, timeoutMillis: 2000 }).catch((failure) => failure);
+    assert.equal(failure.code, "LOST");
+    const [{ input, durationMicros }] = await records("event.command");
+    assert.deepEqual([input.data.timedOut, input.data.failure], [true, failure.detail]);
+    assert.ok(durationMicros > 10_000_000);
+    for (const name of ["pid", "own"]) {
+      const pid = readFileSync(join(dir, name), "utf8").trim();
+      if (isAlive(pid)) process.kill(Number(pid), "SIGKILL");
+    }
+  }
+});
+
+test("a sandbox that does not answer is given up", async (t) => {
+  const { used, dir } = await runner(t, { "a.txt": "one\n" });
+  mkdirSync(dir);
+  const program = join(dir, "silent");
+  for (const script of ["exec sleep 60", "setsid sleep 60; exit"]) {
+    writeFileSync(program, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    await assert.rejects(used.exec(["true"], { dir, sandbox: `pipe:${program}`, startLimitMillis: 1500 }), (failure) => {
+      assert.deepEqual([failure.code, /it did not answer within 1.5 s$/.test(failure.detail)], ["NOT_STARTED", true], failure.detail);
+      return true;
+    });
+  }
+});
+
 test("a changed index leads nowhere else", async (t) => {
   const { run, used, dir, read } = await runner(t, { "a.txt": "one\n" });
   const other = await runner(t, { "private.txt": "p\n" });
-  const change = `sed -i s/${run.id}/${other.run.id}/ .workspaced/index; echo e > evil.txt`;
+  const change = `sed -i s/${run.id}/${other.run.id}/ .workspaced/state; echo e > evil.txt`;
   // While it is open, what the command writes there is not read.
   const done = await used.exec(change, { dir, sandbox: PIPE, push: true });
   assert.deepEqual([done.refusal, await read("evil.txt")], [null, "e\n"]);
@@ -248,7 +326,7 @@ test("what a sandbox sends is bounded and only a proposal", async (t) => {
   /** Opens a folder whose shim sends this, whatever it is asked. */
   const sandbox = async (...frames) => {
     const dir = mkdtempSync(join(tmpdir(), "workspaced-client-"));
-    const hello = frame(0, JSON.stringify({ protocol: 1, folder: "/w" }));
+    const hello = frame(0, JSON.stringify({ protocol: 2, folder: "/w" }));
     writeFileSync(join(dir, "sent"), Buffer.concat([hello, ...frames]));
     writeFileSync(join(dir, "shim"), `#!/bin/sh\ncat ${dir}/sent; cat >/dev/null\n`, { mode: 0o755 });
     const folder = await ShimFolder.open({ dir, shim: join(dir, "shim") });

@@ -299,13 +299,13 @@ async fn a_changed_index_leads_a_checkout_nowhere_else(#[values(Backend::Sqlite)
     let other = used.server.run_with_files(&[("private.txt", "p\n")], json!({})).await;
     let mut checkout = used.checkout(true).await;
     // While it is open, what the command writes there is not read.
-    let script = format!("sed -i s/{}/{}/ .workspaced/index; echo e > evil.txt", used.run.id, other.id);
+    let script = format!("sed -i s/{}/{}/ .workspaced/state; echo e > evil.txt", used.run.id, other.id);
     let done = exec(&mut checkout, &push(&script)).await;
     assert!(matches!(done.recorded, Ok(RecordedCommand::Applied(_))), "{:?}", done.recorded);
     assert!(used.run.files().contains_key("evil.txt") && !other.files().contains_key("evil.txt"));
     // And a changed index of a folder that is opened again is another run's.
     checkout.close().await.unwrap();
-    let index = used.folder().join(".workspaced/index");
+    let index = used.folder().join(".workspaced/state");
     let text = String::from_utf8_lossy(&std::fs::read(&index).unwrap()).replace(&used.run.id, &other.id);
     std::fs::write(&index, text).unwrap();
     let operator = Client::new(&used.server.base, used.server.operator_token.as_str()).unwrap();
@@ -319,18 +319,161 @@ async fn a_changed_index_leads_a_checkout_nowhere_else(#[values(Backend::Sqlite)
 
 #[rstest]
 #[tokio::test]
-async fn a_sandbox_that_hangs_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_sandbox_that_hangs_is_cut_off_and_its_command_recorded(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(false, true)] is_pipe_held: bool,
+) {
     let used = Used::new(backend, &[("a.txt", "one\n")]).await;
-    let mut checkout = used.checkout(true).await;
+    let FolderPlace::Sandbox(place) = used.place(true) else { panic!() };
+    // In a session of its own, the shim does not end with the program that holds the pipe.
+    let address = if is_pipe_held { "pipe:setsid -w" } else { "pipe:env" }.parse().unwrap();
+    let place = FolderPlace::Sandbox(SandboxPlace { address, ..place });
+    let mut checkout = Checkout::open(&used.client, &used.id, &place).await.unwrap();
+    checkout.pull().await.unwrap();
     // The shim is stopped, as in a paused container: nothing there reacts.
     let script = "echo $PPID > pid; echo $$ > own; kill -STOP $PPID; exec sleep 600";
-    let options = ExecOptions { time_limit: Some(Duration::from_millis(500)), ..push(script) };
+    let options = ExecOptions { time_limit: Some(Duration::from_secs(2)), ..push(script) };
     let error = checkout.exec(&options, &mut |_, _| {}).await.unwrap_err();
     assert!(error.to_string().contains("the connection to the sandbox was lost"), "{error}");
     assert!(!error.next_step().is_empty());
     assert_eq!(used.run.on_disk("a.txt"), "one\n");
+    let record = &used.records("event.command").await[0];
+    let event = &record["input"];
+    assert_eq!(
+        (&event["data"]["timedOut"], &event["data"]["failure"]),
+        (&json!(true), &json!(error.to_string())),
+        "{record:#}"
+    );
+    assert!(event["summary"].as_str().unwrap().ends_with(": it is not known how it ended"), "{record:#}");
+    assert!(record["durationMicros"].as_u64() > Some(10_000_000) && event["startedAt"].is_string(), "{record:#}");
+    if is_pipe_held {
+        end(&used.written("pid").await);
+    }
     gone(&used.written("pid").await).await;
     // Nothing is left in a sandbox that is a process alone to end its command.
-    let own = used.written("own").await.parse().unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(own).unwrap(), rustix::process::Signal::KILL).unwrap();
+    end(&used.written("own").await);
+}
+
+fn end(pid: &str) {
+    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_sandbox_that_does_not_answer_is_given_up(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let FolderPlace::Sandbox(place) = used.place(true) else { panic!() };
+    let program = used.server.home.join("silent");
+    // The second one does not hear of it.
+    for script in ["exec sleep 600", "setsid sleep 60; exit"] {
+        std::fs::write(&program, format!("#!/bin/sh\necho $$ > {0}.pid\n{script}\n", program.display())).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let address = format!("pipe:{}", program.display()).parse().unwrap();
+        let start_limit = Duration::from_millis(1500);
+        let place = FolderPlace::Sandbox(SandboxPlace { address, start_limit, ..place.clone() });
+        let error = Checkout::open(&used.client, &used.id, &place).await.unwrap_err();
+        assert!(error.to_string().ends_with("it did not answer within 2 s"), "{script}: {error}");
+        assert!(matches!(error, FolderError::NotStarted { .. }), "{script}: {error:?}");
+        gone(std::fs::read_to_string(program.with_extension("pid")).unwrap().trim()).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn only_a_command_that_ran_on_the_tree_as_pulled_claims_its_hash(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(false, true)] is_sandbox: bool,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let place = match used.place(is_sandbox) {
+        FolderPlace::Sandbox(place) => {
+            FolderPlace::Sandbox(SandboxPlace { folder: Some("/tmp".to_owned()), is_fresh: true, ..place })
+        }
+        _ => FolderPlace::Fresh(None),
+    };
+    let mut checkout = Checkout::open(&used.client, &used.id, &place).await.unwrap();
+    let test = ExecOptions { mode: ExecMode::Test, ..ExecOptions::shell("echo changed > a.txt") };
+    // The second one runs on what the first one has left, and a pull does not change that.
+    for _ in 0..2 {
+        exec(&mut checkout, &test).await;
+    }
+    exec(&mut checkout, &push("true")).await;
+    let mut hashes = Vec::new();
+    for tool in ["event.test", "event.command"] {
+        for record in used.records(tool).await {
+            hashes.push(record["input"]["data"]["environment"]["treeSha256"].as_str().map(str::len));
+        }
+    }
+    hashes.sort_unstable();
+    assert_eq!(hashes, [None, None, Some(64)]);
+    // A folder that was there before claims nothing.
+    let mut checkout = used.checkout(is_sandbox).await;
+    exec(&mut checkout, &test).await;
+    let last = used.records("event.test").await.into_iter().max_by_key(|record| record["seq"].as_u64()).unwrap();
+    assert!(last["input"]["data"]["environment"].get("treeSha256").is_none(), "{last:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_command_whose_output_is_refused_is_recorded_and_its_set_applied(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let mut checkout = used.checkout(false).await;
+    // In UTF-16, where only the service finds it.
+    let credential: String = "token: ghp_abcdefghijklmnopqrstuvwxyz0123456789 "
+        .chars()
+        .flat_map(|c| [c.to_string(), r"\0".to_owned()])
+        .collect();
+    let script = format!("printf '{}'; echo two > a.txt", credential.replace(r"\0", r"\000"));
+    let done = exec(&mut checkout, &push(&script)).await;
+    assert!(matches!(done.recorded, Ok(RecordedCommand::Applied(_))), "{:?}", done.recorded);
+    assert_eq!(used.run.on_disk("a.txt"), "two\n");
+    let done = exec(&mut checkout, &ExecOptions::shell(&script)).await;
+    assert!(matches!(&done.recorded, Ok(RecordedCommand::Event { output: None, .. })), "{:?}", done.recorded);
+    for record in used.records("event.command").await {
+        let data = &record["input"]["data"];
+        assert_eq!((&data["outputRefused"], data.get("output")), (&json!("POLICY_DENIED_SECRET"), None), "{data:#}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_pull_that_fails_leaves_the_checkout_at_its_record(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(false, true)] is_sandbox: bool,
+) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let first = used.checkout(is_sandbox).await;
+    assert_eq!(first.seq(), None);
+    let mut first = first;
+    let seq = first.pull().await.unwrap().now.seq;
+    first.close().await.unwrap();
+    std::fs::write(used.folder().join("a.txt"), "mine\n").unwrap();
+    used.replace("a.txt", "others\n").await;
+    // It is opened again, so that the folder's word is all that it has.
+    let mut again = used.checkout(is_sandbox).await;
+    assert!(matches!(again.pull().await, Err(FolderError::Folder(_))));
+    assert_eq!(again.seq(), Some(seq));
+    std::fs::write(used.folder().join("a.txt"), "one\n").unwrap();
+    assert_eq!(again.pull().await.unwrap().from, Some(seq));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_command_that_is_asked_to_end_leaves_nothing_to_apply(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let mut checkout = used.checkout(true).await;
+    let signals = CommandSignals::new();
+    let script = "trap 'exit 0' TERM; echo two > a.txt; echo > ready; while :; do sleep 0.1; done";
+    let options = ExecOptions { signals: signals.clone(), ..push(script) };
+    let ending = async {
+        used.written("ready").await;
+        signals.end();
+    };
+    let (done, ()) = tokio::join!(exec(&mut checkout, &options), ending);
+    let execution = done.execution;
+    assert_eq!((execution.outcome.exit_code, execution.is_timed_out, execution.is_complete()), (Some(0), false, false));
+    assert_eq!(used.run.on_disk("a.txt"), "one\n");
 }

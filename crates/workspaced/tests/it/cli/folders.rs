@@ -138,7 +138,7 @@ async fn a_changed_index_leads_to_no_other_run(#[values(Backend::Sqlite)] backen
     let operator = |args: &[&str]| run(used.client(&used.server.operator_token, args));
     operator(&["checkout", &used.run.id, used.folder()]).ok();
     // As a command in a sandbox can, which has the folder and no token.
-    let index = used.folder.join(".workspaced/index");
+    let index = used.folder.join(".workspaced/state");
     let text = std::fs::read(&index).unwrap();
     let changed = String::from_utf8_lossy(&text).replace(&used.run.id, &other.id);
     assert_ne!(changed.as_bytes(), text, "the index names the run");

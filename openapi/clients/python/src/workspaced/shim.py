@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -24,7 +25,7 @@ from typing import IO, Any, Literal, NoReturn, cast
 from .errors import FolderError
 from .values import FolderChanges, LeftEntry, PathChange
 
-PROTOCOL = 1
+PROTOCOL = 2
 SHIM_NAME = "workspaced-shim"
 HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL = range(10)
 MAX_FRAME_BYTES = 1 << 20
@@ -42,6 +43,8 @@ MAX_ERROR_BYTES = 4096
 MISSING = 77
 # Seconds that a program has to end.
 GRACE = 5.0
+# Seconds that a sandbox has until the shim answers, or is copied.
+START_LIMIT = 60.0
 # Folders that builds and installations fill: they are not looked into where the run has nothing in them.
 BUILD_OUTPUT = (
     ".angular .build .cache .dart_tool .docusaurus .eggs .gradle .mypy_cache .next .nox .nuxt .nyc_output .output "
@@ -107,10 +110,10 @@ class SandboxAddress:
         if self.kind in ("docker", "podman"):
             inspect = [self.kind, "inspect", "--type", "container", "--format", "{{.Image}}", self.name]
             # Without an answer, the record does not say which image it was.
-            with contextlib.suppress(OSError):
-                done = subprocess.run(inspect, env=_without_token(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-                if done.returncode == 0:
-                    environment["image"] = done.stdout.decode(errors="replace").strip()
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                code, output, _ = _run(inspect, b"", GRACE)
+                if code == 0:
+                    environment["image"] = output.decode(errors="replace").strip()
         return environment
 
 
@@ -128,6 +131,25 @@ def _without_token() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("WORKSPACED_TOKEN", "WORKSPACED_TOKEN_FILE")}
 
 
+def _run(command: Sequence[str], content: bytes, limit: float) -> tuple[int, bytes, bytes]:
+    """Runs a program to its end. After `limit` seconds, it is ended with all processes of its group."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=_without_token(), process_group=0) as process:
+        try:
+            output, errors = process.communicate(content, limit)
+        except subprocess.TimeoutExpired:
+            _end_group(process)
+            raise
+        return process.returncode, output, errors
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 class ShimFolder:
     """A folder that is open. Only one program at a time works with a checkout; others wait for it."""
 
@@ -135,6 +157,9 @@ class ShimFolder:
         self._process, self._where = process, where
         self._writing = threading.Lock()
         self._errors: deque[int] = deque(maxlen=MAX_ERROR_BYTES)
+        self._unread = bytearray()
+        # Wakes who reads from a pipe that was cut: another process may hold its other end.
+        self._is_cut, self._cut = os.pipe()
         self._reader = threading.Thread(target=self._keep_errors, daemon=True)
         self._reader.start()
         self.environment: dict[str, str] = {"kind": "local"}
@@ -162,10 +187,12 @@ class ShimFolder:
         start = address.shell(START, where, name, mode)
         opened = cls._start(start, sandbox)
         if opened is None:
-            install = address.shell(INSTALL, where, name)
-            done = subprocess.run(install, input=content, env=_without_token(), capture_output=True, check=False, process_group=0)
-            if done.returncode != 0:
-                _not_started(sandbox, "the shim could not be copied: " + done.stderr.decode(errors="replace")[-MAX_ERROR_BYTES:].strip())
+            try:
+                code, _, errors = _run(address.shell(INSTALL, where, name), content, START_LIMIT)
+            except subprocess.TimeoutExpired:
+                code, errors = 1, _no_answer().encode()
+            if code != 0:
+                _not_started(sandbox, "the shim could not be copied: " + errors.decode(errors="replace")[-MAX_ERROR_BYTES:].strip())
             opened = cls._start(start, sandbox) or _not_started(sandbox, "the shim was copied and is not there")
         opened.environment = address.environment()
         return opened
@@ -180,6 +207,15 @@ class ShimFolder:
         except OSError as failure:
             raise FolderError("NOT_STARTED", f"{command[0]}: {failure.strerror or failure}") from failure
         folder = cls(process, where)
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            folder.cut()
+
+        limit = threading.Timer(START_LIMIT, give_up)
+        limit.daemon = True
+        limit.start()
         try:
             kind, payload = folder._next()
         except FolderError as lost:
@@ -187,11 +223,13 @@ class ShimFolder:
             if lost.code == "LOST" and code == MISSING:
                 return None
             if lost.code == "LOST":
-                _not_started(where, folder._said() or f"it ended with {code}")
+                _not_started(where, folder._said() or (_no_answer() if is_late.is_set() else f"it ended with {code}"))
             raise
         except BaseException:
             folder.abandon()
             raise
+        finally:
+            limit.cancel()
         hello = folder._parse(payload)
         if kind != HELLO or not isinstance(hello, dict) or hello.get("protocol") != PROTOCOL:
             folder.abandon()
@@ -212,10 +250,14 @@ class ShimFolder:
 
     def cut(self) -> None:
         """Ends the program that holds the pipe, although the shim may not have ended its command."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        os.write(self._cut, b"x")
+        _end_group(self._process)
+
+    def __del__(self) -> None:
+        for end in (self._is_cut, self._cut):
+            with contextlib.suppress(OSError):
+                os.close(end)
+        self._stdout.close()
 
     def _end(self) -> int | None:
         with contextlib.suppress(OSError, ValueError), self._writing:
@@ -235,6 +277,14 @@ class ShimFolder:
         if have is not None and not (isinstance(have, dict) and isinstance(have.get("run"), str) and isinstance(have.get("seq"), int)):
             raise self._unexpected()
         return cast("dict[str, Any] | None", have)
+
+    def tree_sha256(self) -> str:
+        """Returns the hash of what the folder has of the run."""
+        self._request({"op": "tree"})
+        tree = self._done()
+        if not isinstance(tree, str) or len(tree) != 64 or not all(digit in "0123456789abcdef" for digit in tree):
+            raise self._unexpected()
+        return tree
 
     def scan(self, all: bool) -> FolderChanges:
         """Finds what differs from the run."""
@@ -372,12 +422,20 @@ class ShimFolder:
         return kind, payload
 
     def _exactly(self, count: int) -> bytes:
-        try:
-            data = self._stdout.read(count)
-        except (OSError, ValueError) as failure:
-            raise self._lost(str(failure)) from failure
-        if len(data) < count:
-            raise self._lost("it ended")
+        while len(self._unread) < count:
+            try:
+                waiting = select.poll()
+                waiting.register(self._stdout, select.POLLIN)
+                waiting.register(self._is_cut, select.POLLIN)
+                is_cut = any(file == self._is_cut for file, _ in waiting.poll())
+                data = b"" if is_cut else os.read(self._stdout.fileno(), 2 * DATA_BYTES)
+            except (OSError, ValueError) as failure:
+                raise self._lost(str(failure)) from failure
+            if not data:
+                raise self._lost("it was cut off" if is_cut else "it ended")
+            self._unread += data
+        data = bytes(self._unread[:count])
+        del self._unread[:count]
         return data
 
     def _done_payload(self) -> bytes:
@@ -448,6 +506,10 @@ class ShimFolder:
         while chunk := cast(Any, errors).read1(MAX_ERROR_BYTES):
             self._errors.extend(chunk)
         errors.close()
+
+
+def _no_answer() -> str:
+    return f"it did not answer within {START_LIMIT:g} s"
 
 
 def _not_started(where: str, why: str) -> NoReturn:
@@ -583,8 +645,9 @@ class TimeLimit:
             if self._is_over or step is None:
                 return
             self.is_reached = True
-            step()
+            # Before the step, which may wait for a sandbox that reads nothing.
             self._wait(GRACE)
+        step()
 
     def cancel(self) -> None:
         """The command has ended."""

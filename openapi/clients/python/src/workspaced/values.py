@@ -62,7 +62,6 @@ class Pulled:
     written: int
     deleted: int
     left_out: int
-    tree_sha256: str
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,8 +53,10 @@ class Checkout:
         self._place = (dir, sandbox, fresh, shim)
         self._worker = Worker()
         self._folder: ShimFolder | None = None
-        # What the folder was brought to; None if its own word must do.
-        self._now: dict[str, Any] | None = None
+        # The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken.
+        self._known: list[dict[str, Any] | None] = []
+        # Whether it was made anew and no command has run in it, so that it has nothing but what was pulled.
+        self._is_untouched = False
 
     async def __aenter__(self) -> Checkout:
         await self.open()
@@ -65,7 +68,7 @@ class Checkout:
     async def open(self) -> None:
         """Opens the folder. In a sandbox, the shim is started, and copied before if it is not there."""
         if self._folder is None:
-            self._worker, self._now = Worker(), None
+            self._worker, self._known, self._is_untouched = Worker(), [], self._place[2]
             self._folder = await self._worker.run(ShimFolder.open, *self._place)
 
     async def close(self) -> None:
@@ -94,6 +97,10 @@ class Checkout:
         """Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it raises `CONFLICT`."""
         have = await self._base()
         return await self._apply(None if have is None else int(have["seq"]))
+
+    async def tree_sha256(self) -> str:
+        """Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths."""
+        return await self._worker.run(self._open.tree_sha256)
 
     async def scan(self, *, all: bool = False) -> FolderChanges:
         """Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing."""
@@ -143,16 +150,19 @@ class Checkout:
             raise ValueError("what a test changes is not applied: give `push` or `test`")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         pulled = await self.pull()
+        environment = await self._environment()
+        began = time.monotonic()
         started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         kept, limit = KeptOutput(), TimeLimit(self._open, timeout)
         kind: Literal["command", "test"] = "test" if test else "command"
-        about: dict[str, Any] = {"argv": _recorded_argv(argv), "cwd": cwd or ".", "startedAt": started}
+        about: dict[str, Any] = {"argv": _recorded_argv(argv), "cwd": cwd or ".", "startedAt": started, "environment": environment}
         try:
             outcome = await self._execute(argv, cwd, env or {}, kept, on_output)
         except FolderError as failure:
             # A command that ends the connection is in the record like any other.
             if failure.code == "LOST":
-                await self._record_event(kind, about, pulled, {}, failure=failure)
+                about["durationMicros"] = int((time.monotonic() - began) * 1_000_000)
+                await self._record_event(kind, about, pulled, {}, failure=failure, timed_out=limit.is_reached)
             raise
         finally:
             limit.cancel()
@@ -183,7 +193,7 @@ class Checkout:
     async def _execute(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], kept: KeptOutput, on_output: OutputSink | None
     ) -> dict[str, Any]:
-        folder = self._open
+        folder, self._is_untouched = self._open, False
         try:
             await self._worker.run(folder.begin_exec, argv, cwd, env)
             while True:
@@ -206,9 +216,10 @@ class Checkout:
     ) -> None:
         kept = await self._keep(done)
         if changeset is not None:
-            digest = {"outputSha256": done.output_sha256} if "output" in kept else {}
+            # It names an artifact that the run has, or says why there is none.
+            digest = {name: kept[name] for name in (["outputSha256"] if "output" in kept else ["outputRefused"]) if name in kept}
             exit_code = {} if done.exit_code is None else {"exitCode": done.exit_code}
-            changeset["command"] = {**about, **exit_code, **digest, "environment": self._environment(done.pulled)}
+            changeset["command"] = {**about, **exit_code, **digest}
             try:
                 done.pushed = await self._push(done.changed, changeset)
             except WorkspacedError as failure:
@@ -230,16 +241,18 @@ class Checkout:
         *,
         done: Executed | None = None,
         failure: WorkspacedError | None = None,
+        timed_out: bool = False,
     ) -> int:
         """Records a command alone. Without `done`, it is not known how it ended."""
         command = shown_command(about["argv"])
-        data = {"command": command, "cwd": about["cwd"], "basedOnSeq": pulled.seq, "environment": self._environment(pulled), **kept}
+        data = {"command": command, "cwd": about["cwd"], "basedOnSeq": pulled.seq, "environment": about["environment"], **kept}
         ended = "it is not known how it ended"
         if done is not None:
             data["exitCode"] = done.exit_code if done.exit_code is not None else 128 + (done.signal or 0)
             ended = f"exit code {data['exitCode']}"
-            if done.timed_out:
-                data["timedOut"] = True
+            timed_out = done.timed_out
+        if timed_out:
+            data["timedOut"] = True
         if failure is not None:
             data["failure"] = failure.detail
         elif done is not None and done.changed.changes:
@@ -259,13 +272,12 @@ class Checkout:
         try:
             return {**kept, "output": (await self.run.upload_artifact(done.output))["uri"]}
         except WorkspacedError as refusal:
-            # One with a credential is not kept.
-            if refusal.code != "POLICY_DENIED_SECRET":
-                raise
+            # What the command did is known without it.
             return {**kept, "outputRefused": refusal.code}
 
-    def _environment(self, pulled: Pulled) -> dict[str, Any]:
-        return {**self._open.environment, **({"treeSha256": pulled.tree_sha256} if self._place[2] else {})}
+    async def _environment(self) -> dict[str, Any]:
+        """Returns what the record of the next command says of where it runs: of a tree as it was pulled, also its hash."""
+        return {**self._open.environment, **({"treeSha256": await self.tree_sha256()} if self._is_untouched else {})}
 
     async def _push(self, changed: FolderChanges, changeset: dict[str, Any]) -> Pushed | None:
         base = await self._checked_out()
@@ -303,21 +315,23 @@ class Checkout:
         if have is not None and have["run"] != self.run.id:
             hint = "Use another folder, or the run of this one."
             raise FolderError("OTHER_RUN", f"{self.folder} is a checkout of the run {have['run']}", hint)
-        if self._now is not None and have != self._now:
+        if self._known and have not in self._known:
             hint = "A command or another program has changed its index: check the run out into a new folder."
             raise FolderError("MOVED", f"{self.folder} is at another record than the one of its last pull", hint)
+        # Its first word is taken, and from then on it can say nothing else.
+        self._known = [have]
         return have
 
     async def _apply(self, since: int | None) -> Pulled:
         folder, path = self._open, f"{self._path}/archive"
-        # If the call is cancelled, only the folder knows what it was brought to.
-        before, self._now = self._now, None
         params = {} if since is None else {"since": str(since)}
         async with self.run.transport.stream("GET", path, params=params) as response:
             headers = response.headers
             if not headers.get("workspaced-seq", "").isdigit():
                 raise FolderError("FOLDER", "the archive does not say which record it is of", "Is the service as new as this package?")
             now = {"run": self.run.id, "seq": int(headers["workspaced-seq"]), "headHash": headers.get("workspaced-head-hash", "")}
+            # If the call is cancelled or the sandbox is lost on the way, it has one or the other.
+            self._known.append(now)
             unpacker = _Unpacker("gzip" in headers.get("content-type", ""))
             await self._worker.run(folder.begin_apply, now)
             try:
@@ -325,7 +339,9 @@ class Checkout:
                     for part in unpacker.unpack(chunk):
                         await self._worker.run(folder.send_layer, part)
                 unpacker.end()
-            except FolderError:
+            except FolderError as failure:
+                if failure.code != "LOST":
+                    await self._give_up(folder, failure.detail)
                 raise
             except Exception as failure:
                 await self._give_up(folder, str(failure) or type(failure).__name__)
@@ -336,20 +352,22 @@ class Checkout:
             try:
                 applied = await self._worker.run(folder.end_apply)
             except FolderError as failure:
-                self._now = before if failure.code != "LOST" else None
+                if failure.code != "LOST":
+                    self._known.pop()
                 raise
-        self._now = now
+        self._known = [now]
         return Pulled(
             from_seq=since, seq=now["seq"], head_hash=now["headHash"], written=int(applied.get("written", 0)),
             deleted=int(applied.get("deleted", 0)), left_out=int(headers.get("workspaced-left-out", 0)),
-            tree_sha256=str(applied.get("treeSha256", "")),
         )  # fmt: skip
 
     async def _give_up(self, folder: ShimFolder, why: str) -> None:
         """Tells the shim that the layer is not complete. It answers that it has written nothing."""
         try:
             await self._worker.run(folder.end_apply, why)
-        except FolderError:
+        except FolderError as failure:
+            if failure.code != "LOST":
+                self._known.pop()
             return
         folder.abandon()
 
@@ -365,12 +383,15 @@ class _Unpacker:
             yield chunk
             return
         while chunk and not self._inflater.eof:
-            yield self._inflater.decompress(chunk, DATA_BYTES)
+            try:
+                yield self._inflater.decompress(chunk, DATA_BYTES)
+            except zlib.error as failure:
+                raise FolderError("FOLDER", f"the archive is damaged: {failure}", "Try again.") from failure
             chunk = self._inflater.unconsumed_tail
 
     def end(self) -> None:
         if self._inflater is not None and not self._inflater.eof:
-            raise ValueError("the archive is cut off")
+            raise FolderError("FOLDER", "the archive is cut off", "Try again.")
 
 
 def _recorded_argv(argv: Sequence[str]) -> list[str]:
