@@ -39,6 +39,12 @@ class Examples(unittest.TestCase):
     def test_the_example_with_the_package_openai_runs(self) -> None:
         self.run_example("openai", [test_openai.response_turn(0, "write_file", PRIMES), test_openai.END_OF_RESPONSES])
 
+    def test_the_example_with_langchain_runs(self) -> None:
+        self.run_example("langchain.agents", [test_openai.chat_turn(0, "write_file", PRIMES), test_openai.END_OF_CHAT])
+
+    def test_the_example_with_pydantic_ai_runs(self) -> None:
+        self.run_example("pydantic_ai", [test_openai.chat_turn(0, "write_file", PRIMES), test_openai.END_OF_CHAT])
+
 
 if __name__ == "__main__":
     unittest.main()
