@@ -176,7 +176,7 @@ def python_methods(document):
 # What distinguishes the client for asyncio from the one for threads.
 FOR_THREADS = [("async def ", "def "), ("async with ", "with "), ("async for ", "for "), ("await ", ""), ("AsyncIterator", "Iterator"),
                ("Awaitable[str]", "str"), ("Awaitable, ", ""), ("asynccontextmanager", "contextmanager"), ("AsyncClient", "Client"),
-               ("AsyncToolMethods", "ToolMethods"), ("AsyncCallTool", "CallTool"), ("aiter_", "iter_"), ("aread", "read"),
+               ("AsyncToolMethods", "ToolMethods"), ("AsyncCallTool", "CallTool"), ("BetaAsync", "Beta"), ("aiter_", "iter_"), ("aread", "read"),
                ("aclose", "close"), ("__aenter__", "__enter__"), ("__aexit__", "__exit__"), ("asyncio", "time"), ("from .. ", "from . "),
                ("from ..", "from .")]
 
@@ -203,7 +203,7 @@ def main():
     package = "python/src/workspaced"
     files = [(f"{package}/types.py", python(document)), (f"{package}/methods.py", python_methods(document)),
              ("typescript/src/types.ts", typescript(document))]
-    for name in ("checkout", "client", "run", "streams", "tools", "transport"):
+    for name in ("anthropic", "anthropic_memory", "checkout", "client", "openai", "run", "streams", "tools", "transport"):
         files.append((f"{package}/{name}.py", for_threads((HERE / package / "aio" / f"{name}.py").read_text())))
     for path, text in files:
         file = HERE / path

@@ -27,6 +27,9 @@ use crate::tools::argument_forms;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 
+/// The member of the stored input of a change that names the format of the call. No tool that changes files takes such a member.
+const FORMAT: &str = "format";
+
 /// The answer to a successful call.
 #[derive(Debug)]
 pub struct Answer {
@@ -88,6 +91,8 @@ pub struct Call {
     pub event: Option<Arc<Entry>>,
     /// How the caller reads the answer.
     pub view: View,
+    /// The format in which a model made the call, if not in that of the catalogue.
+    pub format: Option<String>,
     /// When the call came in, RFC 3339 UTC with microseconds.
     pub timestamp: String,
     /// When the call came in, for its duration.
@@ -125,6 +130,7 @@ impl Call {
             mount: None,
             event: None,
             view: View::Json,
+            format: None,
             timestamp: now(),
             started: Instant::now(),
         }
@@ -148,6 +154,24 @@ impl Call {
     #[must_use]
     pub fn under_new_id(self) -> Self {
         Self { tool_call_id: new_tool_call_id(), client_supplied_id: false, ..self }
+    }
+
+    /// Returns the call as one that a model made in `format`. The stored input has the format too, so that the record of an approved call
+    /// names it; the input's hash does not depend on it.
+    #[must_use]
+    pub fn in_format(mut self, format: &str) -> Self {
+        self.replace_input(FORMAT, Value::from(format));
+        self.format = Some(format.to_owned());
+        self
+    }
+
+    /// Returns the format in a stored input.
+    pub(crate) fn stored_format(input: &str) -> Option<String> {
+        let Ok(Value::Object(mut members)) = serde_json::from_str(input) else { return None };
+        match members.remove(FORMAT) {
+            Some(Value::String(format)) => Some(format),
+            Some(_) | None => None,
+        }
     }
 
     /// Whether the caller has one of the tool's permissions.
@@ -234,7 +258,7 @@ impl Call {
 
     /// Returns the tool's own members of a stored input.
     pub fn without_common(mut members: Map<String, Value>) -> Map<String, Value> {
-        for name in ["stepId", "reason", "dryRun", "evidence"] {
+        for name in ["stepId", "reason", "dryRun", "evidence", FORMAT] {
             members.remove(name);
         }
         members
@@ -254,6 +278,7 @@ impl Call {
         draft.mutates = self.tool.mutates();
         draft.outcome = outcome;
         draft.evidence.clone_from(&self.evidence);
+        draft.format.clone_from(&self.format);
         draft.reason.clone_from(&self.reason);
         draft.step_id.clone_from(&self.step_id);
         RequestIds::write(self.caller.request.as_deref(), &mut draft);

@@ -32,6 +32,7 @@ pub use commands::{CommandOrder, CommandResultAnswer, NextCommand, NextCommandRe
 pub use deciding::ApprovalResult;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
+pub use dispatch::formatted::{FormatCall, FormatRefusal};
 pub use dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 pub use events::uploads::{UploadedArtifact, too_large};
 pub use events::{AppendEventRequest, AppendedEvent};

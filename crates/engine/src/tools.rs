@@ -31,6 +31,9 @@ pub use crate::tool::outside_change::Accept;
 pub use crate::tool::schema::merge_annotations;
 pub use crate::tool::text::{TextAnswer, refusal_text};
 
+pub(crate) use read_file::MAX_LINES as MAX_READ_LINES;
+pub(crate) use search_text::MAX_MATCHES as MAX_FOUND_MATCHES;
+
 pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset, MAX_LAYER_BYTES};
 pub use bounds::ToolLimits;
 pub use catalogue::{

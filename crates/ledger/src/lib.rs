@@ -205,6 +205,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     /// Returns the content with this hash that record `seq` of a run wrote. `None` if the record did not write it, if it was
     /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
+    /// Returns the record and the hash of each content of a run that [`content`](Self::content) returns, in no order.
+    async fn stored_contents(&self, run: &RunId) -> Result<Vec<(u64, Sha256)>>;
     /// Lists the closed runs after `after` that were closed at or before `until` (RFC 3339, UTC), in the order of that time.
     async fn closed_runs(&self, until: &str, after: Option<&ClosedRunKey>, limit: u32) -> Result<Vec<ClosedRunKey>>;
     /// Returns what record `seq` of a run wrote besides itself: contents, its diff, an upload and its reply.

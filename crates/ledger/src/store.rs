@@ -352,6 +352,10 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(sql::CONTENT, params).await
     }
 
+    async fn stored_contents(&self, run: &RunId) -> Result<Vec<(u64, Sha256)>> {
+        self.all(sql::STORED_CONTENTS, vec![run.as_str().into()]).await
+    }
+
     async fn purge_content(&self, run: &RunId) -> Result<()> {
         match self.run(run).await?.ok_or(LedgerError::NoSuchRun)?.run.state {
             RunState::Deleted => {}

@@ -129,6 +129,9 @@ pub struct Record {
     pub evidence: Option<Evidence>,
     /// Files with their hashes: all files if the call changed any, otherwise at most 64 KiB of JSON.
     pub files: Vec<RecordFile>,
+    /// The format in which a model made the call, if not in that of the catalogue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// SHA-256 of the canonical JSON of the record without this member. `None` only while it is computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Sha256)]

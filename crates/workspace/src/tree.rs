@@ -11,11 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::LogicalPath;
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 
 use crate::base::{Base, missing_part};
 use crate::dir;
-use crate::guard::{self, Blocking, Root};
+use crate::guard::{self, Blocking, GuardError, Root};
 use crate::ignored::{Baseline, Ignored, RuleScope};
 use crate::kept_files::KeptFiles;
 
@@ -48,6 +48,17 @@ impl Tree {
     /// If it is not a folder or cannot be opened.
     pub fn open_mount(path: &Path) -> io::Result<Self> {
         Ok(Self { root: Arc::new(Root::of_mount(guard::open_ambient_folder(path)?)), ignored: None })
+    }
+
+    /// Whether there is a folder at `path`, also behind a symbolic link that stays inside. Nothing is judged: what this says is for the
+    /// choice of the tool that reads the path. Without `may_block`, `None` if the disk would have to be waited for.
+    pub fn is_folder(&self, path: &LogicalPath, may_block: bool) -> Option<bool> {
+        let blocking = if may_block { Blocking::Allowed } else { Blocking::Forbidden };
+        match self.root.open(path, blocking) {
+            Ok(opened) => Some(opened.file_type() == FileType::Directory),
+            Err(GuardError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(_) => Some(false),
+        }
     }
 
     /// Returns the tree of a run with the root `dir`.

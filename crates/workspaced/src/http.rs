@@ -10,6 +10,7 @@ mod dashboard;
 mod events;
 mod extract;
 mod files;
+mod formats;
 mod health;
 mod limits;
 pub(crate) mod mcp;
@@ -104,6 +105,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(events::uploads::put_upload, events::uploads::get_upload))
         .routes(routes!(tools::list_tools))
         .route(tools::PATH, post(tools::call_tool))
+        .routes(routes!(formats::call_in_format))
         .route(mcp::PATH, any(mcp::handle))
         .routes(routes!(tools::batch::batch))
         .routes(routes!(tools::explain::explain_policy))

@@ -172,9 +172,10 @@ impl RunCopier<'_> {
     /// are moved there.
     async fn copy_large(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = &saved.run_id;
+        let stored: HashSet<_> = self.ledger.stored_contents(run).await?.into_iter().collect();
         for (logical, file) in expected.files() {
             let ContentLocation::Ledger { seq, .. } = file.location else { continue };
-            if self.ledger.content(run, seq, &file.sha256).await?.is_some() {
+            if stored.contains(&(seq, file.sha256)) {
                 continue;
             }
             let mut paths = self.staged(run, &file.sha256).await?;

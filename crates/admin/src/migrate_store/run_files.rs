@@ -1,5 +1,6 @@
 //! Putting the files of one run into the object store.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -108,8 +109,9 @@ pub(super) async fn put(
         .await?
     };
     let mut references = vec![store_existing_base(objects, &recorded, parts).await?];
+    let stored: HashSet<_> = ledger.stored_contents(run).await?.into_iter().collect();
     for (path, seq, sha256) in recorded_files(&expected) {
-        if ledger.content(run, seq, &sha256).await?.is_none() {
+        if !stored.contains(&(seq, sha256)) {
             put_large(workspaces, objects, run, path, sha256).await?;
             references.push(ObjectName::Content(sha256).to_string());
         }

@@ -81,6 +81,7 @@ fn context_of(
         step_id: None,
         input_sha256,
         evidence: Call::stored_evidence(&call.input),
+        format: Call::stored_format(&call.input),
         made_by: Some(By::of_actor(&approval.actor)),
         input: call.input,
         caller: Caller {

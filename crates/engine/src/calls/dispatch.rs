@@ -1,6 +1,7 @@
 //! Dispatches calls: admission, then a read or a transaction.
 
 pub(crate) mod file_transfers;
+pub(crate) mod formatted;
 pub(crate) mod policy_query;
 
 use std::collections::BTreeSet;
@@ -304,14 +305,21 @@ fn parse_call(run: &RunId, caller: Caller, tool: &'static Tool, body: Bytes, vie
         Ok(members) => Call::of(run, caller, tool, members),
         Err(refusal) => (Call::new(run, caller, tool), Err(refusal)),
     };
-    // Not before the input is hashed: the same input is the same call in each view.
-    if let (View::Text, true, Ok(members)) = (view, tool.expects_version(), &mut members) {
+    if view == View::Text {
+        // Not before the input is hashed: the same input is the same call in each view.
+        expect_seen(&call, &mut members);
+    }
+    (call, members)
+}
+
+/// Makes a change expect the version that the caller has seen, unless its input names another one.
+fn expect_seen(call: &Call, members: &mut Result<Map<String, Value>, Refusal>) {
+    if let (true, Ok(members)) = (call.tool.expects_version(), members) {
         let version = members.entry("expectedSha256").or_insert(Value::Null);
         if version.is_null() {
             *version = SEEN.into();
         }
     }
-    (call, members)
 }
 
 /// Whether the refusal of a run that could not be opened is recorded: the run exists and has an audit.

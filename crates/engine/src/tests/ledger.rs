@@ -449,6 +449,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.content(run, seq, sha256)).await
     }
 
+    async fn stored_contents(&self, run: &RunId) -> Result<Vec<(u64, Sha256)>> {
+        self.pass(self.inner.stored_contents(run)).await
+    }
+
     async fn purge_content(&self, run: &RunId) -> Result<()> {
         self.pass(self.inner.purge_content(run)).await
     }

@@ -77,6 +77,24 @@ const CHANGED_HINT: &str = "Read it again with read_file, then make a new call t
 /// The hint where the caller has not seen the file.
 const UNSEEN_HINT: &str = "Read it first with read_file, then make a new call that is based on its content.";
 
+/// What is wrong with the version that the caller has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeenFault {
+    /// The caller has not seen the file.
+    Unseen,
+    /// The file has changed since.
+    Changed,
+}
+
+/// Returns what is wrong with the version that the caller has seen, if that is why a call is refused.
+pub(crate) fn seen_fault(refusal: &Refusal) -> Option<SeenFault> {
+    match refusal.hint.as_str() {
+        UNSEEN_HINT => Some(SeenFault::Unseen),
+        CHANGED_HINT => Some(SeenFault::Changed),
+        _ => None,
+    }
+}
+
 /// Checks that `path` has the version that the caller expects. An existing file needs an expected version.
 ///
 /// # Errors

@@ -8,12 +8,12 @@ pub(crate) mod changes;
 pub(crate) mod command;
 pub(crate) mod diff;
 pub(crate) mod files;
-mod lines;
+pub(crate) mod lines;
 pub(crate) mod lists;
 pub(crate) mod metadata;
 pub(crate) mod notes;
-mod quote;
-mod refusal;
+pub(crate) mod quote;
+pub(crate) mod refusal;
 pub(crate) mod search;
 
 use model::{Sha256, ToolCallId};
@@ -30,9 +30,9 @@ pub(crate) type Render = fn(&str) -> serde_json::Result<Rendered>;
 #[derive(Debug, Default)]
 pub struct Rendered {
     /// What was found, as whole lines.
-    body: String,
+    pub(crate) body: String,
     /// Where the answer stops and how to continue, as whole lines that come last. Empty if nothing is omitted.
-    end: String,
+    pub(crate) end: String,
 }
 
 impl From<String> for Rendered {
@@ -84,7 +84,11 @@ impl TextAnswer {
     /// # Errors
     ///
     /// If the answer is not one of the tool's.
-    pub fn of(render: Render, json: String, seq: Option<u64>) -> serde_json::Result<Self> {
+    pub fn of(
+        render: impl FnOnce(&str) -> serde_json::Result<Rendered>,
+        json: String,
+        seq: Option<u64>,
+    ) -> serde_json::Result<Self> {
         let metadata: Metadata = serde_json::from_str(&json)?;
         let Rendered { body, end } = render(&json)?;
         let mut text = notice_lines(&metadata.notices);

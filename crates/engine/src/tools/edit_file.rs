@@ -10,7 +10,7 @@ use super::write_file::members;
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{self, check_guess, decode_for_edit, file_path, not_encodable, parse};
+use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
@@ -45,6 +45,10 @@ pub(crate) struct EditFileInput {
     /// Replace every occurrence.
     #[serde(default)]
     replace_all: bool,
+    /// With replaceAll: the number of occurrences that there must be.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    expected_replacements: Option<u64>,
     /// The version that the file must have. `seen` refuses a file that has changed since this token has seen it.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
@@ -80,6 +84,7 @@ struct EditFile {
     old: String,
     new: String,
     replace_all: bool,
+    replacements: Option<u64>,
     expected: Option<ExpectedVersion>,
     encoding: Option<Encoding>,
 }
@@ -95,11 +100,17 @@ impl TryFrom<EditFileInput> for EditFile {
         if input.old_string == input.new_string {
             return invalid("`oldString` and `newString` are the same", "Give a different `newString`.");
         }
+        let replacements = input.expected_replacements;
+        let replacements = replacements.map(|count| bounded("expectedReplacements", count, 1, u64::MAX)).transpose()?;
+        if replacements.is_some() && !input.replace_all {
+            return invalid("`expectedReplacements` is given without `replaceAll`", "Set `replaceAll`, or omit it.");
+        }
         Ok(Self {
             path: file_path(&input.path)?,
             old: input.old_string,
             new: input.new_string,
             replace_all: input.replace_all,
+            replacements,
             expected: input.expected_sha256,
             encoding: input::encoding(input.encoding.as_deref())?,
         })
@@ -140,6 +151,9 @@ impl Mutation for EditFile {
             EditFault::SameLines => same_lines(&self.path),
             EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
+        if let Some(wanted) = self.replacements.filter(|wanted| *wanted != replacements) {
+            return Err(other_count(&self.path, wanted, replacements));
+        }
         let new_bytes = model::encode(&text, encoding);
         let new_bytes = new_bytes.ok_or_else(|| not_encodable("`newString`", &self.path, encoding))?;
         if self.encoding.is_none() {
@@ -177,6 +191,14 @@ fn not_unique(path: &LogicalPath, occurrences: u64, lines: Vec<u64>) -> Refusal 
     Refusal::new(Code::EditNotUnique, message, hint)
         .at(path)
         .with_details(|details| (details.lines, details.actual) = (lines, Some(occurrences)))
+}
+
+fn other_count(path: &LogicalPath, wanted: u64, occurrences: u64) -> Refusal {
+    let message = format!("`oldString` occurs {occurrences} times in `{path}`, not {wanted} times");
+    let hint = "Include more or fewer surrounding lines in `oldString`, or give the number of its occurrences.";
+    Refusal::new(Code::EditNotUnique, message, hint)
+        .at(path)
+        .with_details(|details| (details.limit, details.actual) = (Some(wanted), Some(occurrences)))
 }
 
 fn already_applied(path: &LogicalPath, lines: Vec<u64>) -> Refusal {

@@ -12,7 +12,7 @@ use self::reverted_files::RevertedFiles;
 use super::write_file::members;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
-use crate::tool::input::parse;
+use crate::tool::input::{file_path, parse};
 use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
@@ -50,6 +50,9 @@ pub(crate) struct RevertCallsInput {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 100)]
     last: Option<u64>,
+    /// Undo nothing unless the calls have changed this file.
+    #[serde(default)]
+    of_path: Option<String>,
 }
 
 /// The output of `revert_calls`.
@@ -96,6 +99,8 @@ impl From<&Change> for RestoredFile {
 
 struct RevertCalls {
     query: EarlierCallsQuery,
+    /// A file that the calls must have changed.
+    of_path: Option<LogicalPath>,
     /// The calls, newest first, and the earlier contents of their files.
     earlier: EarlierCalls,
 }
@@ -131,7 +136,8 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
                 return Err(Refusal::invalid("`last`, `toolCallIds` and `toSeq` exclude each other", hint));
             }
         };
-        Ok(Self { query, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
+        let of_path = input.of_path.map(|raw| file_path(&raw)).transpose()?;
+        Ok(Self { query, of_path, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
     }
 }
 
@@ -159,6 +165,12 @@ impl Mutation for RevertCalls {
                 }
             };
             return Err(nothing_to_undo(message.to_owned()));
+        }
+        if let Some(path) = &self.of_path
+            && !calls.iter().any(|call| call.files.iter().any(|file| file.path == *path))
+        {
+            let message = format!("nothing to undo: the last change of this token is not of `{path}`");
+            return Err(nothing_to_undo(message).at(path));
         }
         self.earlier = earlier;
         Ok(())

@@ -86,6 +86,28 @@ pub(crate) enum CommandInput {
     },
 }
 
+/// Checks that a command line can be judged and recorded.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST`; `POLICY_DENIED_SECRET` if it has a credential, which would be recorded.
+pub(crate) fn check_command(command: &str) -> Result<(), Refusal> {
+    let is_strange = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if command.trim().is_empty() || command.chars().any(is_strange) || command.len() > MAX_COMMAND_BYTES {
+        let message = format!("`command` is empty, has control characters or is longer than {MAX_COMMAND_BYTES} bytes");
+        return Err(Refusal::invalid(message, "Give one command line; write a longer script into a file first."));
+    }
+    let redacted = matches!(model::redact(command), Cow::Owned(_)).then_some("a secret in a URL or a header");
+    if let Some(what) = model::credential_in(command.as_bytes()).or(redacted) {
+        // It would be recorded.
+        let message = format!("the command contains a credential: {what}");
+        let hint = "Let the sandbox have the credential in a variable or a file, and name that in the command.";
+        return Err(Refusal::new(Code::PolicyDeniedSecret, message, hint)
+            .with_details(|details| details.reasons = vec![format!("secret:{what}")]));
+    }
+    Ok(())
+}
+
 impl TryFrom<RunCommandInput> for CommandInput {
     type Error = Refusal;
 
@@ -93,26 +115,7 @@ impl TryFrom<RunCommandInput> for CommandInput {
         let max_chars = max_chars(input.max_chars)?.unwrap_or(MAX_OUTPUT_CHARS).min(MAX_OUTPUT_CHARS);
         match (input.command, input.output_of) {
             (Some(command), None) => {
-                let is_strange = |c: char| c.is_control() && c != '\n' && c != '\t';
-                if command.trim().is_empty() || command.chars().any(is_strange) || command.len() > MAX_COMMAND_BYTES {
-                    let message = format!(
-                        "`command` is empty, has control characters or is longer than {MAX_COMMAND_BYTES} bytes"
-                    );
-                    return Err(Refusal::invalid(
-                        message,
-                        "Give one command line; write a longer script into a file first.",
-                    ));
-                }
-                let redacted =
-                    matches!(model::redact(&command), Cow::Owned(_)).then_some("a secret in a URL or a header");
-                if let Some(what) = model::credential_in(command.as_bytes()).or(redacted) {
-                    // It would be recorded.
-                    let message = format!("the command contains a credential: {what}");
-                    let hint =
-                        "Let the sandbox have the credential in a variable or a file, and name that in the command.";
-                    return Err(Refusal::new(Code::PolicyDeniedSecret, message, hint)
-                        .with_details(|details| details.reasons = vec![format!("secret:{what}")]));
-                }
+                check_command(&command)?;
                 if input.timeout_seconds == Some(0) || input.start_line.is_some() {
                     let message = "`timeoutSeconds` is 0, or `startLine` is given without `outputOf`";
                     return Err(Refusal::invalid(message, "Omit them."));

@@ -107,6 +107,15 @@ pub(crate) const CONTENT: Select<Vec<u8>> = Select {
     ),
     read: |row| rows::content(row, [0, 1, 2, 3]),
 };
+/// `CROSS` lets SQLite begin with the records.
+pub(crate) const STORED_CONTENTS: Select<(u64, Sha256)> = Select {
+    sql: concat!(
+        "SELECT r.seq, c.sha256 FROM audit_record r CROSS JOIN content c \
+         WHERE r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND ",
+        written_at!("r.position")
+    ),
+    read: |row| Ok((u64::try_from(row.int(0)?).unwrap_or(0), rows::sha256(&row.bytes(1)?)?)),
+};
 pub(crate) const CHANGES_OF_PATH: Select<(StoredRecord, i64)> = Select {
     sql: concat!(
         "SELECT r.position, ",

@@ -41,6 +41,29 @@ async fn contents_remain_after_the_journal_is_pruned(#[values(Backend::Sqlite, B
     assert_eq!(content(&db, "r3", 1, b"same").await, None);
 }
 
+#[rstest]
+#[tokio::test]
+async fn the_contents_of_a_run_are_listed_with_their_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let (r1, r2) = (db.run("r1").await, db.run("r2").await);
+    let mut one = mutation("r1", "one", "src/a");
+    one.steps.extend([create("b", b"same"), create("c", b"same"), create("d", b"")]);
+    db.append(one).await;
+    db.append(mutation("r2", "two", "src/a")).await;
+    db.append(read("r1", "a")).await;
+    db.append(mutation("r1", "three", "src/a")).await;
+    let mut listed = db.ledger.stored_contents(&r1).await.unwrap();
+    listed.sort_unstable();
+    let mut expected =
+        [(1, &b"new\0"[..]), (1, b"same"), (1, b""), (3, b"new\0")].map(|(seq, bytes)| (seq, Sha256::of(bytes)));
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    assert_eq!(db.ledger.stored_contents(&r2).await.unwrap(), [(1, Sha256::of(b"new\0"))]);
+    assert_eq!(db.ledger.stored_contents(&run_id("r3")).await.unwrap(), []);
+}
+
 fn seq(found: Option<StoredRecord>) -> Option<u64> {
     found.map(|stored| serde_json::from_str::<Record>(&stored.text).unwrap().seq)
 }

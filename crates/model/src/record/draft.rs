@@ -47,6 +47,7 @@ impl Draft {
             duration_micros: 0,
             evidence: None,
             files: Vec::new(),
+            format: None,
             hash: None,
             input: None,
             mutates: false,

@@ -170,7 +170,7 @@ pub(crate) async fn delete_file(
 }
 
 /// Reads what the headers say about the call.
-fn call_options(headers: &HeaderMap) -> FileCallOptions {
+pub(crate) fn call_options(headers: &HeaderMap) -> FileCallOptions {
     let mut options = FileCallOptions::default();
     for (name, option) in [(&REASON, &mut options.reason), (&TOOL_CALL_ID, &mut options.tool_call_id)] {
         let Some(value) = headers.get(name) else { continue };

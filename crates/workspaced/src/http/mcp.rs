@@ -19,16 +19,20 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use engine::CallError;
+use engine::calls::FileCallOptions;
 use model::{Code, Refusal};
 use rmcp::model::RequestId;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::http::auth::RunTokenCaller;
 use crate::http::conventions::accept;
 use crate::http::extract::{JsonBytes, Query};
+use crate::http::files::call_options;
+use crate::http::formats::FormatName;
 use crate::http::problem::{Problem, RunHasMoved};
 use crate::service::Service;
 
@@ -39,7 +43,26 @@ pub(crate) const PATH: &str = "/mcp";
 
 /// The caller of a request, as the protocol's handlers are given it.
 #[derive(Clone, Debug)]
-struct McpCaller(Arc<RunTokenCaller>, HasMoved);
+struct McpCaller(Arc<RunTokenCaller>, HasMoved, CallForm);
+
+/// The form in which the request lists and calls tools.
+#[derive(Clone, Debug)]
+struct CallForm {
+    /// The format; `None` for that of the catalogue.
+    format: Option<FormatName>,
+    /// The reason that the request gives for changes in a format, or why it is none.
+    reason: Result<Option<String>, Refusal>,
+}
+
+/// The query of the route.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct McpQuery {
+    /// List and call the tools in a format that models were trained on.
+    #[serde(default)]
+    #[param(inline)]
+    format: Option<FormatName>,
+}
 
 /// Whether another node owns the run of the request, of which nothing was done.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +83,12 @@ impl HasMoved {
 pub(crate) async fn handle(
     State(service): State<Service>,
     caller: RunTokenCaller,
-    Query(()): Query<()>,
+    Query((query,)): Query<(McpQuery,)>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
+    let FileCallOptions { reason, refusal, .. } = call_options(&parts.headers);
+    let form = CallForm { format: query.format, reason: refusal.map_or(Ok(reason), Err) };
     let JsonBytes(text) = JsonBytes::from_request(Request::from_parts(parts.clone(), body), &service).await?;
     let message = match parts.method {
         Method::POST => match message::parse(&text) {
@@ -88,7 +113,7 @@ pub(crate) async fn handle(
         parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     }
     let has_moved = HasMoved::default();
-    parts.extensions.insert(McpCaller(Arc::new(caller), has_moved.clone()));
+    parts.extensions.insert(McpCaller(Arc::new(caller), has_moved.clone(), form));
     let request = Request::from_parts(parts, Body::from(text));
     let max_body_bytes = usize::try_from(service.state.http_limits.max_body_bytes).unwrap_or(usize::MAX);
     let config = StreamableHttpServerConfig::default()

@@ -25,6 +25,7 @@ use crate::http::changesets;
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
+use crate::http::formats;
 use crate::http::mcp;
 use crate::http::middleware::forward::Forwarded;
 use crate::http::oauth::{self, Asked};
@@ -125,6 +126,7 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let is_page = !route.starts_with("/v1/") && method == Method::GET && pages::prefers_page(request.headers());
     let as_preferred = |response| match route {
         mcp::PATH => mcp::errors::as_protocol_error(response),
+        formats::PATH => formats::refusal(response),
         _ if prefers_text => text_view::refusal(response),
         _ => response,
     };

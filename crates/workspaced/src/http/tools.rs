@@ -9,14 +9,17 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use engine::tools::{Audience, CatalogueFormat, CatalogueView, ToolInfo};
-use engine::{CallError, tools};
-use model::{Code, Mount, Refusal, Sha256};
-use serde::{Deserialize, Serialize};
+use engine::{CallError, ModelFormat, tools};
+use model::{Code, Mount, Refusal, Sha256, excerpt};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use crate::http::auth::{RunCaller, ToolCaller, ToolUser};
 use crate::http::extract::{JsonBytes, Path, Query, json_text};
 use crate::http::files::conditional::{etag, matches_etag};
+use crate::http::formats::FormatName;
 use crate::http::problem::Problem;
 use crate::http::tools::text_view::PrefersText;
 use crate::service::Service;
@@ -29,21 +32,70 @@ pub(crate) const PATH: &str = "/v1/runs/{run}/tools/{tool}";
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(crate) struct CatalogueQuery {
-    /// The form of a tool's declaration: as function-calling interfaces of models take it, or as MCP does.
+    /// The form of a tool's declaration: as function-calling interfaces of models take it, as MCP does, or a format that models were
+    /// trained on.
     #[serde(default)]
     #[param(inline)]
-    format: CatalogueFormat,
+    format: ListedFormat,
     /// `model` leaves out what a model does not decide, and the schemas of the outputs.
     #[serde(default)]
     #[param(inline)]
     audience: Audience,
 }
 
+/// The form of the catalogue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListedFormat {
+    /// Our own tools.
+    Own(CatalogueFormat),
+    /// Those of a format that models were trained on.
+    Other(FormatName),
+}
+
+impl Default for ListedFormat {
+    fn default() -> Self {
+        Self::Own(CatalogueFormat::default())
+    }
+}
+
+/// The names of the forms of our own tools.
+const OWN_FORMATS: [(&str, CatalogueFormat); 4] = [
+    ("workspaced", CatalogueFormat::Workspaced),
+    ("openai", CatalogueFormat::Openai),
+    ("anthropic", CatalogueFormat::Anthropic),
+    ("mcp", CatalogueFormat::Mcp),
+];
+
+impl<'de> Deserialize<'de> for ListedFormat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let own = OWN_FORMATS.iter().find(|(own, _)| *own == name).map(|(_, format)| Self::Own(*format));
+        let other = || ModelFormat::find(&name).map(|format| Self::Other(FormatName(format)));
+        own.or_else(other).ok_or_else(|| {
+            let own: Vec<_> = OWN_FORMATS.iter().map(|(name, _)| *name).collect();
+            let (name, own, others) = (excerpt(&name, 60), own.join(", "), ModelFormat::names());
+            serde::de::Error::custom(format_args!("there is no format `{name}`; there are {own}, {others}"))
+        })
+    }
+}
+
+impl utoipa::PartialSchema for ListedFormat {
+    fn schema() -> RefOr<Schema> {
+        let own = OWN_FORMATS.iter().map(|(name, _)| *name);
+        let names = own.chain(engine::FORMATS.iter().map(|format| format.name));
+        let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names));
+        schema.default(Some("workspaced".into())).into()
+    }
+}
+
+impl utoipa::ToSchema for ListedFormat {}
+
 /// The tools.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ToolList {
-    /// The tools that the caller may use, in the order of the catalogue and in the form of `format`.
+    /// The tools that the caller may use, in the order of the catalogue and in the form of `format`. In a format that models were trained
+    /// on: the list that the provider's API takes.
     #[schema(value_type = Vec<ToolInfo>)]
     items: Vec<Value>,
     /// The mounts of the token's run, for `mount` of the reading tools; missing if it has none.
@@ -76,15 +128,23 @@ pub(crate) async fn list_tools(
         None => None,
     };
     let mounts = run.as_ref().map_or_else(Vec::new, |run| run.mounts.clone());
+    let (format, audience) = match query.format {
+        ListedFormat::Own(format) => (format, query.audience),
+        ListedFormat::Other(_) => (CatalogueFormat::default(), Audience::Model),
+    };
     let view = CatalogueView {
-        format: query.format,
-        audience: query.audience,
+        format,
+        audience,
         permissions: &user.permissions,
         policy: run.as_ref().map(|run| &run.policy),
         has_mounts: !mounts.is_empty(),
         has_runner: user.run.as_ref().is_some_and(|run| service.calls.has_runner(run)),
     };
-    let list = ToolList { items: view.items(), mounts };
+    let items = match query.format {
+        ListedFormat::Own(_) => view.items(),
+        ListedFormat::Other(FormatName(format)) => format.declarations(&view),
+    };
+    let list = ToolList { items, mounts };
     let body = serde_json::to_vec(&list).map_err(|error| Problem::from(CallError::Internal(Box::new(error))))?;
     let etag = etag(&Sha256::of(&body));
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, &etag));

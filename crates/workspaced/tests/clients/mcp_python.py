@@ -48,6 +48,20 @@ async def main(url: str, token: str) -> None:
         slow.cancel()
         again = await client.call_tool("list_dir", {})
         assert "src/" in again.content[0].text, again
+
+    # The tools of a format, under their names.
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}", "X-Reason": "to try"})
+    async with Client(streamable_http_client(f"{url}/mcp?format=claude-code", http_client=http)) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert {"Read", "Edit", "Write", "Glob", "Grep"} == set(tools), tools
+        assert tools["Read"].annotations.read_only_hint is True
+        read = await client.call_tool("Read", {"file_path": "/workspace/src/a.py"})
+        assert read.content[0].text == "     1\tdef add(a, b):\n     2\t\treturn a + b\n", read
+        change = {"file_path": "/workspace/src/a.py", "old_string": "a + b", "new_string": "b + a"}
+        edit = await client.call_tool("Edit", change)
+        assert not edit.is_error and "has been updated" in edit.content[0].text, edit
+        refused = await client.call_tool("Edit", {**change, "old_string": "a * b"})
+        assert refused.is_error and refused.content[0].text.startswith("String to replace not found in file."), refused
     print("done")
 
 

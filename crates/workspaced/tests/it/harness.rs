@@ -9,6 +9,7 @@ mod concurrent_writers;
 mod consistency;
 mod database;
 mod disk;
+mod docker;
 mod issuer;
 mod load;
 mod mounts;
@@ -34,6 +35,7 @@ pub(crate) use database::{Backend, Database, exhaustive};
 pub(crate) use disk::{
     becomes_empty, files_in, incompressible, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped,
 };
+pub(crate) use docker::Docker;
 pub(crate) use issuer::{Issuer, IssuerMode, RENEWAL as KEY_RENEWAL, Signer, unsigned};
 pub(crate) use load::LoadedRun;
 pub(crate) use mounts::Disk;

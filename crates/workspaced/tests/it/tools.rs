@@ -9,6 +9,7 @@ mod file_dir_collisions;
 mod file_forms;
 mod find_files;
 mod folders;
+mod formats;
 mod idempotency;
 mod list_dir;
 mod merged_writes;

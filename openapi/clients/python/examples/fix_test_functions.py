@@ -5,7 +5,7 @@ from typing import cast
 
 from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam, ChatCompletionToolParam
 from workspaced import Client
-from workspaced.tools import answer_openai, openai_tools
+from workspaced.openai import answer_chat, chat_tools
 
 operator = Client(os.environ["WORKSPACED_URL"], os.environ["OPERATOR"])
 run, token = operator.create_run({"type": "git", "url": os.environ["REPO"]})
@@ -30,10 +30,10 @@ def model(messages: list[ChatCompletionMessageParam], tools: list[ChatCompletion
     return ChatCompletionMessage.model_validate({"role": "assistant", "tool_calls": calls})
 
 messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Make this test pass:\n" + run_tests()}]
-while (message := model(messages, openai_tools(agent))).tool_calls:
+while (message := model(messages, chat_tools(agent))).tool_calls:
     messages.append(cast(ChatCompletionMessageParam, message.to_dict()))
     for call in message.tool_calls:
-        messages.append(answer := answer_openai(agent, call))
+        messages.append(answer := answer_chat(agent, call))
         print(call.function.name if call.type == "function" else call.type, "->", str(answer["content"]).splitlines()[0])
 print("tests:", run_tests())
 print(run.report_markdown())

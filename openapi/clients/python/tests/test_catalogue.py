@@ -9,9 +9,9 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from server import agent
-from workspaced import Run
+from workspaced import Run, anthropic, openai
 from workspaced.run import Catalogue
-from workspaced.tools import answer_anthropic, answer_openai, anthropic_tools, functions, openai_tools
+from workspaced.tools import functions
 
 FORMATS: list[Catalogue] = ["workspaced", "openai", "anthropic", "mcp"]
 FILES = {
@@ -140,21 +140,21 @@ class Tasks(unittest.TestCase):
     def by_openai(self, client: Run) -> Any:
         import json
 
-        names = {tool["function"]["name"] for tool in openai_tools(client)}
+        names = {tool["function"]["name"] for tool in openai.chat_tools(client)}
 
         def call(name: str, arguments: dict[str, Any]) -> str:
             self.assertIn(name, names)
-            message = answer_openai(client, {"id": "1", "function": {"name": name, "arguments": json.dumps(arguments)}})
+            message = openai.answer_chat(client, {"id": "1", "function": {"name": name, "arguments": json.dumps(arguments)}})
             return str(message["content"])
 
         return call
 
     def by_anthropic(self, client: Run) -> Any:
-        names = {tool["name"] for tool in anthropic_tools(client)}
+        names = {tool["name"] for tool in anthropic.message_tools(client)}
 
         def call(name: str, arguments: dict[str, Any]) -> str:
             self.assertIn(name, names)
-            block = answer_anthropic(client, {"type": "tool_use", "id": "1", "name": name, "input": arguments})
+            block = anthropic.answer(client, {"type": "tool_use", "id": "1", "name": name, "input": arguments})
             return str(block["content"])
 
         return call
@@ -167,17 +167,17 @@ class Tasks(unittest.TestCase):
         import inspect
 
         _, client = agent({"a.txt": "a\n"})
-        broken = answer_openai(client, {"id": "7", "function": {"name": "read_file", "arguments": '{"path": '}})
+        broken = openai.answer_chat(client, {"id": "7", "function": {"name": "read_file", "arguments": '{"path": '}})
         self.assertEqual(broken["tool_call_id"], "7")
         self.assertTrue(str(broken["content"]).startswith("INVALID_REQUEST: the arguments of `read_file` are not"), broken)
-        wrong = answer_anthropic(client, {"id": "8", "name": "read_file", "input": {"file": "a.txt"}})
+        wrong = anthropic.answer(client, {"id": "8", "name": "read_file", "input": {"file": "a.txt"}})
         self.assertTrue(wrong["is_error"] and str(wrong["content"]).startswith("INVALID_REQUEST: "), wrong)
-        none = answer_anthropic(client, {"id": "9", "name": "execute", "input": {}})
+        none = anthropic.answer(client, {"id": "9", "name": "execute", "input": {}})
         self.assertTrue(str(none["content"]).startswith("TOOL_NOT_FOUND: "), none)
         # The same ID twice is two calls: the model invents them.
         for name in ("b.txt", "c.txt"):
             arguments = {"path": name, "content": "x\n", "toolCallId": "tc_1", **WHY}
-            self.assertFalse(answer_anthropic(client, {"id": "1", "name": "write_file", "input": arguments})["is_error"])
+            self.assertFalse(anthropic.answer(client, {"id": "1", "name": "write_file", "input": arguments})["is_error"])
         read = next(function for function in functions(client) if function.__name__ == "read_file")
         self.assertEqual(read(path="a.txt"), "1  a\n")
         signature = inspect.signature(read)

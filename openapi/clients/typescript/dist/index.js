@@ -3,4 +3,4 @@ export { Checkout } from "./checkout.js";
 export { Client } from "./client.js";
 export { ApprovalRequired, FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 export { Run } from "./run.js";
-export { answerAnthropic, answerOpenAI, answerOpenAIResponse, anthropicTools, dispatch, functions, openaiResponseTools, openaiTools } from "./tools.js";
+export { dispatch, functions } from "./tools.js";

@@ -1,16 +1,4 @@
 // The catalogue as tools of agent frameworks, and what executes the calls that a model asks for.
-/** Returns the tools for OpenAI's function calling in chat completions. */
-export async function openaiTools(run) {
-    return (await run.tools("openai", "model"));
-}
-/** Returns the tools for OpenAI's responses. */
-export async function openaiResponseTools(run) {
-    return (await openaiTools(run)).map((tool) => ({ type: "function", strict: false, ...tool.function }));
-}
-/** Returns the tools for Anthropic's messages. */
-export async function anthropicTools(run) {
-    return (await run.tools("anthropic", "model"));
-}
 /**
  * Executes a model's call and returns the text that the model reads.
  *
@@ -29,21 +17,6 @@ export async function dispatch(run, name, input) {
     }
     const { toolCallId: _, ...rest } = parsed;
     return run.text(name, rest);
-}
-/** Executes one of the `tool_calls` of a message and returns the message that answers it. */
-export async function answerOpenAI(run, toolCall) {
-    const [name, input] = "function" in toolCall ? [toolCall.function.name, toolCall.function.arguments] : [toolCall.custom.name, toolCall.custom.input];
-    return { role: "tool", tool_call_id: toolCall.id, content: (await dispatch(run, name, input)).text };
-}
-/** Executes a `function_call` of a response's output and returns the input that answers it. */
-export async function answerOpenAIResponse(run, item) {
-    const answer = await dispatch(run, item.name, item.arguments);
-    return { type: "function_call_output", call_id: item.call_id, output: answer.text };
-}
-/** Executes a block of type `tool_use` and returns the block that answers it. */
-export async function answerAnthropic(run, block) {
-    const answer = await dispatch(run, block.name, block.input);
-    return { type: "tool_result", tool_use_id: block.id, content: answer.text, is_error: !answer.ok };
 }
 /** Returns each tool as a function. */
 export async function functions(run) {

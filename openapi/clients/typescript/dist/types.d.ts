@@ -162,6 +162,7 @@ export interface AuditRecord {
     durationMicros: number;
     evidence?: Evidence | null;
     files: Array<RecordFile>;
+    format?: string | null;
     hash?: Sha256;
     input?: {
         [name: string]: unknown;
@@ -530,6 +531,7 @@ export interface EditFileInput {
     dryRun?: boolean;
     encoding?: string | null;
     evidence?: EditFileInputEvidence;
+    expectedReplacements?: number | null;
     expectedSha256?: ExpectedVersion | null;
     newString: string;
     oldString: string;
@@ -930,6 +932,7 @@ export interface PolicyDecision {
     reasons: Array<string>;
 }
 export interface PolicyExplanation {
+    command?: PolicyDecision | null;
     patch?: PolicyDecision | null;
     paths: Array<PathExplanation>;
 }
@@ -957,6 +960,7 @@ export interface PolicyOverrides {
     write?: Array<string> | null;
 }
 export interface PolicyQuery {
+    command?: string | null;
     patch?: string | null;
     path?: string | null;
 }
@@ -1247,6 +1251,7 @@ export interface RevertCallsInput {
     dryRun?: boolean;
     evidence?: RevertCallsInputEvidence;
     last?: number | null;
+    ofPath?: string | null;
     reason: string;
     stepId?: string;
     toSeq?: number | null;
@@ -1518,6 +1523,7 @@ export interface ToolCall {
     durationMicros: number;
     evidence?: Evidence | null;
     files: Array<RecordFile>;
+    format?: string | null;
     hash?: Sha256;
     input?: {
         [name: string]: unknown;

@@ -180,6 +180,7 @@ export interface AuditRecord {
   durationMicros: number;
   evidence?: Evidence | null;
   files: Array<RecordFile>;
+  format?: string | null;
   hash?: Sha256;
   input?: { [name: string]: unknown } | null;
   mutates: boolean;
@@ -578,6 +579,7 @@ export interface EditFileInput {
   dryRun?: boolean;
   encoding?: string | null;
   evidence?: EditFileInputEvidence;
+  expectedReplacements?: number | null;
   expectedSha256?: ExpectedVersion | null;
   newString: string;
   oldString: string;
@@ -1040,6 +1042,7 @@ export interface PolicyDecision {
 }
 
 export interface PolicyExplanation {
+  command?: PolicyDecision | null;
   patch?: PolicyDecision | null;
   paths: Array<PathExplanation>;
 }
@@ -1067,6 +1070,7 @@ export interface PolicyOverrides {
 }
 
 export interface PolicyQuery {
+  command?: string | null;
   patch?: string | null;
   path?: string | null;
 }
@@ -1381,6 +1385,7 @@ export interface RevertCallsInput {
   dryRun?: boolean;
   evidence?: RevertCallsInputEvidence;
   last?: number | null;
+  ofPath?: string | null;
   reason: string;
   stepId?: string;
   toSeq?: number | null;
@@ -1680,6 +1685,7 @@ export interface ToolCall {
   durationMicros: number;
   evidence?: Evidence | null;
   files: Array<RecordFile>;
+  format?: string | null;
   hash?: Sha256;
   input?: { [name: string]: unknown } | null;
   mutates: boolean;

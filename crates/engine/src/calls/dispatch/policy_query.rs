@@ -1,4 +1,4 @@
-//! Policy queries: what the policy would decide about a path or a patch.
+//! Policy queries: what the policy would decide about a path, a patch or a command.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ledger::{Appended, Entry};
 use model::{
     Access, Code, Decision, Draft, EvidenceFact, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Sha256,
-    Verdict,
+    Verdict, judge_command,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -20,12 +20,13 @@ use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
 use crate::run::open_run::OpenRun;
 use crate::tools;
+use crate::tools::run_command::check_command;
 use crate::transaction::{Operation, Parsed};
 
 /// The tool in the record of a query.
 const TOOL: &str = "policy.explain";
 
-/// A policy query: a path or a patch.
+/// A policy query: a path, a patch or a command.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "Cargo.lock"}))]
@@ -36,6 +37,9 @@ pub struct PolicyQuery {
     /// A patch, in the formats of `apply_patch`.
     #[serde(default)]
     patch: Option<String>,
+    /// A command line, as `run_command` takes it.
+    #[serde(default)]
+    command: Option<String>,
 }
 
 /// The policy's decisions.
@@ -48,6 +52,9 @@ pub struct PolicyExplanation {
     /// strictest decision about its paths, without regard to content.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<PolicyDecision>,
+    /// The decision about the command, by `commands` of the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<PolicyDecision>,
 }
 
 /// The decisions about a path.
@@ -103,33 +110,41 @@ impl PolicyDecision {
 }
 
 impl Calls {
-    /// Returns what the policy would decide about a path or a patch. The answer discloses no more than a call would; one that
+    /// Returns what the policy would decide about a path, a patch or a command. The answer discloses no more than a call would; one that
     /// depends on the content of files is recorded.
     ///
     /// # Errors
     ///
-    /// `FORBIDDEN`, `INVALID_REQUEST`, `PATCH_INVALID`, `PATH_REJECTED`, `RUN_CLOSED`.
+    /// `FORBIDDEN`, `INVALID_REQUEST`, `PATCH_INVALID`, `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `RUN_CLOSED`.
     pub async fn explain(
         &self,
         run: &RunId,
         caller: Caller,
         query: PolicyQuery,
     ) -> Result<PolicyExplanation, CallError> {
-        match (query.path, query.patch) {
-            (Some(raw), None) => {
+        match (query.path, query.patch, query.command) {
+            (Some(raw), None, None) => {
                 require(&caller, Permission::FileList)?;
                 let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
                 let open_run = self.engine.open(run).await?;
                 let paths = self.engine.blocking(move || Ok(vec![explain_path(&open_run, path)?])).await?;
-                Ok(PolicyExplanation { paths, patch: None })
+                Ok(PolicyExplanation { paths, patch: None, command: None })
             }
-            (None, Some(patch)) => {
+            (None, Some(patch), None) => {
                 require(&caller, Permission::FilePatchApply)?;
                 self.explain_patch(run, caller, patch).await
             }
-            (Some(_), Some(_)) | (None, None) => {
-                let hint = "Give `path` to query a file, or `patch` to query a change.";
-                Err(Refusal::invalid("exactly one of `path` and `patch` is required", hint).into())
+            (None, None, Some(command)) => {
+                require(&caller, Permission::FilePatchApply)?;
+                check_command(&command)?;
+                let open_run = self.engine.open(run).await?;
+                let decision = PolicyDecision::of(judge_command(&open_run.rules.policy().commands, &command));
+                Ok(PolicyExplanation { paths: Vec::new(), patch: None, command: Some(decision) })
+            }
+            _ => {
+                let hint =
+                    "Give `path` to query a file, `patch` to query a change, or `command` to query a command line.";
+                Err(Refusal::invalid("exactly one of `path`, `patch` and `command` is required", hint).into())
             }
         }
     }
@@ -158,7 +173,7 @@ impl Calls {
         if !caller.may_read() {
             // Whether the patch matches depends on the content of the files, and a query is not recorded.
             let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|decision| decision.decision).cloned();
-            return Ok(PolicyExplanation { paths, patch: strictest });
+            return Ok(PolicyExplanation { paths, patch: strictest, command: None });
         }
         let patch_sha256 = Sha256::of(patch.as_bytes());
         let explanation = self.explain_against_files(run, &caller, &open_run, (paths, patch)).await?;
@@ -208,7 +223,7 @@ impl Calls {
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),
         };
-        Ok(PolicyExplanation { paths, patch: Some(decision) })
+        Ok(PolicyExplanation { paths, patch: Some(decision), command: None })
     }
 }
 

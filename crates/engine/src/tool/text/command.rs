@@ -60,14 +60,55 @@ struct Left {
 /// If it is not one.
 pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
     let ran: Ran<'_> = serde_json::from_str(answer)?;
-    let seconds = std::time::Duration::from_micros(ran.duration_micros).as_secs_f64();
+    Ok(rendered(&ran, &ran.ending(), "output:", true))
+}
+
+/// As [`ran`], for a reader who cannot read more of the output.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn ran_without_more(answer: &str) -> serde_json::Result<Rendered> {
+    let ran: Ran<'_> = serde_json::from_str(answer)?;
+    Ok(rendered(&ran, &ran.ending(), "output:", false))
+}
+
+/// Renders an answer of `run_command` as that of a process that has exited.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn ran_as_process(answer: &str) -> serde_json::Result<Rendered> {
+    let ran: Ran<'_> = serde_json::from_str(answer)?;
+    let how = match ran.exit_code {
+        Some(code) if !ran.timed_out => format!("Process exited with code {code}"),
+        _ => format!("Process {}", ran.ending()),
+    };
+    let head = format!("Wall time: {:.4} seconds\n{how}", ran.seconds());
+    Ok(rendered(&ran, &head, "Output:", false))
+}
+
+impl Ran<'_> {
+    fn seconds(&self) -> f64 {
+        std::time::Duration::from_micros(self.duration_micros).as_secs_f64()
+    }
+
+    /// How the command ended.
+    fn ending(&self) -> String {
+        let seconds = self.seconds();
+        match (self.exit_code, self.signal) {
+            _ if self.timed_out => format!("ended after {seconds:.1} s: its time was over"),
+            (Some(code), _) => format!("exit {code} after {seconds:.1} s"),
+            (None, Some(signal)) => format!("ended by signal {signal} after {seconds:.1} s"),
+            (None, None) => format!("ended after {seconds:.1} s"),
+        }
+    }
+}
+
+/// Renders how a command ended, what it changed and what it printed.
+fn rendered(ran: &Ran<'_>, head: &str, label: &str, can_read_more: bool) -> Rendered {
     let mut body = String::new();
-    body.push_line(match (ran.exit_code, ran.signal) {
-        _ if ran.timed_out => format!("ended after {seconds:.1} s: its time was over"),
-        (Some(code), _) => format!("exit {code} after {seconds:.1} s"),
-        (None, Some(signal)) => format!("ended by signal {signal} after {seconds:.1} s"),
-        (None, None) => format!("ended after {seconds:.1} s"),
-    });
+    body.push_line(head);
     // Before the output, which may have lines that look like these.
     if let Some(changes) = &ran.changes {
         add_changes(&mut body, changes);
@@ -76,7 +117,7 @@ pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
         body.push_line("[output withheld: the token has no file:read]");
     }
     if !ran.output.is_empty() {
-        body.push_line("output:");
+        body.push_line(label);
         body.push_str(&ran.output);
         if !ran.output.ends_with('\n') {
             body.push('\n');
@@ -84,18 +125,19 @@ pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
     }
     let last = (ran.output_start_line + ran.output.lines().count() as u64).saturating_sub(1);
     let mut end = String::new();
-    if let Some(of) = ran.output_of.filter(|_| !ran.output.is_empty())
+    if let Some(of) = ran.output_of.as_ref().filter(|_| !ran.output.is_empty())
         && (ran.output_start_line > 1 || last < ran.output_lines)
     {
         let next = if last < ran.output_lines { last + 1 } else { 1 };
+        let way = format!("; outputOf={} with startLine={next} reads others", quote::quoted(of));
         end.push_line(format_args!(
-            "[output lines {}-{last} of {}; outputOf={} with startLine={next} reads others]",
+            "[output lines {}-{last} of {}{}]",
             ran.output_start_line,
             ran.output_lines,
-            quote::quoted(&of),
+            if can_read_more { &way } else { "" },
         ));
     }
-    Ok(Rendered { body, end })
+    Rendered { body, end }
 }
 
 fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {

@@ -67,12 +67,35 @@ impl ShownForm {
     }
 }
 
+/// How a page of lines is shown.
+pub(crate) struct PageForm {
+    /// Writes the number before a line.
+    pub(crate) label: fn(&mut String, u64),
+    /// The arguments that read on from a line.
+    pub(crate) next: fn(u64) -> String,
+    /// Whether the reader can continue a line that is cut.
+    pub(crate) has_columns: bool,
+}
+
 /// Renders an answer of `read_file`: each line with its number and two spaces, without its ending.
 ///
 /// # Errors
 ///
 /// If it is not one.
 pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
+    let label = |out: &mut String, number: u64| {
+        out.push_str(&number.to_string());
+        out.push_str("  ");
+    };
+    page_of_lines(answer, &PageForm { label, next: |line| format!("startLine={line}"), has_columns: true })
+}
+
+/// Renders an answer of `read_file` in another form. Lines are numbered unless the answer has them raw.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn page_of_lines(answer: &str, form: &PageForm) -> serde_json::Result<Rendered> {
     let page: ShownPage<'_> = serde_json::from_str(answer)?;
     if page.total_lines == 0 {
         return Ok("[empty file]\n".to_owned().into());
@@ -86,7 +109,9 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
         PageFormat::Numbered => {
             for (number, line) in (page.start_line..).zip(page.content.split_terminator('\n')) {
                 let label = digits(number).max(LABEL_DIGITS) + LABEL_END;
-                push_numbered(&mut out, number, line.get(label..).unwrap_or_default());
+                (form.label)(&mut out, number);
+                out.push_str(line.get(label..).unwrap_or_default());
+                out.push('\n');
             }
         }
         PageFormat::Raw => {
@@ -99,10 +124,11 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
     if page.lines_cut > 0 {
         let lines = counted(page.lines_cut, "long line is", "long lines are");
         let first = if page.lines_cut > 1 { "the first continues" } else { "continue" };
-        let way = rest_of_line(page.cut_line, page.next_column).map(|way| format!("; {first} with {way}"));
+        let way = rest_of_line(page.cut_line, page.next_column).filter(|_| form.has_columns);
+        let way = way.map(|way| format!("; {first} with {way}"));
         out.push_line(format_args!("[{lines} cut{}]", way.unwrap_or_default()));
     }
-    let end = form_of_page(&page).note() + &stopped(&page);
+    let end = form_of_page(&page).note() + &stopped(&page, form);
     Ok(Rendered { body: out, end })
 }
 
@@ -117,15 +143,16 @@ fn form_of_file(file: &ShownFile<'_>) -> ShownForm {
 }
 
 /// The last line, where more follows.
-fn stopped(page: &ShownPage<'_>) -> String {
+fn stopped(page: &ShownPage<'_>, form: &PageForm) -> String {
     let ShownPage { start_line, end_line, total_lines, .. } = page;
     let is_line_cut = page.format == PageFormat::Raw && page.truncated && !page.content.ends_with('\n');
-    let way = rest_of_line(page.cut_line, page.next_column).map(|way| format!("; continue with {way}"));
-    let way = way.unwrap_or_default();
+    let way = rest_of_line(page.cut_line, page.next_column).filter(|_| form.has_columns);
+    let way = way.map(|way| format!("; continue with {way}")).unwrap_or_default();
     let rest = if is_line_cut { format!("[the rest of line {end_line} is omitted{way}]\n") } else { String::new() };
     match page.next_start_line {
         Some(next) => {
-            format!("{rest}[lines {start_line}-{end_line} of {total_lines}; continue with startLine={next}]\n")
+            let next = (form.next)(next);
+            format!("{rest}[lines {start_line}-{end_line} of {total_lines}; continue with {next}]\n")
         }
         None => rest,
     }

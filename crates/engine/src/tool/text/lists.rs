@@ -10,17 +10,22 @@ use super::lines::PushLine as _;
 use super::notes::{continuation, counted, cut_list, not_shown};
 use super::{Rendered, quote};
 
+/// The answer of a tool that lists files.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownList<'a, T> {
+pub(crate) struct ShownList<'a, T> {
     #[serde(borrow, default)]
     path: Cow<'a, str>,
-    entries: Vec<T>,
+    /// The entries.
+    pub(crate) entries: Vec<T>,
+    /// Why entries are missing; `None` if none are.
     #[serde(borrow, default)]
-    truncated_reason: Option<Cow<'a, str>>,
-    total_entries: Option<u64>,
+    pub(crate) truncated_reason: Option<Cow<'a, str>>,
+    /// The number of all entries, if it is known.
+    pub(crate) total_entries: Option<u64>,
+    /// What was left out.
     #[serde(default)]
-    not_shown: NotShown,
+    pub(crate) not_shown: NotShown,
     #[serde(borrow, default)]
     next_cursor: Option<Cow<'a, str>>,
 }
@@ -119,9 +124,13 @@ pub(crate) fn fitting(chars: impl Iterator<Item = usize>, max_chars: usize) -> u
 }
 
 fn found_line(entry: &FoundFile) -> String {
+    format!("{}{}\n", quote::path(entry.path.as_str()), notes_of_found(entry))
+}
+
+/// Returns what is special about a file that was found, in brackets; empty for an ordinary one.
+pub(crate) fn notes_of_found(entry: &FoundFile) -> String {
     let FoundFile { entry_type, kind, reason, .. } = entry;
-    let notes = notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: false });
-    format!("{}{notes}\n", quote::path(entry.path.as_str()))
+    notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: false })
 }
 
 /// Returns the last lines of a list that is cut. The member `count` of the input limits the number of entries.
@@ -152,7 +161,8 @@ fn push_name(out: &mut String, depth: usize, name: &str, is_folder: bool, notes:
     out.push('\n');
 }
 
-fn notes_of_entry(entry: &FolderEntry) -> String {
+/// Returns what is special about an entry of a folder, in brackets; empty for an ordinary one.
+pub(crate) fn notes_of_entry(entry: &FolderEntry) -> String {
     let FolderEntry { entry_type, kind, reason, redacted, .. } = entry;
     notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: *redacted })
 }

@@ -7,12 +7,17 @@ use super::{notes, quote};
 
 /// Renders a refusal: the code and what is wrong, then what to do next, then what helps with it.
 pub fn refusal_text(refusal: &Refusal) -> String {
-    let Refusal { code, message, hint, details } = refusal;
+    let first = format!("{}: {}", refusal.code, refusal.message);
+    refusal_text_with(refusal, &first, &hint_for(&refusal.hint, RefusalReader::Model))
+}
+
+/// As [`refusal_text`], with another first line and another hint.
+pub(crate) fn refusal_text_with(refusal: &Refusal, first: &str, hint: &str) -> String {
+    let Refusal { code, details, .. } = refusal;
     let mut out = super::notice_lines(&details.notices);
-    out.push_line(format_args!("{code}: {}", quote::one_line(message)));
-    let hint = hint_for(hint, RefusalReader::Model);
+    out.push_line(quote::one_line(first));
     if !hint.is_empty() {
-        out.push_line(format_args!("{}", quote::one_line(&hint)));
+        out.push_line(quote::one_line(hint));
     }
     if *code == Code::ApprovalRequired && !details.reasons.is_empty() {
         out.push_line(format_args!("reasons: {}", quote::one_line(&details.reasons.join(", "))));

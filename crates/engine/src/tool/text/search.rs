@@ -11,16 +11,21 @@ use super::lists::fitting;
 use super::notes::{continuation, counted, not_shown};
 use super::{Rendered, quote};
 
+/// The answer of `search_text`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Search<'a> {
-    matches: Vec<Match>,
+pub(crate) struct Search<'a> {
+    /// The matches, in path order.
+    pub(crate) matches: Vec<Match>,
+    /// Why matches are missing; `None` if none are.
     #[serde(borrow, default)]
-    truncated_reason: Option<Cow<'a, str>>,
+    pub(crate) truncated_reason: Option<Cow<'a, str>>,
+    /// The files that could not be searched.
     #[serde(borrow, default)]
-    skipped: Vec<Cow<'a, str>>,
+    pub(crate) skipped: Vec<Cow<'a, str>>,
+    /// What was left out.
     #[serde(default)]
-    not_shown: NotShown,
+    pub(crate) not_shown: NotShown,
     #[serde(borrow, default)]
     notes: Vec<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -28,7 +33,7 @@ struct Search<'a> {
 }
 
 /// A line of a file: whether it matches, and its text.
-type Line<'a> = (bool, &'a str);
+pub(crate) type Line<'a> = (bool, &'a str);
 
 /// Renders an answer of `search_text`: each path, then its matching lines and the lines around them.
 ///
@@ -75,7 +80,7 @@ pub(crate) fn search_text(answer: &str) -> serde_json::Result<Rendered> {
 }
 
 /// The lines of a file in order, each once: a match may be in the context of another.
-fn lines_of(matches: &[Match]) -> BTreeMap<u64, Line<'_>> {
+pub(crate) fn lines_of(matches: &[Match]) -> BTreeMap<u64, Line<'_>> {
     let mut lines: BTreeMap<u64, Line<'_>> = BTreeMap::new();
     for found in matches.iter().filter(|found| found.line > 0) {
         let first = found.line.saturating_sub(found.before.len() as u64);

@@ -39,7 +39,7 @@ pub enum Audience {
 }
 
 /// Members of the input that a model does not set.
-const PROGRAM_MEMBERS: [&str; 9] = [
+const PROGRAM_MEMBERS: [&str; 11] = [
     "toolCallId",
     "stepId",
     "expectedSha256",
@@ -49,6 +49,8 @@ const PROGRAM_MEMBERS: [&str; 9] = [
     "atSeq",
     "checkTree",
     "maxChars",
+    "expectedReplacements",
+    "ofPath",
 ];
 
 /// Keywords of a schema that a model does not need: the service says what is wrong with a value.

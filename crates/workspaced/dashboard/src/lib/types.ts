@@ -26,7 +26,7 @@ export const changesOf = ({ counts, people }: Run): number => counts.mutations +
 export interface RecordFile { path: string; kind: string; oldSha256?: string; newSha256?: string }
 export type Outcome = "ok" | "refused" | "pending" | "failed";
 export interface AuditRecord {
-  runId: string; seq: number; toolCallId: string; stepId?: string; tool: string; timestamp: string; actor: string; by?: "agent" | "operator" | "service";
+  runId: string; seq: number; toolCallId: string; stepId?: string; tool: string; format?: string; timestamp: string; actor: string; by?: "agent" | "operator" | "service";
   mutates: boolean; reason?: string; reasons: string[]; pathsRead: string[]; pathsWritten: string[]; files: RecordFile[];
   decision: "ALLOW" | "REQUIRE_APPROVAL" | "DENY"; outcome: Outcome; code?: string; durationMicros: number;
   artifactUris: string[]; diffSha256?: string; requestId?: string; traceId?: string; prevHash: string; hash: string;

@@ -121,7 +121,7 @@ function Files({ record }: { record: AuditRecord }) {
 
 function Facts({ record }: { record: AuditRecord }) {
   const facts: [string, string | undefined][] = [
-    ["Time", exactTime(record.timestamp)], ["Duration", duration(record.durationMicros)], ["Caller", record.actor], ["By", record.by], ["Call", record.toolCallId],
+    ["Time", exactTime(record.timestamp)], ["Duration", duration(record.durationMicros)], ["Caller", record.actor], ["By", record.by], ["Call", record.toolCallId], ["Format", record.format],
     ["Step", record.stepId], ["Request", record.requestId], ["Trace", record.traceId], ["Read", record.pathsRead.join(", ")], ["Hash", record.hash], ["Before", record.prevHash],
   ];
   return <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <><dt key={name}>{name}</dt><dd class="wrap"><Foreign text={value!} /></dd></>)}</dl>;

@@ -2,19 +2,23 @@
 
 use std::fmt::Write as _;
 
+use engine::ModelFormat;
 use model::{KindDecision, Permission, Policy, Run, Verdict};
 
 /// Globs of a list that are named; a policy may have hundreds.
 const MAX_GLOBS: usize = 20;
 
-/// Returns the instructions for a caller who has `permissions` in `run`.
-pub(super) fn of_run(run: &Run, may: impl Fn(Permission) -> bool) -> String {
+/// Returns the instructions for a caller who has `permissions` in `run`. In a `format`, only what it has is named.
+pub(super) fn of_run(run: &Run, format: Option<&ModelFormat>, may: impl Fn(Permission) -> bool) -> String {
     let policy = &run.policy;
-    let mut text = String::from(
-        "Tools to read and change the files of one workspace. Paths are relative to its root, `.`. A refusal says what to do next. \
-         Every call is recorded.\n",
+    let root = match format {
+        None => "Paths are relative to its root, `.`.".to_owned(),
+        Some(format) => format!("Its root is `{}`.", format.root()),
+    };
+    let mut text = format!(
+        "Tools to read and change the files of one workspace. {root} A refusal says what to do next. Every call is recorded.\n"
     );
-    if !run.mounts.is_empty() {
+    if format.is_none_or(ModelFormat::has_own_tools) && !run.mounts.is_empty() {
         text.push_str("Read-only mounts, for reading tools' `mount`:\n");
         for mount in &run.mounts {
             let _ = writeln!(text, "- {}: {}", mount.name, mount.description);
@@ -30,6 +34,9 @@ pub(super) fn of_run(run: &Run, may: impl Fn(Permission) -> bool) -> String {
     ];
     if writes.into_iter().any(may) && !policy.write.is_empty() {
         changes(&mut text, policy);
+        if format.is_none_or(ModelFormat::has_own_tools) {
+            text.push_str("revert_calls undoes your last change, or with last: N so many.\n");
+        }
     } else {
         text.push_str("This run is read-only.\n");
     }
@@ -72,7 +79,6 @@ fn changes(text: &mut String, policy: &Policy) {
     if policy.ignored_files != Verdict::Allow {
         text.push_str("Files that git ignores are not accessible.\n");
     }
-    text.push_str("revert_calls undoes your last change, or with last: N so many.\n");
 }
 
 /// Names globs that restrict the run, but not the default of all paths.

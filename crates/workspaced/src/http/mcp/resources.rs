@@ -126,7 +126,7 @@ async fn call(
     input: &Map<String, Value>,
 ) -> Result<Map<String, Value>, ErrorData> {
     let tool = tools::find(name).ok_or_else(|| ErrorData::internal_error("the tool is missing", None))?;
-    let McpCaller(caller, moved) = caller;
+    let McpCaller(caller, moved, _) = caller;
     let answer = server.call(caller, tool, input).await;
     let answer =
         answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error.into()).of_call(failed.tool_call_id)))?;

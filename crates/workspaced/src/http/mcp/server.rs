@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::calls::Failed;
+use engine::calls::{Failed, FormatCall, FormatRefusal};
 use engine::tools;
 use engine::tools::{Audience, CatalogueFormat, CatalogueView, TextAnswer, Tool, refusal_text};
+use engine::{CallError, FormatTool, ModelFormat};
 use model::Run;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -18,8 +19,9 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use super::{HasMoved, McpCaller, errors, instructions, resources};
+use super::{CallForm, HasMoved, McpCaller, errors, instructions, resources};
 use crate::http::auth::RunTokenCaller;
+use crate::http::formats::FormatName;
 use crate::http::problem::Problem;
 use crate::service::Service;
 
@@ -64,8 +66,43 @@ impl RunServer {
         caller.parties.scope(call).await
     }
 
+    /// Calls a tool of the caller's run in a format.
+    async fn call_in_format(
+        &self,
+        caller: &RunTokenCaller,
+        format: &'static ModelFormat,
+        tool: &'static FormatTool,
+        form: CallForm,
+        input: Map<String, Value>,
+    ) -> Result<TextAnswer, FormatRefusal> {
+        let (input, reason) = match form.reason {
+            Ok(reason) => (Ok(Value::Object(input)), reason),
+            Err(refusal) => (Err(refusal), None),
+        };
+        let call = FormatCall { format, tool, input, reason, tool_call_id: None };
+        caller.parties.scope(self.service.calls.call_in_format(&caller.run, caller.caller.clone(), call)).await
+    }
+
+    /// Makes a call by its name in the request's form. A refusal comes with its text.
+    async fn call_named(&self, caller: &RunTokenCaller, called: Called) -> Result<TextAnswer, FormatRefusal> {
+        match called {
+            Called::Own(tool, input) => self.call(caller, tool, &input).await.map_err(|failed| {
+                let text = match failed.error.as_error() {
+                    CallError::Refused(refusal) => refusal_text(refusal),
+                    CallError::Moved(_) | CallError::Internal(_) => String::new(),
+                };
+                FormatRefusal { failed, text }
+            }),
+            Called::InFormat(format, tool, form, input) =>
+            // Boxed, so that the future of any other call is smaller.
+            {
+                Box::pin(self.call_in_format(caller, format, tool, form, input)).await
+            }
+        }
+    }
+
     /// The run of the caller.
-    async fn run(&self, McpCaller(caller, moved): &McpCaller) -> Result<Run, ErrorData> {
+    async fn run(&self, McpCaller(caller, moved, _): &McpCaller) -> Result<Run, ErrorData> {
         self.service.runs.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))
     }
 
@@ -73,13 +110,15 @@ impl RunServer {
     async fn info(&self, caller: &McpCaller) -> Result<ServerConfig, ErrorData> {
         let run = self.run(caller).await?;
         let permissions = &caller.0.caller.permissions;
-        let text = instructions::of_run(&run, |permission| permissions.contains(&permission));
+        let text = instructions::of_run(&run, caller.2.format.map(|format| format.0), |permission| {
+            permissions.contains(&permission)
+        });
         Ok(self.get_info().with_instructions(text))
     }
 
     async fn tools(&self, caller: &McpCaller) -> Result<ListToolsResult, ErrorData> {
         let run = self.run(caller).await?;
-        let McpCaller(caller, _) = caller;
+        let McpCaller(caller, _, form) = caller;
         let view = CatalogueView {
             format: CatalogueFormat::Mcp,
             audience: Audience::Model,
@@ -88,7 +127,10 @@ impl RunServer {
             has_mounts: !run.mounts.is_empty(),
             has_runner: self.service.calls.has_runner(&caller.run),
         };
-        let items = view.items();
+        let items = match form.format {
+            Some(FormatName(format)) => format.mcp_tools(&view),
+            None => view.items(),
+        };
         let etag = model::Sha256::of(Value::from(items.clone()).to_string().as_bytes());
         let tools = items.into_iter().map(serde_json::from_value).collect::<Result<_, _>>();
         let tools = tools.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
@@ -96,6 +138,24 @@ impl RunServer {
         (list.ttl_ms, list.cache_scope) = (Some(TOOLS_TTL_MILLIS), Some(CacheScope::Private));
         list.meta.get_or_insert_default().insert(ETAG_META.to_owned(), etag.to_string().into());
         Ok(list)
+    }
+}
+
+/// A call, by its name in the request's form.
+enum Called {
+    Own(&'static Tool, Map<String, Value>),
+    InFormat(&'static ModelFormat, &'static FormatTool, CallForm, Map<String, Value>),
+}
+
+impl Called {
+    /// Returns the call of the tool with `name`; `None` if the form has none.
+    fn of(name: &str, mut input: Map<String, Value>, form: CallForm) -> Option<Self> {
+        if let Some(FormatName(format)) = form.format {
+            return format.tool(name).map(|tool| Self::InFormat(format, tool, form, input));
+        }
+        // The server makes the IDs of calls: a model may invent the same one twice.
+        input.remove("toolCallId");
+        tools::find(name).map(|tool| Self::Own(tool, input))
     }
 }
 
@@ -114,9 +174,10 @@ pub(super) fn protocol_error(problem: &Problem) -> ErrorData {
 
 /// A refusal as the result of its call, so that the model reads it. Most clients show a model the JSON instead of the text, or both,
 /// where there is any: only a program that asks for it receives it.
-fn refused(failed: Failed, moved: &HasMoved, wants_json: bool) -> CallToolResult {
+fn refused(FormatRefusal { failed, text }: FormatRefusal, moved: &HasMoved, wants_json: bool) -> CallToolResult {
     let problem = moved.problem_of(failed.error.into()).of_call(failed.tool_call_id);
-    let mut result = CallToolResult::error(vec![ContentBlock::text(refusal_text(problem.refusal()))]);
+    let text = if text.is_empty() { refusal_text(problem.refusal()) } else { text };
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
     result.structured_content = wants_json.then(|| problem.document());
     result
 }
@@ -168,18 +229,15 @@ impl ServerHandler for RunServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let McpCaller(caller, moved) = caller_of(context.extensions.get())?;
-        let Some(tool) = tools::find(&request.name) else {
+        let McpCaller(caller, moved, form) = caller_of(context.extensions.get())?;
+        let called = Called::of(&request.name, request.arguments.unwrap_or_default(), form).ok_or_else(|| {
             let message = format!("there is no tool `{}`: tools/list names all", model::excerpt(&request.name, 100));
-            return Err(ErrorData::invalid_params(message, None));
-        };
-        let mut input = request.arguments.unwrap_or_default();
-        // The server makes the IDs of calls: a model may invent the same one twice.
-        input.remove("toolCallId");
+            ErrorData::invalid_params(message, None)
+        })?;
         let registration = self.service.state.cancellations.register(&caller.caller.actor, context.id.clone());
         let progress = context.meta.get_progress_token();
         let wants_json = context.meta.get(JSON_META) == Some(&Value::Bool(true));
-        let call = self.call(&caller, tool, &input);
+        let call = self.call_named(&caller, called);
         tokio::pin!(call);
         let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
         ticks.tick().await;
@@ -189,7 +247,7 @@ impl ServerHandler for RunServer {
                 done = &mut call => {
                     let result = match done {
                         Ok(answer) => answered(answer, wants_json)?,
-                        Err(failed) => refused(failed, &moved, wants_json),
+                        Err(refusal) => refused(refusal, &moved, wants_json),
                     };
                     return Ok(CallToolResponse::from(result));
                 }

@@ -64,6 +64,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "putFile"
         | "deleteFile"
         | "executeBatch"
+        | "callInFormat"
         | "explainPolicy"
         | "getDrift"
         | "listTools"

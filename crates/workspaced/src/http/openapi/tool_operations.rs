@@ -29,7 +29,7 @@ pub(crate) fn catalogue_item() -> Value {
         "type": "object",
         "description": "A tool in the form that `format` chooses. With `openai`, it has `type` and `function`; with `anthropic`, \
                         `name`, `description` and `input_schema`; with `mcp`, `name`, `title`, `description`, `inputSchema` \
-                        and `annotations`.",
+                        and `annotations`. In a format that models were trained on, it is what the provider's API takes.",
         "properties": {
             "name": text("Its name, as in its route."),
             "title": text("With `mcp`: its name for people."),

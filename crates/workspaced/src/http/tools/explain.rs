@@ -12,7 +12,7 @@ use crate::service::Service;
 
 /// Explain what policy would decide
 ///
-/// For a path or a patch: the decisions for reading and for changing, and the rules that make them. Changes nothing. For a
+/// For a path, a patch or a command: the decisions, and the rules that make them. Changes nothing. For a
 /// caller without `file:read` only paths, kinds and policy are considered, not whether the patch applies. For others the answer
 /// about a patch depends on the content of files, and is recorded with the tool `policy.explain`.
 #[utoipa::path(

@@ -13,7 +13,7 @@ use crate::http::problem::Refused;
 use crate::service::Service;
 
 /// The media type of the model's view.
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 /// The ID of the call.
 pub(crate) const CALL: HeaderName = HeaderName::from_static("workspaced-call");
 /// The number of the call's record.

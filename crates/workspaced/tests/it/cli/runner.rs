@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{command, run};
-use crate::harness::{Backend, Run, Server, shim};
+use crate::harness::{Backend, Docker, Run, Server, shim};
 
 const PERMISSIONS: [&str; 5] = ["command:serve", "changeset:apply", "event:append", "file:read", "evidence:attest"];
 
@@ -37,10 +37,16 @@ async fn token(run: &Run) -> String {
 }
 
 async fn start(server: &Server, run: &Run, folder: &str) -> Started {
+    start_in(server, run, ("pipe:env -i PATH=/usr/bin:/bin", folder), &[]).await
+}
+
+/// Starts a runner in a sandbox and a folder of it, with more variables.
+async fn start_in(server: &Server, run: &Run, (sandbox, folder): (&str, &str), variables: &[(&str, &str)]) -> Started {
     let token = token(run).await;
     let shim = shim();
-    let args = ["runner", &run.id, "--in", "pipe:env -i PATH=/usr/bin:/bin", "--shim", &shim, "--dir", folder];
+    let args = ["runner", &run.id, "--in", sandbox, "--shim", &shim, "--dir", folder];
     let mut runner = command(&server.base, &token, &args);
+    runner.envs(variables.iter().copied());
     let started = Started(runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     until_attached(run).await;
     started
@@ -69,11 +75,31 @@ fn sandbox(server: &Server) -> (PathBuf, String) {
 #[tokio::test]
 async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start(backend).await;
-    let files = [("add.sh", "echo $(($1 - $2))\n"), ("test.sh", "test \"$(sh add.sh 2 3)\" = 5 && echo passed\n")];
-    let run = server.run_with_files(&files, json!({})).await;
+    let run = server.run_with_files(&WRONG, json!({})).await;
     let (folder, dir) = sandbox(&server);
     let _runner = start(&server, &run, &dir).await;
+    edit_until_the_test_passes(&run).await;
+    assert!(folder.join(".env").exists(), "it stays in the sandbox");
+}
 
+/// The same in a container without a network.
+#[tokio::test]
+async fn exhaustive_an_agent_edits_tests_and_passes_in_docker() {
+    let Some(docker) = Docker::start() else { return };
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&WRONG, json!({})).await;
+    let container = docker.container();
+    let place = (&*format!("docker:{container}"), "/work");
+    let _runner = start_in(&server, &run, place, &[("DOCKER_HOST", &docker.address)]).await;
+    edit_until_the_test_passes(&run).await;
+    assert_eq!(docker.run(&["exec", &container, "cat", "/work/.env"]), "S=1\n", "it stays in the sandbox");
+}
+
+/// A program whose test fails.
+const WRONG: [(&str, &str); 2] =
+    [("add.sh", "echo $(($1 - $2))\n"), ("test.sh", "test \"$(sh add.sh 2 3)\" = 5 && echo passed\n")];
+
+async fn edit_until_the_test_passes(run: &Run) {
     let failed = run.ok("run_command", json!({"command": "sh test.sh", "stepId": "1"})).await;
     assert_eq!((&failed["exitCode"], &failed["output"], failed.get("changes")), (&json!(1), &json!(""), None));
     let edit = json!({"path": "add.sh", "oldString": "-", "newString": "+", "reason": "add", "stepId": "2"});
@@ -94,7 +120,6 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
         ]
     );
     assert_eq!(run.on_disk("log.txt"), "log\n");
-    assert!(folder.join(".env").exists(), "it stays in the sandbox");
 
     // What others change meanwhile is there for the next command.
     run.create("new.txt", "n\n").await;

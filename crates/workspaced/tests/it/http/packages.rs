@@ -34,9 +34,13 @@ fn python() -> Command {
     python
 }
 
-fn tsc() -> Command {
+/// Compiles with the settings in `config`, which find the packages that `.ci/test` has installed.
+fn tsc(folder: &Path, mut config: serde_json::Value) -> Command {
+    let modules = clients().join("node/node_modules");
+    config["compilerOptions"]["paths"]["*"] = serde_json::json!([modules.join("*")]);
+    std::fs::write(folder.join("tsconfig.json"), config.to_string()).unwrap();
     let mut tsc = Command::new("node");
-    tsc.arg(clients().join("node/node_modules/typescript/bin/tsc")).arg("-p").arg(packages().join("typescript"));
+    tsc.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(folder);
     tsc
 }
 
@@ -84,7 +88,9 @@ async fn the_typescript_package_passes_its_tests(#[values(Backend::Sqlite)] back
     let (server, _receiver) = start(backend).await;
     let mut tests = Command::new("node");
     tests.env("WEBHOOK", "hook").arg("--test");
-    tests.args(["client", "checkout"].map(|name| packages().join(format!("typescript/tests/{name}.test.mjs"))));
+    tests.args(
+        ["client", "checkout", "adapters"].map(|name| packages().join(format!("typescript/tests/{name}.test.mjs"))),
+    );
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token);
     tests.env("WORKSPACED_CLIENT", packages().join("typescript/dist/index.js")).env("WORKSPACED_SHIM", shim());
     run(tests).await;
@@ -126,11 +132,13 @@ async fn the_packages_know_the_same_scripts_and_folders_as_the_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_built_files_are_those_of_the_source() {
     let folder = tempfile::tempdir().unwrap();
-    let mut build = tsc();
-    build.arg("--outDir").arg(folder.path());
-    run(build).await;
+    let (built, package) = (folder.path().join("dist"), packages().join("typescript"));
+    let config = serde_json::json!({
+        "extends": package.join("tsconfig.json"), "include": [package.join("src")], "compilerOptions": {"outDir": built},
+    });
+    run(tsc(folder.path(), config)).await;
     let mut compare = Command::new("diff");
-    compare.arg("-r").arg(folder.path()).arg(packages().join("typescript/dist"));
+    compare.arg("-r").arg(built).arg(package.join("dist"));
     run(compare).await;
 }
 
@@ -142,13 +150,10 @@ async fn the_typescript_example_compiles_with_the_packages_of_models() {
         "strict": true, "exactOptionalPropertyTypes": true, "noUncheckedIndexedAccess": true, "skipLibCheck": true,
         "noEmit": true, "target": "es2022", "module": "esnext", "moduleResolution": "bundler",
         "lib": ["es2022", "dom", "dom.iterable"], "types": ["node"], "typeRoots": [modules.join("@types")],
-        "paths": {"workspaced-client": [package.join("dist/index.d.ts")], "*": [modules.join("*")]},
+        "paths": {"workspaced-client": [package.join("dist/index.d.ts")], "workspaced-client/*": [package.join("dist/*")]},
     });
     let config = serde_json::json!({"compilerOptions": options, "files": [package.join("examples/models.ts")]});
-    std::fs::write(folder.path().join("tsconfig.json"), config.to_string()).unwrap();
-    let mut compile = Command::new("node");
-    compile.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(folder.path());
-    run(compile).await;
+    run(tsc(folder.path(), config)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -247,6 +247,16 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
                 192,
             )
         },
+        MeasuredRequest {
+            most_mib: 112,
+            ..with(
+                "post /v1/runs/{run}/formats/{format}/{tool}",
+                "{format}/{tool}",
+                "openai-apply-patch/apply_patch",
+                &json!({"operation": {"type": "create_file", "path": "formatted.txt",
+                    "diff": "+a line of a new text\n".repeat(45_000)}}),
+            )
+        },
         MeasuredRequest { request: size("/v1/runs?limit=1000"), ..of_run(run, "get /v1/runs", &none, 32) },
         MeasuredRequest { request: size("/v1/approvals?limit=1000"), ..of_run(run, "get /v1/approvals", &none, 96) },
         with("get /v1/approvals/{approvalId}", "{approvalId}", &approval(0), &none),

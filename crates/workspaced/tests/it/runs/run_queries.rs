@@ -119,7 +119,8 @@ async fn a_configured_limit_is_reported_and_enforced(#[values(Backend::Sqlite)] 
 #[tokio::test]
 async fn policy_decisions_can_be_queried_with_their_reasons(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("Cargo.lock", "l\n"), (".env", "A=1\n"), ("shut/b.txt", "b\n")];
-    let policy = json!({"policy": {"deny": ["shut/**"], "budget": {"maxInsertions": 1}}});
+    let commands = json!({"allow": ["cargo"], "ask": ["cargo publish"], "deny": ["rm"]});
+    let policy = json!({"policy": {"deny": ["shut/**"], "budget": {"maxInsertions": 1}, "commands": commands}});
     let (_server, run) = Run::shared_with(backend, &files, policy).await;
     let before = run.audit().await.len();
     for (path, kind, read, mutate, rule) in [
@@ -153,9 +154,24 @@ async fn policy_decisions_can_be_queried_with_their_reasons(#[values(Backend::Sq
         assert_eq!(answer["patch"]["decision"], decision, "{patch}: {answer:#}");
         assert_eq!(answer["patch"].get("code").unwrap_or(&Value::Null), &code, "{patch}");
     }
+    for (command, decision, rule) in [
+        ("cargo test && cargo fmt", "ALLOW", "commands:allow:cargo"),
+        ("cargo publish", "REQUIRE_APPROVAL", "commands:ask:cargo publish"),
+        ("cargo test | rm -r x", "DENY", "commands:deny:rm"),
+        ("make", "DENY", "commands:others"),
+    ] {
+        let answer = explain(&run, json!({"command": command})).await.ok();
+        let decided = &answer["command"];
+        assert_eq!(decided["decision"], decision, "{command}: {answer:#}");
+        assert!(decided["reasons"].to_string().contains(rule), "{command}: {answer:#}");
+        assert_eq!(decided.get("code").is_some(), decision != "ALLOW", "{command}: {answer:#}");
+    }
     for (question, code) in [
         (json!({}), "INVALID_REQUEST"),
         (json!({"path": "a", "patch": "b"}), "INVALID_REQUEST"),
+        (json!({"path": "a", "command": "b"}), "INVALID_REQUEST"),
+        (json!({"command": " "}), "INVALID_REQUEST"),
+        (json!({"command": "curl https://ada:5b3f9a0c7e1d4826@example.org"}), "POLICY_DENIED_SECRET"),
         (json!({"path": "../a"}), "PATH_REJECTED"),
         (json!({"patch": "no patch"}), "PATCH_INVALID"),
     ] {

@@ -77,13 +77,14 @@ class ToolMethods:
         dryRun: bool | None = None,
         encoding: str | None = None,
         evidence: EditFileInputEvidence | None = None,
+        expectedReplacements: int | None = None,
         expectedSha256: ExpectedVersion | None = None,
         replaceAll: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
         """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged."""
-        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedReplacements": expectedReplacements, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("edit_file", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
 
@@ -204,13 +205,14 @@ class ToolMethods:
         dryRun: bool | None = None,
         evidence: RevertCallsInputEvidence | None = None,
         last: int | None = None,
+        ofPath: str | None = None,
         stepId: str | None = None,
         toSeq: int | None = None,
         toolCallId: str | None = None,
         toolCallIds: list[str] | None = None,
     ) -> RevertCallsOutput:
         """Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or its earlier content was too large to be stored."""
-        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
+        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "ofPath": ofPath, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
 
@@ -374,13 +376,14 @@ class AsyncToolMethods:
         dryRun: bool | None = None,
         encoding: str | None = None,
         evidence: EditFileInputEvidence | None = None,
+        expectedReplacements: int | None = None,
         expectedSha256: ExpectedVersion | None = None,
         replaceAll: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
         """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged."""
-        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedReplacements": expectedReplacements, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("edit_file", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
 
@@ -501,13 +504,14 @@ class AsyncToolMethods:
         dryRun: bool | None = None,
         evidence: RevertCallsInputEvidence | None = None,
         last: int | None = None,
+        ofPath: str | None = None,
         stepId: str | None = None,
         toSeq: int | None = None,
         toolCallId: str | None = None,
         toolCallIds: list[str] | None = None,
     ) -> RevertCallsOutput:
         """Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or its earlier content was too large to be stored."""
-        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
+        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "ofPath": ofPath, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = await self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
 

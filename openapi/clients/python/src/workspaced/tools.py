@@ -6,75 +6,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from .values import TextAnswer
 from .run import Run
 
-if TYPE_CHECKING:
-    # Types for programs that have these packages. This one does not need them.
-    from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
-    from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionToolMessageParam
-    from openai.types.chat.chat_completion_message_tool_call import ChatCompletionMessageToolCallUnion
-    from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
-    from openai.types.responses.response_input_param import FunctionCallOutput
 
-
-def openai_tools(run: Run) -> list[ChatCompletionFunctionToolParam]:
-    """Returns the tools for OpenAI's function calling in chat completions."""
-    return cast("list[ChatCompletionFunctionToolParam]", run.tools("openai", "model"))
-
-
-def openai_response_tools(run: Run) -> list[FunctionToolParam]:
-    """Returns the tools for OpenAI's responses."""
-    functions = [tool["function"] for tool in run.tools("openai", "model")]
-    return [cast("FunctionToolParam", {"type": "function", "strict": False, **function}) for function in functions]
-
-
-def anthropic_tools(run: Run) -> list[ToolParam]:
-    """Returns the tools for Anthropic's messages."""
-    return cast("list[ToolParam]", run.tools("anthropic", "model"))
-
-
-def dispatch(run: Run, name: str, arguments: str | Mapping[str, Any]) -> TextAnswer:
+def dispatch(run: Run, name: str, arguments: object) -> TextAnswer:
     """Executes a model's call and returns the text that the model reads.
 
     The ID of the call is new each time: the IDs that models invent may repeat.
     """
     try:
-        parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments)
-        if not isinstance(parsed, dict):
+        parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+        if not isinstance(parsed, Mapping):
             raise ValueError("they are not an object")
     except ValueError as error:
         text = f"INVALID_REQUEST: the arguments of `{name}` are not a JSON object: {error}\nSend one JSON object.\n"
         return TextAnswer(text, ok=False, status=400, call_id=None, seq=None, sha256=None)
-    parsed.pop("toolCallId", None)
-    return run.text(name, **parsed)
+    return run.text(name, **{key: value for key, value in parsed.items() if key != "toolCallId"})
 
 
-def answer_openai(
-    run: Run, tool_call: ChatCompletionMessageToolCallUnion | Mapping[str, Any]
-) -> ChatCompletionToolMessageParam:
-    """Executes one of the `tool_calls` of a message, as the SDK's object or as its JSON, and returns the message that answers it."""
-    function = _member(tool_call, "function") or _member(tool_call, "custom")
-    arguments = _member(function, "arguments") or _member(function, "input") or ""
-    answer = dispatch(run, _member(function, "name"), arguments)
-    return {"role": "tool", "tool_call_id": _member(tool_call, "id"), "content": answer.text}
-
-
-def answer_openai_response(run: Run, item: ResponseFunctionToolCall | Mapping[str, Any]) -> FunctionCallOutput:
-    """Executes a `function_call` of a response's output, as the SDK's object or as its JSON, and returns the input that answers it."""
-    answer = dispatch(run, _member(item, "name"), _member(item, "arguments"))
-    return {"type": "function_call_output", "call_id": _member(item, "call_id"), "output": answer.text}
-
-
-def answer_anthropic(run: Run, block: ToolUseBlock | Mapping[str, Any]) -> ToolResultBlockParam:
-    """Executes a block of type `tool_use`, as the SDK's object or as its JSON, and returns the block that answers it."""
-    answer = dispatch(run, _member(block, "name"), _member(block, "input"))
-    return {"type": "tool_result", "tool_use_id": _member(block, "id"), "content": answer.text, "is_error": not answer.ok}
-
-
-def _member(value: Any, name: str) -> Any:
+def member(value: Any, name: str) -> Any:
     """Returns a member of an SDK's object or of its JSON, or None."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 

@@ -189,6 +189,7 @@ class AuditRecord(TypedDict):
     durationMicros: int
     evidence: NotRequired[Evidence | None]
     files: list[RecordFile]
+    format: NotRequired[str | None]
     hash: NotRequired[Sha256]
     input: NotRequired[dict[str, Any] | None]
     mutates: bool
@@ -591,6 +592,7 @@ class EditFileInput(TypedDict):
     dryRun: NotRequired[bool]
     encoding: NotRequired[str | None]
     evidence: NotRequired[EditFileInputEvidence]
+    expectedReplacements: NotRequired[int | None]
     expectedSha256: NotRequired[ExpectedVersion | None]
     newString: str
     oldString: str
@@ -1072,6 +1074,7 @@ class PolicyDecision(TypedDict):
 
 
 class PolicyExplanation(TypedDict):
+    command: NotRequired[PolicyDecision | None]
     patch: NotRequired[PolicyDecision | None]
     paths: list[PathExplanation]
 
@@ -1099,6 +1102,7 @@ class PolicyOverrides(TypedDict):
 
 
 class PolicyQuery(TypedDict):
+    command: NotRequired[str | None]
     patch: NotRequired[str | None]
     path: NotRequired[str | None]
 
@@ -1413,6 +1417,7 @@ class RevertCallsInput(TypedDict):
     dryRun: NotRequired[bool]
     evidence: NotRequired[RevertCallsInputEvidence]
     last: NotRequired[int | None]
+    ofPath: NotRequired[str | None]
     reason: str
     stepId: NotRequired[str]
     toSeq: NotRequired[int | None]
@@ -1720,6 +1725,7 @@ class ToolCall(TypedDict):
     durationMicros: int
     evidence: NotRequired[Evidence | None]
     files: list[RecordFile]
+    format: NotRequired[str | None]
     hash: NotRequired[Sha256]
     input: NotRequired[dict[str, Any] | None]
     mutates: bool

@@ -148,7 +148,7 @@ function TimelineRow({ record, approval, seq, before, run, isFocused, isBroken }
     <a class={`call-row ${weight} ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined}>
       <span class="number quiet">{record.seq}</span>
       <time class="quiet" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
-      <span class="cut"><code class="tool">{record.tool}</code> <bdi>{visible(subject(record))}</bdi></span>
+      <span class="cut"><code class="tool">{record.tool}</code>{record.format && <span class="quiet"> {record.format}</span>} <bdi>{visible(subject(record))}</bdi></span>
       <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={approval.resolution} /> : <Badge state={record.outcome} short={record.outcome === "ok"} />} <Exit record={record} /></span>
       <span class="cut quiet row-detail">{startsStep && <span class="step">{visible(record.stepId!)}</span>} {record.code && <code>{record.code}</code>} <bdi>{visible(record.reason ?? "")}</bdi></span>
       <span class="number quiet row-duration">{record.durationMicros ? duration(record.durationMicros) : ""}</span>

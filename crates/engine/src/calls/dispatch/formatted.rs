@@ -1,0 +1,148 @@
+//! Calls in the forms that models were trained on. Each becomes a call of one of our tools, and is executed, judged and recorded as such.
+
+use std::sync::Arc;
+
+use model::{Permission, Refusal, RunId};
+use serde_json::Value;
+
+use super::expect_seen;
+use crate::CallError;
+use crate::call::record::RecordedError;
+use crate::call::{Call, Failed, View};
+use crate::call_error::refusals::forbidden;
+use crate::caller::Caller;
+use crate::calls::Calls;
+use crate::formats::{AsWritten, FormatTool, MappedCall, ModelFormat};
+use crate::tool::input::any_path;
+use crate::tool::text::TextAnswer;
+
+/// The reason in the record of a change for which a form has none, and its caller gave none.
+const NO_REASON: &str = "not given";
+
+/// A call of a tool in a form.
+pub struct FormatCall {
+    /// The form.
+    pub format: &'static ModelFormat,
+    /// The tool.
+    pub tool: &'static FormatTool,
+    /// The input in that form, or why it is none.
+    pub input: Result<Value, Refusal>,
+    /// The reason that the caller gives beside it.
+    pub reason: Option<String>,
+    /// The ID that the caller gives the call.
+    pub tool_call_id: Option<String>,
+}
+
+/// A refused call in a form.
+#[derive(Debug)]
+pub struct FormatRefusal {
+    /// The call and its error.
+    pub failed: Failed,
+    /// What the model is told. Empty for an error that is not a refusal.
+    pub text: String,
+}
+
+impl Calls {
+    /// Checks that a caller may use a tool of a form at all, before its input is received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded.
+    pub async fn check_permitted_format(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        format: &ModelFormat,
+        tool: &FormatTool,
+    ) -> Result<(), Failed> {
+        if tool.becomes.iter().any(|tool| tool.is_permitted(&caller.permissions)) {
+            return Ok(());
+        }
+        let call = Call::new(run, caller.clone(), tool.first()).in_format(format.name);
+        let error = self.engine.record_error(&call, &[], forbidden(tool.first().permissions).into()).await;
+        Err(Failed { tool_call_id: call.tool_call_id, error })
+    }
+
+    /// Executes and records a call in a form, and answers in that form.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded, with its text.
+    pub async fn call_in_format(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        call: FormatCall,
+    ) -> Result<TextAnswer, FormatRefusal> {
+        let FormatCall { format, tool, input, reason, tool_call_id } = call;
+        let mapped = match input.and_then(|input| tool.map(input)) {
+            Ok(mapped) => self.for_its_path(run, &caller, mapped).await,
+            Err(refusal) => Err(refusal),
+        };
+        let (call, members, asked, render) = match mapped {
+            Ok(mapped) => {
+                let MappedCall { tool, mut input, reason: own_reason, asked, render, if_folder: _ } = mapped;
+                if !tool.only_reads() && !input.contains_key("reason") {
+                    let reason = reason.or(own_reason).filter(|reason| !reason.trim().is_empty());
+                    let reason = reason.unwrap_or_else(|| format!("{NO_REASON}: the form {} has none", format.name));
+                    input.insert("reason".to_owned(), reason.into());
+                }
+                input.extend(tool_call_id.map(|id| ("toolCallId".to_owned(), id.into())));
+                let (call, mut members) = Call::of(run, caller, tool, input);
+                expect_seen(&call, &mut members);
+                (call, members, asked, Some(render))
+            }
+            Err(refusal) => (Call::new(run, caller, tool.first()), Err(refusal), AsWritten::default(), None),
+        };
+        let call = call.in_format(format.name);
+        let tool_call_id = call.tool_call_id.clone();
+        let text_of = |failed: Failed| {
+            let text = match (failed.error.as_error(), render.is_some()) {
+                (CallError::Refused(refusal), true) => format.refusal_text(&asked, refusal),
+                // A refusal of the input is in the words of the form already.
+                (CallError::Refused(refusal), false) => crate::tool::text::refusal_text(refusal),
+                (CallError::Moved(_) | CallError::Internal(_), _) => String::new(),
+            };
+            FormatRefusal { failed, text }
+        };
+        let answer = match self.call_in_view(View::Text, (call, members)).await {
+            Ok(answer) => answer,
+            Err(failed) => return Err(text_of(failed)),
+        };
+        let internal = |error: serde_json::Error| {
+            let error = RecordedError::left_out(CallError::Internal(Box::new(error)));
+            FormatRefusal { failed: Failed { tool_call_id, error }, text: String::new() }
+        };
+        let seq = answer.head.map(|head| head.seq);
+        match render {
+            Some(render) => TextAnswer::of(render, answer.body, seq).map_err(internal),
+            None => TextAnswer::of(crate::tool::text::no_text, answer.body, seq).map_err(internal),
+        }
+    }
+
+    /// Returns what a call becomes: some forms have one tool for files and folders, of which we have two. What the choice says of the
+    /// path, the chosen tool says too: it judges the path by policy before anything else.
+    async fn for_its_path(&self, run: &RunId, caller: &Caller, mut mapped: MappedCall) -> Result<MappedCall, Refusal> {
+        let Some(if_folder) = mapped.if_folder.take() else { return Ok(mapped) };
+        let path = mapped.input.get("path").and_then(Value::as_str).unwrap_or_default();
+        if self.is_folder(run, caller, path).await { *if_folder } else { Ok(mapped) }
+    }
+
+    /// Whether there is a folder at `path`. False for a caller who may not list one, and if it is not known: the call itself then says why.
+    async fn is_folder(&self, run: &RunId, caller: &Caller, path: &str) -> bool {
+        let Ok(path) = any_path(path) else { return false };
+        if !caller.permissions.contains(&Permission::FileList) {
+            return false;
+        }
+        if path.is_root() {
+            return true;
+        }
+        let Ok(run) = self.engine.open(run).await else { return false };
+        if let Some(is_folder) = run.workspace.tree().is_folder(&path, false) {
+            return is_folder;
+        }
+        let run = Arc::clone(&run);
+        let look = self.engine.blocking(move || Ok(run.workspace.tree().is_folder(&path, true)));
+        matches!(Box::pin(look).await, Ok(Some(true)))
+    }
+}

@@ -1,0 +1,332 @@
+//! Answers in the forms that models were trained on.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use workspace::{EntryType, FolderEntry, FoundFile};
+
+use super::RenderAnswer;
+use super::paths::FormRoot;
+use crate::tool::text::files::{PageForm, page_of_lines};
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::lists::{ShownList, notes_of_entry, notes_of_found};
+use crate::tool::text::notes::{counted, not_shown, thousands};
+use crate::tool::text::search::{Search, lines_of};
+use crate::tool::text::{Rendered, quote};
+
+/// Writes a number as `cat -n` does.
+fn cat_n(out: &mut String, number: u64) {
+    let _infallible = write!(out, "{number:>6}\t");
+}
+
+/// Lines of a file, numbered as by `cat -n` unless they were asked for as they are. `next` is how a reader continues.
+pub(super) fn page(next: fn(u64) -> String) -> RenderAnswer {
+    Box::new(move |answer| page_of_lines(answer, &PageForm { label: cat_n, next, has_columns: false }))
+}
+
+/// As [`page`], after a line that says what it shows.
+pub(super) fn titled_page(title: String, next: fn(u64) -> String) -> RenderAnswer {
+    Box::new(move |answer| {
+        let mut page = page_of_lines(answer, &PageForm { label: cat_n, next, has_columns: false })?;
+        page.body.insert_str(0, &format!("{}\n", quote::one_line(&title)));
+        Ok(page)
+    })
+}
+
+/// How the entries of a folder are listed.
+pub(super) struct ListingForm {
+    /// The line before them.
+    pub(super) title: String,
+    /// Writes one.
+    pub(super) entry: fn(FormRoot, &FolderEntry) -> String,
+    /// The line of an empty folder.
+    pub(super) empty: String,
+    /// Globs of names that are left out.
+    pub(super) ignore: Vec<String>,
+}
+
+/// The entries of a folder.
+pub(super) fn listing(root: FormRoot, form: ListingForm) -> RenderAnswer {
+    Box::new(move |answer| {
+        let list: ShownList<'_, FolderEntry> = serde_json::from_str(answer)?;
+        let is_ignored = |entry: &FolderEntry| {
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            form.ignore.iter().any(|glob| fits(glob, name))
+        };
+        let entries: Vec<_> = list.entries.iter().filter(|entry| !is_ignored(entry)).collect();
+        let mut body = String::new();
+        if entries.is_empty() {
+            body.push_line(quote::one_line(&form.empty));
+        } else {
+            body.push_line(quote::one_line(&form.title));
+        }
+        for entry in &entries {
+            body.push_line(format_args!("{}{}", (form.entry)(root, entry), notes_of_entry(entry)));
+        }
+        if entries.len() < list.entries.len() {
+            let ignored = thousands((list.entries.len() - entries.len()) as u64);
+            body.push_line(format_args!("[{ignored} left out by ignore]"));
+        }
+        body.extend(not_shown(&list.not_shown, "not shown", |_| Vec::new()));
+        let end = cut(&list, "list a folder below it");
+        Ok(Rendered { body, end })
+    })
+}
+
+/// An entry by its whole path, folders with a `/` at the end.
+pub(super) fn whole_path(root: FormRoot, entry: &FolderEntry) -> String {
+    let slash = if entry.entry_type == EntryType::Directory { "/" } else { "" };
+    format!("{}{slash}", quote::path(&root.show(&entry.path)))
+}
+
+/// As [`whole_path`], after the size.
+pub(super) fn sized_path(root: FormRoot, entry: &FolderEntry) -> String {
+    format!("{}\t{}", entry.size_bytes.map_or_else(|| "-".to_owned(), size), whole_path(root, entry))
+}
+
+/// An entry by its name, folders after `[DIR]`.
+pub(super) fn marked_name(_root: FormRoot, entry: &FolderEntry) -> String {
+    let name = quote::path(entry.path.rsplit('/').next().unwrap_or_default()).into_owned();
+    if entry.entry_type == EntryType::Directory { format!("[DIR] {name}") } else { name }
+}
+
+/// A size as people read it: `512B`, `4.0K`.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["K", "M", "G", "T"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let (mut tenths, mut unit) = (u128::from(bytes) * 10 / 1024, 0);
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        (tenths, unit) = (tenths / 1024, unit + 1);
+    }
+    format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// Whether a name fits a glob of names: `*` and `?`.
+fn fits(glob: &str, name: &str) -> bool {
+    let (glob, name): (Vec<_>, Vec<_>) = (glob.chars().collect(), name.chars().collect());
+    let (mut at, mut star, mut position) = (0, None, 0);
+    while position < name.len() {
+        match glob.get(at) {
+            Some('*') => {
+                star = Some((at, position));
+                at += 1;
+            }
+            Some(c) if *c == '?' || *c == name[position] => (at, position) = (at + 1, position + 1),
+            _ => match star {
+                Some((star_at, from)) => {
+                    (at, position) = (star_at + 1, from + 1);
+                    star = Some((star_at, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    glob[at..].iter().all(|c| *c == '*')
+}
+
+/// The last line of a list that is cut.
+fn cut<T>(list: &ShownList<'_, T>, remedy: &str) -> String {
+    if list.truncated_reason.is_none() {
+        return String::new();
+    }
+    let shown = thousands(list.entries.len() as u64);
+    match list.total_entries {
+        Some(total) => format!("[{shown} of {} entries; {remedy}]\n", thousands(total)),
+        None => format!("[{shown} entries, more follow; {remedy}]\n"),
+    }
+}
+
+/// Paths that were found, one a line.
+pub(super) fn found(show: fn(&str) -> String, title: Option<fn(usize) -> String>, none: String) -> RenderAnswer {
+    Box::new(move |answer| {
+        let list: ShownList<'_, FoundFile> = serde_json::from_str(answer)?;
+        let mut body = String::new();
+        if list.entries.is_empty() {
+            body.push_line(quote::one_line(&none));
+        } else if let Some(title) = title {
+            body.push_line(title(list.entries.len()));
+        }
+        for entry in &list.entries {
+            body.push_line(format_args!("{}{}", quote::path(&show(entry.path.as_str())), notes_of_found(entry)));
+        }
+        body.extend(not_shown(&list.not_shown, "not searched", |_| Vec::new()));
+        Ok(Rendered { body, end: cut(&list, "search a folder below it") })
+    })
+}
+
+/// How matches are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MatchesMode {
+    /// `path:line:text`, with or without the number.
+    Lines {
+        /// Whether lines have their numbers.
+        numbered: bool,
+    },
+    /// The path of each file.
+    Files,
+    /// `path:count`.
+    Counts,
+    /// Below the path of each file, `L12: text`.
+    Grouped,
+}
+
+/// How matches are shown, and how many.
+pub(super) struct MatchesForm {
+    /// How a path is written.
+    pub(super) show: fn(&str) -> String,
+    /// How matches are shown.
+    pub(super) mode: MatchesMode,
+    /// The lines, files or counts that are skipped, and the most that follow.
+    pub(super) skip: usize,
+    /// See `skip`.
+    pub(super) limit: usize,
+    /// The most matches of one file.
+    pub(super) per_file: usize,
+    /// What is said if there are none.
+    pub(super) none: String,
+}
+
+/// Lines that match.
+pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
+    Box::new(move |answer| {
+        let search: Search<'_> = serde_json::from_str(answer)?;
+        let mut lines = Vec::new();
+        for file in search.matches.chunk_by(|a, b| a.path == b.path) {
+            push_matches(&mut lines, &form, file);
+        }
+        let rest = lines.len().saturating_sub(form.skip.saturating_add(form.limit));
+        let mut body = String::new();
+        for line in lines.iter().skip(form.skip).take(form.limit) {
+            body.push_line(line);
+        }
+        if body.is_empty() {
+            body.push_line(quote::one_line(&form.none));
+        }
+        for note in &search.skipped {
+            body.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
+        }
+        body.extend(not_shown(&search.not_shown, "not searched", |_| Vec::new()));
+        let end = match (&search.truncated_reason, rest) {
+            (Some(_), _) => {
+                let shown = counted(search.matches.len() as u64, "match", "matches");
+                format!("[stopped after {shown}; search a folder below it, or for less]\n")
+            }
+            (None, 0) => String::new(),
+            (None, rest) => format!("[{} more]\n", counted(rest as u64, "line", "lines")),
+        };
+        Ok(Rendered { body, end })
+    })
+}
+
+fn push_matches(lines: &mut Vec<String>, form: &MatchesForm, file: &[workspace::Match]) {
+    let Some(first) = file.first() else { return };
+    let path = (form.show)(&first.path);
+    let path = quote::path(&path);
+    // A caller without `file:read` is given paths only.
+    let mode = if first.line == 0 { MatchesMode::Files } else { form.mode };
+    let file = &file[..file.len().min(form.per_file)];
+    match mode {
+        MatchesMode::Files => lines.push(path.into_owned()),
+        MatchesMode::Counts => lines.push(format!("{path}:{}", file.len())),
+        MatchesMode::Lines { numbered } => {
+            for (number, (is_match, text)) in lines_of(file) {
+                let mark = if is_match { ':' } else { '-' };
+                let number = if numbered { format!("{number}{mark}") } else { String::new() };
+                lines.push(format!("{path}{mark}{number}{text}"));
+            }
+        }
+        MatchesMode::Grouped => {
+            lines.push(format!("File: {path}"));
+            for (number, (is_match, text)) in lines_of(file) {
+                lines.push(format!("L{number}{} {text}", if is_match { ':' } else { '-' }));
+            }
+            lines.push("---".to_owned());
+        }
+    }
+}
+
+/// The answer of a tool that changes files.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ChangeAnswer<'a> {
+    /// Whether a file was created.
+    #[serde(default)]
+    pub(super) created: bool,
+    /// The number of texts that were replaced.
+    #[serde(default)]
+    pub(super) replacements: u64,
+    #[serde(default)]
+    insertions: u64,
+    #[serde(default)]
+    deletions: u64,
+    /// The files of a patch, or of a folder.
+    #[serde(borrow, default)]
+    pub(super) files: Vec<ChangedInPatch<'a>>,
+}
+
+/// A file of a patch.
+#[derive(Deserialize)]
+pub(super) struct ChangedInPatch<'a> {
+    /// Its path.
+    #[serde(borrow)]
+    pub(super) path: Cow<'a, str>,
+    /// What was done, in a patch.
+    #[serde(borrow, default)]
+    pub(super) operation: Cow<'a, str>,
+}
+
+impl ChangeAnswer<'_> {
+    /// The lines that were added and removed.
+    pub(super) fn counts(&self) -> String {
+        format!("(+{} -{})", self.insertions, self.deletions)
+    }
+}
+
+/// A change.
+pub(super) fn change(say: impl Fn(&ChangeAnswer<'_>) -> String + Send + Sync + 'static) -> RenderAnswer {
+    Box::new(move |answer| {
+        let change: ChangeAnswer<'_> = serde_json::from_str(answer)?;
+        Ok(format!("{}\n", say(&change)).into())
+    })
+}
+
+/// The files of a patch, one a line after the letter of what was done.
+pub(super) fn patched(change: &ChangeAnswer<'_>) -> String {
+    let mut out = String::from("Success. Updated the following files:");
+    for file in &change.files {
+        let letter = match file.operation.as_ref() {
+            "created" | "copied" => 'A',
+            "deleted" => 'D',
+            _ => 'M',
+        };
+        let _infallible = write!(out, "\n{letter} {}", quote::path(&file.path));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fits, size};
+
+    #[test]
+    fn names_fit_globs() {
+        for (glob, name) in
+            [("*.rs", "a.rs"), ("*", ""), ("a*c*e", "abcde"), ("?", "x"), ("node_modules", "node_modules")]
+        {
+            assert!(fits(glob, name), "{glob} {name}");
+        }
+        for (glob, name) in [("*.rs", "a.rsx"), ("?", ""), ("a*c", "abcd"), ("", "a")] {
+            assert!(!fits(glob, name), "{glob} {name}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, want) in [(0, "0B"), (1023, "1023B"), (1024, "1.0K"), (1536, "1.5K"), (5 << 20, "5.0M")] {
+            assert_eq!(size(bytes), want);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The editor of one tool with commands: Anthropic's text editor and memory, and that of SWE-agent.
+
+use model::{Code, Refusal};
+use serde_json::{Value, json};
+
+use super::answers::{self, ListingForm, sized_path, whole_path};
+use super::arguments::Arguments;
+use super::paths::{FormRoot, MEMORIES, WORKSPACE};
+use super::refusals::{note_of, occurrences, repeated};
+use super::{AsWritten, FormatTool, MappedCall, ModelFormat, RenderAnswer, Shown, Words, as_chat_functions, own_tools};
+use crate::tool::text;
+
+const WORDS: Words = Words::Other(&[
+    ("read_file", "view"),
+    ("list_dir", "view"),
+    ("write_file", "create"),
+    ("edit_file", "str_replace"),
+    ("replace_range", "insert"),
+    ("oldString", "old_str"),
+    ("newString", "new_str"),
+    ("endLine", "insert_line"),
+]);
+
+/// The most lines that one view shows.
+const MAX_LINES: u64 = crate::tools::MAX_READ_LINES;
+
+/// What sets one editor apart from the others.
+struct EditorForm {
+    root: FormRoot,
+    commands: &'static [&'static str],
+    /// Whether `create` also replaces a file.
+    create_replaces: bool,
+}
+
+const EDITOR: EditorForm =
+    EditorForm { root: WORKSPACE, commands: &["view", "create", "str_replace", "insert"], create_replaces: true };
+const MEMORY: EditorForm = EditorForm {
+    root: MEMORIES,
+    commands: &["view", "create", "str_replace", "insert", "delete", "rename"],
+    create_replaces: false,
+};
+const SWE_AGENT: EditorForm = EditorForm {
+    root: WORKSPACE,
+    commands: &["view", "create", "str_replace", "insert", "undo_edit"],
+    create_replaces: false,
+};
+
+/// `text_editor_20250728` of Anthropic.
+pub(super) fn anthropic() -> ModelFormat {
+    ModelFormat {
+        name: "anthropic-editor",
+        tools: vec![FormatTool {
+            name: "str_replace_based_edit_tool",
+            description: "Views, creates and edits text files under /workspace. Commands: view (a file with line numbers, or a \
+                          folder), create, str_replace (old_str must occur exactly once) and insert (after insert_line).",
+            input: schema(&EDITOR, &[FILE_TEXT, VIEW_RANGE, OLD_STR, NEW_STR, INSERT_LINE, INSERT_TEXT]),
+            becomes: own_tools(&["read_file", "list_dir", "write_file", "edit_file", "replace_range"]),
+            map: |tool, arguments| map(&EDITOR, tool, arguments),
+            item: None,
+        }],
+        declare: |_| vec![json!({ "type": "text_editor_20250728", "name": "str_replace_based_edit_tool" })],
+        refuse,
+        words: WORDS,
+    }
+}
+
+/// `memory_20250818` of Anthropic.
+pub(super) fn memory() -> ModelFormat {
+    ModelFormat {
+        name: "anthropic-memory",
+        tools: vec![FormatTool {
+            name: "memory",
+            description: "Keeps notes in text files under /memories. Commands: view (a file with line numbers, or a folder), create \
+                          (a new file), str_replace (old_str must occur exactly once), insert (after insert_line), delete and rename.",
+            input: schema(
+                &MEMORY,
+                &[FILE_TEXT, VIEW_RANGE, OLD_STR, NEW_STR, INSERT_LINE, INSERT_TEXT, OLD_PATH, NEW_PATH],
+            ),
+            becomes: own_tools(&[
+                "read_file",
+                "list_dir",
+                "write_file",
+                "edit_file",
+                "replace_range",
+                "delete_file",
+                "move_file",
+            ]),
+            map: |tool, arguments| map(&MEMORY, tool, arguments),
+            item: None,
+        }],
+        declare: |_| vec![json!({ "type": "memory_20250818", "name": "memory" })],
+        refuse,
+        words: WORDS,
+    }
+}
+
+/// `str_replace_editor` of SWE-agent.
+pub(super) fn swe_agent() -> ModelFormat {
+    ModelFormat {
+        name: "swe-agent",
+        tools: vec![FormatTool {
+            name: "str_replace_editor",
+            description: "Views, creates and edits text files under /workspace. Commands: view (a file with line numbers, or a folder \
+                          two levels deep), create (a new file), str_replace (old_str must occur exactly once), insert (new_str after \
+                          insert_line) and undo_edit (undoes your last change, if it is of this file).",
+            input: schema(&SWE_AGENT, &[FILE_TEXT, VIEW_RANGE, OLD_STR, NEW_STR, INSERT_LINE]),
+            becomes: own_tools(&["read_file", "list_dir", "write_file", "edit_file", "replace_range", "revert_calls"]),
+            map: |tool, arguments| map(&SWE_AGENT, tool, arguments),
+            item: None,
+        }],
+        declare: |shown: &Shown<'_>| as_chat_functions(shown),
+        refuse,
+        words: WORDS,
+    }
+}
+
+type Property = (&'static str, &'static str, &'static str);
+
+const FILE_TEXT: Property = ("file_text", "string", "With create: the content of the file.");
+const VIEW_RANGE: Property =
+    ("view_range", "range", "With view of a file: the first and the last line; -1 is the end.");
+const OLD_STR: Property = ("old_str", "string", "With str_replace: the text to replace.");
+const NEW_STR: Property = ("new_str", "string", "With str_replace: the new text. With insert: the lines.");
+const INSERT_LINE: Property = ("insert_line", "integer", "With insert: the line after which; 0 is the start.");
+const INSERT_TEXT: Property = ("insert_text", "string", "With insert: the lines.");
+const OLD_PATH: Property = ("old_path", "string", "With rename: the present path.");
+const NEW_PATH: Property = ("new_path", "string", "With rename: the new path.");
+
+fn schema(form: &EditorForm, properties: &[Property]) -> Value {
+    let root = form.root.show("");
+    let mut schema = json!({
+        "type": "object",
+        "properties": {
+            "command": { "type": "string", "enum": form.commands },
+            "path": { "type": "string", "description": format!("The file or folder, such as {root}/a.txt.") },
+        },
+        // `rename` has two paths instead.
+        "required": if form.commands.contains(&"rename") { json!(["command"]) } else { json!(["command", "path"]) },
+        "additionalProperties": false,
+    });
+    for (name, kind, description) in properties {
+        schema["properties"][name] = match *kind {
+            "range" => json!({ "type": "array", "items": { "type": "integer" }, "description": description }),
+            kind => json!({ "type": kind, "description": description }),
+        };
+    }
+    schema
+}
+
+fn map(form: &EditorForm, tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
+    let command = arguments.required(&["command"])?;
+    arguments.of_command(&command);
+    if !form.commands.contains(&command.as_str()) {
+        let message = format!("unrecognized command {}", repeated(&command));
+        let hint = format!("The commands of {} are {}.", tool.name, form.commands.join(", "));
+        return Err(Refusal::invalid(message, hint));
+    }
+    let names: &[&str] = if command == "rename" { &["old_path"] } else { &["path"] };
+    let written = arguments.required(names)?;
+    let path = form.root.strip(&written)?;
+    if path == "." && !matches!(command.as_str(), "view") {
+        let message = format!("{} is the root of all files, which no command changes", form.root.show(""));
+        return Err(Refusal::invalid(message, "Name a file below it."));
+    }
+    let asked = AsWritten { tool: tool.name, path: written, old: String::new() };
+    let call = match command.as_str() {
+        "view" => view(form, &mut arguments, &path, asked)?,
+        "create" => create(form, &mut arguments, &path, asked)?,
+        "str_replace" => str_replace(&mut arguments, &path, asked)?,
+        "insert" => insert(&mut arguments, &path, asked)?,
+        "delete" => {
+            let said = format!("Successfully deleted {}", asked.path);
+            let input = json!({ "path": path, "recursive": true });
+            MappedCall::new("delete_file", asked, input, answers::change(move |_| said.clone()))
+        }
+        "rename" => rename(form, &mut arguments, &path, asked)?,
+        _ => undo_edit(&path, asked),
+    };
+    arguments.finish()?;
+    Ok(call)
+}
+
+/// How a reader continues after the last line that is shown.
+fn next(line: u64) -> String {
+    format!("view_range=[{line}, -1]")
+}
+
+/// The first line and the number of lines of a range.
+pub(super) fn lines_of_range(range: Option<Vec<i64>>) -> Result<(u64, u64), Refusal> {
+    let wrong = |shown: &str| {
+        let message = format!("invalid `view_range`: {shown}");
+        Refusal::invalid(message, "Give the first line, from 1, and the last one, or -1 for the end of the file.")
+    };
+    let Some(range) = range else { return Ok((1, MAX_LINES)) };
+    let [first, last] = range[..] else { return Err(wrong("it is not a list of two integers")) };
+    let shown = format!("[{first}, {last}]");
+    let start = u64::try_from(first).ok().filter(|first| *first > 0).ok_or_else(|| wrong(&shown))?;
+    match u64::try_from(last) {
+        Ok(end) if end >= start => Ok((start, (end - start + 1).min(MAX_LINES))),
+        Err(_) if last == -1 => Ok((start, MAX_LINES)),
+        Ok(_) | Err(_) => Err(wrong(&shown)),
+    }
+}
+
+fn view(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+    let range = arguments.integers("view_range")?;
+    let has_range = range.is_some();
+    let (start, lines) = lines_of_range(range)?;
+    let root = form.root;
+    let folder = if has_range {
+        let message = "the `view_range` parameter is not allowed when `path` points to a directory";
+        Err(Refusal::invalid(message, "View the folder without it."))
+    } else {
+        let is_memory = form.commands.contains(&"rename");
+        let listing = ListingForm {
+            title: format!(
+                "Here're the files and directories up to 2 levels deep in {}, excluding hidden items:",
+                asked.path
+            ),
+            entry: if is_memory { sized_path } else { whole_path },
+            empty: format!("The directory {} is empty, apart from what is hidden.", asked.path),
+            ignore: Vec::new(),
+        };
+        let input = json!({ "path": path, "maxDepth": 2 });
+        Ok(MappedCall::new("list_dir", asked.clone(), input, answers::listing(root, listing)))
+    };
+    let title = if form.commands.contains(&"rename") {
+        format!("Here's the content of {} with line numbers:", asked.path)
+    } else {
+        format!("Here's the result of running `cat -n` on {}:", asked.path)
+    };
+    let input = json!({ "path": path, "startLine": start, "maxLines": lines });
+    let mut call = MappedCall::new("read_file", asked, input, answers::titled_page(title, next));
+    call.if_folder = Some(Box::new(folder));
+    Ok(call)
+}
+
+fn create(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+    let content = arguments.required(&["file_text"])?;
+    let mode = if form.create_replaces { "CREATE_OR_REPLACE" } else { "CREATE_NEW" };
+    let shown = asked.path.clone();
+    let render = answers::change(move |change| {
+        if change.created {
+            format!("File created successfully at: {shown}")
+        } else {
+            format!("The file {shown} has been replaced {}.", change.counts())
+        }
+    });
+    Ok(MappedCall::new("write_file", asked, json!({ "path": path, "content": content, "mode": mode }), render))
+}
+
+fn str_replace(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+    let old = arguments.required(&["old_str"])?;
+    let new = arguments.text(&["new_str"])?.unwrap_or_default();
+    let input = json!({ "path": path, "oldString": old, "newString": new });
+    let render = edited(&asked.path);
+    Ok(MappedCall::new("edit_file", AsWritten { old, ..asked }, input, render))
+}
+
+fn edited(path: &str) -> RenderAnswer {
+    let path = path.to_owned();
+    answers::change(move |change| format!("The file {path} has been edited {}.", change.counts()))
+}
+
+fn insert(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+    let line = arguments.required_integer("insert_line")?;
+    let text = arguments.required(&["insert_text", "new_str"])?;
+    let line = u64::try_from(line).map_err(|_| {
+        Refusal::invalid(format!("invalid `insert_line` parameter: {line}"), "Give a line from 0, the start, on.")
+    })?;
+    // No text is an empty line.
+    let content = if text.is_empty() { "\n".to_owned() } else { text };
+    let input = json!({ "path": path, "startLine": line.saturating_add(1), "endLine": line, "content": content });
+    let render = edited(&asked.path);
+    Ok(MappedCall::new("replace_range", asked, input, render))
+}
+
+fn rename(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+    let new = arguments.required(&["new_path"])?;
+    let input = json!({ "from": path, "to": form.root.strip(&new)?, "recursive": true });
+    let said = format!("Successfully renamed {} to {new}", asked.path);
+    Ok(MappedCall::new("move_file", asked, input, answers::change(move |_| said.clone())))
+}
+
+fn undo_edit(path: &str, asked: AsWritten) -> MappedCall {
+    let said = format!("Last edit to {} undone successfully", asked.path);
+    let render = answers::change(move |change| format!("{said} {}.", change.counts()));
+    MappedCall::new("revert_calls", asked, json!({ "last": 1, "ofPath": path }), render)
+}
+
+fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
+    let AsWritten { path, old, .. } = asked;
+    let (path, old) = (text::quote::one_line(path), repeated(old));
+    let said = match refusal.code {
+        Code::EditNotFound => {
+            format!("No replacement was performed, old_str `{old}` did not appear verbatim in {path}.")
+        }
+        Code::EditNotUnique => format!(
+            "No replacement was performed. Multiple occurrences of old_str `{old}` in {}. Please ensure it is unique.",
+            occurrences(refusal)
+        ),
+        Code::NotFound if refusal.message.starts_with("nothing to undo") => {
+            format!("No edit history found for {path}{}.", undone_note(refusal))
+        }
+        Code::NotFound => format!("The path {path} does not exist. Please provide a valid path{}.", note_of(refusal)),
+        Code::AlreadyExists => format!("File already exists at: {path}. It cannot be overwritten by this command."),
+        Code::NotAFile => {
+            format!("The path {path} is a directory and only the `view` command can be used on directories.")
+        }
+        Code::InvalidRequest if refusal.details.total_lines.is_some() => format!(
+            "Invalid `insert_line` parameter. It should be within the range [0, {}].",
+            refusal.details.total_lines.unwrap_or_default()
+        ),
+        _ => return None,
+    };
+    Some(said)
+}
+
+/// Says that there is a last change, but of another file.
+fn undone_note(refusal: &Refusal) -> &'static str {
+    if refusal.details.path.is_some() { ", your last change is of another file" } else { "" }
+}

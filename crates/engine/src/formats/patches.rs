@@ -1,0 +1,243 @@
+//! Patches in the form `*** Begin Patch`: the tool of `OpenAI`'s Responses for one file, and the tools of Codex.
+
+use model::{Code, Patch, PatchOperation, Refusal};
+use serde_json::{Value, json};
+
+use super::answers;
+use super::arguments::Arguments;
+use super::claude::object;
+use super::paths::WORKSPACE;
+use super::refusals::repeated;
+use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_response_function, own_tools};
+use crate::tool::text;
+
+/// The patches that Codex writes, as a grammar of Lark.
+const GRAMMAR: &str = r#"start: "*** Begin Patch" LF file+ "*** End Patch" LF?
+file: added | deleted | updated
+added: "*** Add File: " name LF ("+" text LF)+
+deleted: "*** Delete File: " name LF
+updated: "*** Update File: " name LF moved? change?
+moved: "*** Move to: " name LF
+change: (place | line)+ end?
+place: ("@@" | "@@ " name) LF
+line: ("+" | "-" | " ") text LF
+end: "*** End of File" LF
+name: /(.+)/
+text: /(.*)/
+%import common.LF
+"#;
+
+/// The headers of a patch that name a file.
+const HEADERS: [&str; 4] = ["*** Add File: ", "*** Delete File: ", "*** Update File: ", "*** Move to: "];
+
+/// `apply_patch` of `OpenAI`'s Responses.
+pub(super) fn openai() -> ModelFormat {
+    ModelFormat {
+        name: "openai-apply-patch",
+        tools: vec![FormatTool {
+            name: "apply_patch",
+            description: "Creates, updates or deletes one text file by a diff: create_file takes lines that begin with +, update_file \
+                          hunks headed by @@. Paths are relative to the root of the files.",
+            input: object(
+                json!({ "operation": object(
+                    json!({
+                        "type": { "type": "string", "enum": ["create_file", "update_file", "delete_file"] },
+                        "path": { "type": "string", "description": "The file." },
+                        "diff": { "type": "string", "description": "The lines, without headers of files." },
+                        "move_to": { "type": "string", "description": "With update_file: the new path." },
+                    }),
+                    &["type", "path"],
+                )}),
+                &["operation"],
+            ),
+            becomes: own_tools(&["apply_patch"]),
+            map: operation,
+            item: Some(|call_id, is_ok, output| {
+                let status = if is_ok { "completed" } else { "failed" };
+                json!({ "type": "apply_patch_call_output", "call_id": call_id, "status": status, "output": output })
+            }),
+        }],
+        declare: |_| vec![json!({ "type": "apply_patch" })],
+        refuse,
+        words: WORDS,
+    }
+}
+
+/// The tools of Codex.
+pub(super) fn codex() -> ModelFormat {
+    ModelFormat {
+        name: "codex",
+        tools: vec![
+            FormatTool {
+                name: "apply_patch",
+                description: "Edits text files by a patch that begins with *** Begin Patch. It is text, not JSON.",
+                input: object(json!({ "input": { "type": "string", "description": "The whole patch." } }), &["input"]),
+                becomes: own_tools(&["apply_patch"]),
+                map: freeform,
+                item: None,
+            },
+            FormatTool {
+                name: "exec_command",
+                description: "Runs a shell command in the run's files, to its end.",
+                input: object(
+                    json!({
+                        "cmd": { "type": "string", "description": "The command." },
+                        "workdir": { "type": "string", "description": "The folder in which it runs; by default the root." },
+                        "yield_time_ms": { "type": "number", "description": "Has no effect: the answer waits for the end." },
+                        "max_output_tokens": { "type": "number", "description": "The most tokens of output." },
+                    }),
+                    &["cmd"],
+                ),
+                becomes: own_tools(&["run_command"]),
+                map: exec_command,
+                item: None,
+            },
+            write_stdin(),
+        ],
+        declare: |shown: &Shown<'_>| {
+            let declared = shown.tools.iter().map(|tool| match tool.name {
+                "apply_patch" => json!({
+                    "type": "custom", "name": tool.name, "description": tool.description,
+                    "format": { "type": "grammar", "syntax": "lark", "definition": GRAMMAR },
+                }),
+                _ => as_response_function(tool, &shown.schema(tool), false),
+            });
+            declared.collect()
+        },
+        refuse,
+        words: WORDS,
+    }
+}
+
+/// Nothing can be written to a command, of which the answer waits for the end.
+fn write_stdin() -> FormatTool {
+    FormatTool {
+        name: "write_stdin",
+        description: "Writes to a command that goes on. None does: exec_command waits for the end.",
+        input: object(
+            json!({
+                "session_id": { "type": "number", "description": "The session." },
+                "chars": { "type": "string", "description": "The text." },
+                "yield_time_ms": { "type": "number" },
+                "max_output_tokens": { "type": "number" },
+            }),
+            &["session_id"],
+        ),
+        becomes: own_tools(&["run_command"]),
+        map: |_, mut arguments| {
+            let session = arguments.required(&["session_id"])?;
+            let message = format!("write_stdin failed: Unknown session {}", repeated(&session));
+            Err(Refusal::invalid(message, "exec_command answers when its command has ended: start it anew."))
+        },
+        item: None,
+    }
+}
+
+const WORDS: Words = Words::Other(&[("apply_patch", "apply_patch"), ("run_command", "exec_command")]);
+
+fn asked(tool: &FormatTool, path: String) -> AsWritten {
+    AsWritten { tool: tool.name, path, old: String::new() }
+}
+
+fn patch_call(asked: AsWritten, patch: &str) -> MappedCall {
+    MappedCall::new("apply_patch", asked, json!({ "patch": patch }), answers::change(answers::patched))
+}
+
+fn freeform(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
+    let text = arguments.required(&["input"])?;
+    // The members of the item in which the API gives the text.
+    arguments.ignore(&["type", "id", "call_id", "name", "status", "namespace"]);
+    arguments.finish()?;
+    let mut patch = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        match HEADERS.iter().find_map(|header| Some((*header, line.strip_prefix(header)?))) {
+            Some((header, path)) => patch.extend([header, &WORKSPACE.strip(path)?]),
+            None => patch.push_str(line),
+        }
+    }
+    Ok(patch_call(asked(tool, String::new()), &patch))
+}
+
+/// One operation of `apply_patch_call`.
+fn operation(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
+    let members = arguments.object("operation")?.ok_or_else(|| {
+        Refusal::invalid("`operation` is missing", "Send the item `apply_patch_call` as the model has given it.")
+    })?;
+    arguments.ignore(&["type", "id", "call_id", "status", "caller", "created_by"]);
+    arguments.finish()?;
+    let mut operation = Arguments::of("apply_patch", Value::Object(members))?;
+    let kind = operation.required(&["type"])?;
+    operation.of_command(&kind);
+    let written = operation.required(&["path"])?;
+    let diff = if kind == "delete_file" { String::new() } else { operation.text(&["diff"])?.unwrap_or_default() };
+    let move_to = operation.text(&["move_to"])?;
+    operation.ignore(&["diff"]);
+    operation.finish()?;
+    let path = WORKSPACE.strip(&written)?;
+    let target = move_to.as_deref().map(|path| WORKSPACE.strip(path)).transpose()?;
+    let (header, wanted) = match (kind.as_str(), &target) {
+        ("create_file", None) => (format!("*** Add File: {path}\n"), PatchOperation::Create),
+        ("delete_file", None) => (format!("*** Delete File: {path}\n"), PatchOperation::Delete),
+        ("update_file", None) => (format!("*** Update File: {path}\n"), PatchOperation::Modify),
+        ("update_file", Some(to)) => (format!("*** Update File: {path}\n*** Move to: {to}\n"), PatchOperation::Rename),
+        ("create_file" | "delete_file", Some(_)) => {
+            return Err(Refusal::invalid("`move_to` is for update_file alone", "Leave it out."));
+        }
+        (other, _) => {
+            let message = format!("there is no operation {}", repeated(other));
+            return Err(Refusal::invalid(message, "Give create_file, update_file or delete_file."));
+        }
+    };
+    let end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };
+    let patch = format!("*** Begin Patch\n{header}{diff}{end}*** End Patch\n");
+    // Headers in the diff would reach other files than the operation names.
+    if let Ok(parsed) = Patch::parse(&patch) {
+        let is_it =
+            |raw: &str, found: &str| model::LogicalPath::parse_file(raw).is_ok_and(|path| path.as_str() == found);
+        let is_only = match &parsed.files[..] {
+            [file] => {
+                file.operation == wanted
+                    && is_it(&path, file.from.as_str())
+                    && is_it(target.as_ref().unwrap_or(&path), file.path.as_str())
+            }
+            _ => false,
+        };
+        if !is_only {
+            let message = format!("the diff is not that of {} alone", repeated(&written));
+            return Err(Refusal::new(Code::PatchInvalid, message, "Leave headers of files out of the diff."));
+        }
+    }
+    Ok(patch_call(asked(tool, written), &patch))
+}
+
+fn exec_command(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
+    let command = arguments.required(&["cmd"])?;
+    let folder = arguments.text(&["workdir"])?;
+    let tokens = arguments.integer(&["max_output_tokens"])?;
+    let reason = arguments.text(&["justification"])?;
+    // A sandbox and its policy decide about these.
+    arguments.ignore(&["yield_time_ms", "shell", "tty", "login", "sandbox_permissions", "prefix_rule"]);
+    arguments.finish()?;
+    let cwd = folder.map(|folder| WORKSPACE.strip_folder(Some(&folder))).transpose()?;
+    // A token is about four characters.
+    let most = tokens.and_then(|tokens| u64::try_from(tokens).ok()).map(|tokens| tokens.saturating_mul(4).max(1));
+    let input = json!({ "command": command, "cwd": cwd, "maxChars": most });
+    let render = Box::new(text::command::ran_as_process);
+    let mut call = MappedCall::new("run_command", asked(tool, String::new()), input, render);
+    call.reason = reason;
+    Ok(call)
+}
+
+fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
+    if asked.tool == "exec_command" || asked.tool == "write_stdin" {
+        return None;
+    }
+    let named = refusal.details.path.as_deref().unwrap_or(&asked.path);
+    let said = match refusal.code {
+        Code::PatchConflict => format!("Failed to find expected lines in {named}: {}", refusal.message),
+        Code::PatchInvalid => format!("Invalid patch: {}", refusal.message),
+        Code::NotFound => format!("Failed to read file to update: {}", refusal.message),
+        _ => return None,
+    };
+    Some(format!("apply_patch verification failed: {said}"))
+}

@@ -1,0 +1,123 @@
+//! A Docker of the tests, with an image of a few programs of this machine: no registry is asked.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::shim;
+
+/// What the commands of the tests, and the copying of the shim, need in a container.
+const PROGRAMS: [&str; 8] = ["sh", "cat", "chmod", "ls", "mkdir", "mv", "rm", "sleep"];
+const IMAGE: &str = "workspaced-test";
+
+/// A daemon with a folder of its own, which ends with its test.
+pub(crate) struct Docker {
+    daemon: Child,
+    /// The address of its socket.
+    pub(crate) address: String,
+    folder: tempfile::TempDir,
+}
+
+impl Docker {
+    /// Starts one; `None`, with the reason on the output, where none can be started.
+    pub(crate) fn start() -> Option<Self> {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let address = format!("unix://{}", path("socket"));
+        let log = std::fs::File::create(path("log")).unwrap();
+        let daemon = Command::new("dockerd")
+            .args(["--exec-opt", "native.cgroupdriver=cgroupfs", "--bridge=none", "--iptables=false"])
+            .args(["--storage-driver=vfs", "--host", &address, "--pidfile", &path("pid")])
+            .args(["--data-root", &path("data"), "--exec-root", &path("exec")])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let daemon = match daemon {
+            Ok(daemon) => daemon,
+            Err(error) => {
+                println!("SKIPPED: dockerd cannot be started: {error}");
+                return None;
+            }
+        };
+        let mut docker = Self { daemon, address, folder };
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !docker.command(&["info"]).output().is_ok_and(|asked| asked.status.success()) {
+            if docker.daemon.try_wait().unwrap().is_some() || Instant::now() > deadline {
+                let log = std::fs::read_to_string(docker.folder.path().join("log")).unwrap();
+                println!("SKIPPED: dockerd does not run here: {}", log.lines().last().unwrap_or_default());
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        docker.import();
+        Some(docker)
+    }
+
+    /// Starts a container without a network and without more rights, and returns its name.
+    pub(crate) fn container(&self) -> String {
+        let limits = ["--network", "none", "--security-opt", "no-new-privileges"];
+        let args = [&["run", "--detach"], &limits[..], &[IMAGE, "sleep", "3600"]].concat();
+        self.run(&args).trim().to_owned()
+    }
+
+    /// Runs a command of the client, and returns what it prints.
+    pub(crate) fn run(&self, args: &[&str]) -> String {
+        let done = self.command(args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("docker");
+        command.env("DOCKER_HOST", &self.address).args(args);
+        command
+    }
+
+    /// Makes an image of programs of this machine, with the libraries that they need.
+    fn import(&self) {
+        let found = |program: &str| {
+            let places = ["/bin", "/usr/bin"].map(|folder| PathBuf::from(folder).join(program));
+            places.into_iter().find(|path| path.exists()).unwrap()
+        };
+        let mut files: Vec<_> = PROGRAMS.into_iter().map(found).collect();
+        // The shim of the tests is not static, as that of a release is.
+        for program in [files.clone(), vec![shim().into()]].concat() {
+            let linked = Command::new("ldd").arg(&program).output().unwrap();
+            let libraries = String::from_utf8(linked.stdout).unwrap();
+            files.extend(libraries.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
+        }
+        files.sort();
+        files.dedup();
+        let names = files.iter().fold(String::new(), |mut names, file| {
+            writeln!(names, "{}", file.strip_prefix("/").unwrap().display()).unwrap();
+            names
+        });
+        let list = self.folder.path().join("files");
+        std::fs::write(&list, names).unwrap();
+        let mut pack = Command::new("tar")
+            .args(["--create", "--dereference", "--directory", "/", "--files-from"])
+            .arg(&list)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let imported = self
+            .command(&["import", "--change", "ENV PATH=/bin", "-", IMAGE])
+            .stdin(pack.stdout.take().unwrap())
+            .output()
+            .unwrap();
+        assert!(pack.wait().unwrap().success() && imported.status.success(), "{imported:?}");
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        let containers = self.command(&["ps", "--quiet", "--all"]).output().map(|listed| listed.stdout);
+        for id in String::from_utf8(containers.unwrap_or_default()).unwrap_or_default().split_whitespace() {
+            let _ = self.command(&["rm", "--force", id]).output();
+        }
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.daemon.wait();
+    }
+}

@@ -1,0 +1,55 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
+"""Tools and a memory for the package `anthropic`: `pip install "workspaced-client[anthropic]"`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from anthropic.lib.tools import BetaBuiltinFunctionTool, ToolError
+from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
+from anthropic.types.beta import BetaToolParam, BetaToolUseBlock
+
+from .anthropic_memory import MemoryTool
+from .run import Run
+from .tools import dispatch, member
+
+__all__ = ["MemoryTool", "RunTool", "answer", "message_tools", "tools_for"]
+
+
+class RunTool(BetaBuiltinFunctionTool):
+    """A tool of the run for the SDK's tool runner. A refusal is a result with `is_error`, in the service's words."""
+
+    def __init__(self, run: Run, definition: BetaToolParam) -> None:
+        super().__init__()
+        self._run, self._definition = run, definition
+
+    def to_dict(self) -> BetaToolParam:
+        """Returns the declaration that the model sees: the one of the catalogue."""
+        return self._definition
+
+    def call(self, input: object) -> str:
+        """Executes a call of the model."""
+        result = dispatch(self._run, self.name, input)
+        if not result.ok:
+            raise ToolError(result.text)
+        return result.text
+
+
+def tools_for(run: Run) -> list[RunTool]:
+    """Returns the tools of the run for the SDK's tool runner, `client.beta.messages.tool_runner(tools=...)`.
+
+    The runner shows every exception to the model, also an invalid token or a lost connection: bound the loop by `max_iterations`.
+    """
+    return [RunTool(run, cast(BetaToolParam, tool)) for tool in run.tools("anthropic", "model")]
+
+
+def message_tools(run: Run) -> list[ToolParam]:
+    """Returns the tools of the run for a loop of your own, `client.messages.create(tools=...)`."""
+    return cast(list[ToolParam], run.tools("anthropic", "model"))
+
+
+def answer(run: Run, block: ToolUseBlock | BetaToolUseBlock | Mapping[str, Any]) -> ToolResultBlockParam:
+    """Executes a block of type `tool_use`, as the SDK's object or as its JSON, and returns the block that answers it."""
+    result = dispatch(run, member(block, "name"), member(block, "input"))
+    return {"type": "tool_result", "tool_use_id": member(block, "id"), "content": result.text, "is_error": not result.ok}
