@@ -204,3 +204,18 @@ async fn a_text_that_is_not_found_names_the_nearest_passages(#[values(Backend::S
     let refused = run.edit("large.rs", &old, "x", json!({})).await.refused("EDIT_NOT_FOUND");
     assert_eq!(refused["nearest"][0]["line"], 20_001, "{refused:#}");
 }
+
+#[rstest]
+#[tokio::test]
+async fn an_edit_may_name_the_number_of_occurrences(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "x x\nx\n")]).await;
+    let counted = |count: u64| json!({"replaceAll": true, "expectedReplacements": count});
+    for count in [1, 2, 4] {
+        let refused = run.edit("a.txt", "x", "y", counted(count)).await.refused("EDIT_NOT_UNIQUE");
+        assert_eq!((&refused["limit"], &refused["actual"]), (&json!(count), &json!(3)), "{refused:#}");
+    }
+    run.edit("a.txt", "x", "y", counted(0)).await.refused("INVALID_REQUEST");
+    run.edit("a.txt", "x", "y", json!({"expectedReplacements": 1})).await.refused("INVALID_REQUEST");
+    assert_eq!(run.on_disk("a.txt"), "x x\nx\n");
+    assert_eq!(run.edit("a.txt", "x", "y", counted(3)).await.ok()["replacements"], 3);
+}

@@ -235,3 +235,18 @@ async fn content_that_was_too_large_to_store_is_a_conflict(
     revert(&run, &[&made, &gone]).await;
     assert_eq!(run.snapshot(), tree);
 }
+
+#[rstest]
+#[tokio::test]
+async fn an_undo_may_name_the_file_that_it_is_of(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")]).await;
+    run.edit("a.txt", "a", "x", json!({})).await.ok();
+    let undo = |path: &str| json!({"last": 1, "ofPath": path, "reason": "r"});
+    for path in ["b.txt", "none.txt"] {
+        run.call("revert_calls", undo(path)).await.refused("NOT_FOUND");
+    }
+    run.call("revert_calls", undo("../a.txt")).await.refused("PATH_REJECTED");
+    assert_eq!(run.on_disk("a.txt"), "x\n");
+    run.call("revert_calls", undo("./a.txt")).await.ok();
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+}
