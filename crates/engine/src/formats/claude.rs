@@ -7,7 +7,7 @@ use super::answers::{self, MatchesForm, MatchesMode};
 use super::arguments::Arguments;
 use super::editor::lines_of_range;
 use super::paths::WORKSPACE;
-use super::refusals::{note_of, repeated, unread};
+use super::refusals::{ended, note_of, note_under, repeated, unread};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, own_tools};
 use crate::tool::text;
 
@@ -309,10 +309,10 @@ fn read(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
 fn toolset_read(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
     let written = arguments.required(&["file_path"])?;
     let mut range = arguments.integers("view_range")?;
-    if let Some([_, last]) = range.as_deref_mut()
-        && *last <= 0
-    {
-        *last = -1;
+    // This form takes every line before the first as the first, and as the end what is not a line.
+    if let Some([first, last]) = range.as_deref_mut() {
+        *first = (*first).max(1);
+        *last = if *last <= 0 { -1 } else { *last };
     }
     let (start, lines) = lines_of_range(range)?;
     arguments.finish()?;
@@ -504,7 +504,7 @@ fn refuse_claude_code(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
             "Found {} matches of the string to replace, but replace_all is false.",
             refusal.details.actual.unwrap_or_default()
         ),
-        Code::NotFound => format!("File does not exist{}.", note_of(refusal)),
+        Code::NotFound => ended(format!("File does not exist{}", note_under(WORKSPACE, refusal))),
         Code::AlreadyExists => "Cannot create new file - file already exists.".to_owned(),
         Code::NotAFile => format!("{} is a directory, not a file.", text::quote::one_line(&asked.path)),
         _ => return unread(refusal),

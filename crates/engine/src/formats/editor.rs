@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::answers::{self, ListingForm, sized_path, whole_path};
 use super::arguments::Arguments;
 use super::paths::{FormRoot, MEMORIES, WORKSPACE};
-use super::refusals::{note_of, occurrences, repeated};
+use super::refusals::{ended, note_under, occurrences, repeated};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, RenderAnswer, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
 
@@ -19,6 +19,8 @@ const WORDS: Words = Words::Other(&[
     ("oldString", "old_str"),
     ("newString", "new_str"),
     ("endLine", "insert_line"),
+    ("`from`", "`old_path`"),
+    ("`to`", "`new_path`"),
 ]);
 
 /// The most lines that one view shows.
@@ -159,8 +161,7 @@ fn map(form: &EditorForm, tool: &FormatTool, mut arguments: Arguments) -> Result
     let written = arguments.required(names)?;
     let path = form.root.strip(&written)?;
     if path == "." && !matches!(command.as_str(), "view") {
-        let message = format!("{} is the root of all files, which no command changes", form.root.show(""));
-        return Err(Refusal::invalid(message, "Name a file below it."));
+        return Err(changes_root(form));
     }
     let asked = AsWritten { tool: tool.name, path: written, old: String::new() };
     let call = match command.as_str() {
@@ -178,6 +179,12 @@ fn map(form: &EditorForm, tool: &FormatTool, mut arguments: Arguments) -> Result
     };
     arguments.finish()?;
     Ok(call)
+}
+
+/// The refusal to change the root.
+fn changes_root(form: &EditorForm) -> Refusal {
+    let message = format!("{} is the root of all files, which no command changes", form.root.show(""));
+    Refusal::invalid(message, "Name a file below it.")
 }
 
 /// How a reader continues after the last line that is shown.
@@ -277,7 +284,15 @@ fn insert(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<Map
 
 fn rename(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
     let new = arguments.required(&["new_path"])?;
-    let input = json!({ "from": path, "to": form.root.strip(&new)?, "recursive": true });
+    let to = form.root.strip(&new)?;
+    if to == "." {
+        return Err(changes_root(form));
+    }
+    if to == path {
+        let message = "`old_path` and `new_path` are the same path";
+        return Err(Refusal::invalid(message, "Give another path in `new_path`."));
+    }
+    let input = json!({ "from": path, "to": to, "recursive": true });
     let said = format!("Successfully renamed {} to {new}", asked.path);
     Ok(MappedCall::new("move_file", asked, input, answers::change(move |_| said.clone())))
 }
@@ -291,6 +306,7 @@ fn undo_edit(path: &str, asked: AsWritten) -> MappedCall {
 fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
     let AsWritten { path, old, .. } = asked;
     let (path, old) = (text::quote::one_line(path), repeated(old));
+    let is_memory = asked.tool == "memory";
     let said = match refusal.code {
         Code::EditNotFound => {
             format!("No replacement was performed, old_str `{old}` did not appear verbatim in {path}.")
@@ -302,7 +318,14 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
         Code::NotFound if refusal.message.starts_with("nothing to undo") => {
             format!("No edit history found for {path}{}.", undone_note(refusal))
         }
-        Code::NotFound => format!("The path {path} does not exist. Please provide a valid path{}.", note_of(refusal)),
+        Code::NotFound => {
+            let root = if is_memory { MEMORIES } else { WORKSPACE };
+            ended(format!("The path {path} does not exist. Please provide a valid path{}", note_under(root, refusal)))
+        }
+        Code::AlreadyExists | Code::NotAFile if let Some(taken) = destination(asked, refusal) => {
+            format!("The destination {taken} already exists.")
+        }
+        Code::AlreadyExists if is_memory => format!("File {path} already exists. No command replaces it."),
         Code::AlreadyExists => format!("File already exists at: {path}. It cannot be overwritten by this command."),
         Code::NotAFile => {
             format!("The path {path} is a directory and only the `view` command can be used on directories.")
@@ -314,6 +337,15 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
         _ => return None,
     };
     Some(said)
+}
+
+/// The path that is in the way of `rename`, which is not the one that the call is named after.
+fn destination(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
+    if asked.tool != "memory" {
+        return None;
+    }
+    let (at, from) = (refusal.details.path.as_deref()?, MEMORIES.strip(&asked.path).ok()?);
+    (at != from).then(|| text::quote::one_line(&MEMORIES.show(at)).into_owned())
 }
 
 /// Says that there is a last change, but of another file.

@@ -7,7 +7,7 @@ use super::answers::{self, ListingForm, MatchesForm, MatchesMode, marked_name};
 use super::arguments::Arguments;
 use super::claude::{absolute, command_call, object};
 use super::paths::WORKSPACE;
-use super::refusals::{note_of, unread};
+use super::refusals::{note_under, unread};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
 
@@ -226,7 +226,9 @@ fn list_directory(folder: &'static str) -> FormatTool {
         ),
         becomes: own_tools(&["list_dir"]),
         map: |tool, mut arguments| {
-            let written = arguments.required(&FOLDERS)?;
+            // The first name is the one that a refusal says is missing.
+            let names = if tool.input["properties"].get("path").is_some() { ["path", "dir_path"] } else { FOLDERS };
+            let written = arguments.required(&names)?;
             let ignore = arguments.texts("ignore")?;
             let filtering = arguments.object("file_filtering_options")?.unwrap_or_default();
             arguments.finish()?;
@@ -446,7 +448,7 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
                  one, set {many}."
             )
         }
-        Code::NotFound => format!("File not found: {path}{}", note_of(refusal)),
+        Code::NotFound => format!("File not found: {path}{}", note_under(WORKSPACE, refusal)),
         Code::AlreadyExists => format!("File already exists, cannot create: {path}"),
         Code::NotAFile => format!("Path is a directory, not a file: {path}"),
         Code::NotADirectory => format!("Path is not a directory: {path}"),

@@ -151,7 +151,10 @@ fn freeform(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, R
     let mut patch = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         match HEADERS.iter().find_map(|header| Some((*header, line.strip_prefix(header)?))) {
-            Some((header, path)) => patch.extend([header, &WORKSPACE.strip(path)?]),
+            Some((header, rest)) => {
+                let path = rest.trim_end_matches(['\r', '\n']);
+                patch.extend([header, &WORKSPACE.strip(path)?, &rest[path.len()..]]);
+            }
             None => patch.push_str(line),
         }
     }

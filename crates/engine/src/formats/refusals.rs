@@ -2,6 +2,7 @@
 
 use model::{Code, Refusal, RefusalReader, excerpt, hint_for};
 
+use super::paths::FormRoot;
 use super::{AsWritten, ModelFormat, Words};
 use crate::tool::expected_version::{SeenFault, seen_fault};
 use crate::tool::text::quote;
@@ -9,7 +10,7 @@ use crate::tool::text::refusal::{refusal_text, refusal_text_with};
 use crate::tools::TOOLS;
 
 /// The names of our arguments that hints use.
-const ARGUMENTS: [&str; 16] = [
+const ARGUMENTS: [&str; 17] = [
     "oldString",
     "newString",
     "replaceAll",
@@ -24,12 +25,15 @@ const ARGUMENTS: [&str; 16] = [
     "encoding",
     "outputOf",
     "CREATE_NEW",
+    "REPLACE_EXISTING",
     "recursive",
     "timeoutSeconds",
 ];
 
 /// The most characters of a text that a refusal repeats.
 const MAX_REPEATED: usize = 200;
+/// What comes before the path that may have been meant.
+const MEANT: &str = "did you mean `";
 
 impl ModelFormat {
     /// Returns what a model is told of a refused call.
@@ -55,6 +59,11 @@ fn message_with(message: &str, words: &[(&str, &str)]) -> String {
 
 /// Replaces our names in a hint, and leaves out each sentence with a name for which the form has none.
 fn translate(hint: &str, words: &[(&str, &str)]) -> String {
+    let mut hint = hint.to_owned();
+    // Names that are also words of a sentence are names only between backquotes.
+    for (own, other) in words.iter().filter(|(own, _)| own.starts_with('`')) {
+        hint = hint.replace(own, other);
+    }
     let mut out = String::with_capacity(hint.len());
     for sentence in hint.split_inclusive(". ") {
         if let Some(sentence) = translate_sentence(sentence, words) {
@@ -91,6 +100,24 @@ pub(super) fn note_of(refusal: &Refusal) -> &str {
     refusal.message.find("; ").map_or("", |at| &refusal.message[at..])
 }
 
+/// As [`note_of`], with the path that may have been meant as the form writes it.
+pub(super) fn note_under(root: FormRoot, refusal: &Refusal) -> String {
+    let note = note_of(refusal);
+    let meant = note.split_once(MEANT).and_then(|(before, rest)| Some((before, rest.split_once("`?")?)));
+    match meant {
+        Some((before, (path, after))) => format!("{before}{MEANT}{}`?{after}", root.show(path)),
+        None => note.to_owned(),
+    }
+}
+
+/// Ends a sentence that may end already.
+pub(super) fn ended(mut sentence: String) -> String {
+    if !sentence.ends_with(['.', '?']) {
+        sentence.push('.');
+    }
+    sentence
+}
+
 /// The lines at which a text occurs, or how often it does where they are not known.
 pub(super) fn occurrences(refusal: &Refusal) -> String {
     let lines: Vec<_> = refusal.details.lines.iter().map(u64::to_string).collect();
@@ -118,7 +145,7 @@ pub(super) fn unread(refusal: &Refusal) -> Option<String> {
 mod tests {
     use super::{message_with, translate};
 
-    const WORDS: &[(&str, &str)] = &[("oldString", "old_str"), ("read_file", "view")];
+    const WORDS: &[(&str, &str)] = &[("oldString", "old_str"), ("read_file", "view"), ("`to`", "`new_path`")];
 
     #[test]
     fn hints_name_what_the_form_has() {
@@ -127,6 +154,10 @@ mod tests {
             ("Read it again with read_file, then call again.", "Read it again with view, then call again."),
             ("Include more lines in `oldString`. Or set `replaceAll`.", "Include more lines in `old_str`."),
             ("Find its path with find_files.", ""),
+            (
+                "Choose another path in `to`. Go on to the next.",
+                "Choose another path in `new_path`. Go on to the next.",
+            ),
             ("Read src/read_file.rs or my-read_file.", "Read src/read_file.rs or my-read_file."),
         ];
         for (hint, want) in table {

@@ -19,6 +19,8 @@ use crate::tools::apply_changeset::APPLY_CHANGESET;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
+/// The name of the tool that undoes calls.
+const REVERT_CALLS: &str = "revert_calls";
 /// The most bytes of earlier contents that one call loads.
 const MAX_EARLIER_BYTES: usize = 64 << 20;
 /// The most bytes of the earlier calls themselves: their files, with hashes and modes.
@@ -45,7 +47,8 @@ impl Engine {
         let mut calls = match wanted {
             EarlierCallsQuery::Calls(ids) => named(self, run, &ids).await?,
             EarlierCallsQuery::After(seq) => all_after(self, run, seq).await?,
-            EarlierCallsQuery::Last(count) => last_of(self, run, actor, count).await?,
+            EarlierCallsQuery::Last(count) => last_of(self, run, actor, count, false).await?,
+            EarlierCallsQuery::LastEdit => last_of(self, run, actor, 1, true).await?,
         };
         let paths = changed_paths(&calls);
         let refusal = if calls.iter().any(|call| call.is_of_command) {
@@ -96,8 +99,15 @@ async fn named(engine: &Engine, run: &RunId, ids: &[ToolCallId]) -> Result<Vec<E
     Ok(found.into_values().collect())
 }
 
-/// Returns the last `count` mutations of `actor` that have changed files, oldest first.
-async fn last_of(engine: &Engine, run: &RunId, actor: &str, count: usize) -> Result<Vec<EarlierCall>, CallError> {
+/// Returns the last `count` mutations of `actor` that have changed files, oldest first. `are_edits` leaves out each undoing, with the
+/// one that it has undone.
+async fn last_of(
+    engine: &Engine,
+    run: &RunId,
+    actor: &str,
+    count: usize,
+    are_edits: bool,
+) -> Result<Vec<EarlierCall>, CallError> {
     let filter = RecordFilter {
         run: Some(run.clone()),
         outcome: Some("ok".to_owned()),
@@ -105,16 +115,26 @@ async fn last_of(engine: &Engine, run: &RunId, actor: &str, count: usize) -> Res
         newest_first: true,
         ..RecordFilter::default()
     };
-    let (mut found, mut after) = (Vec::new(), None);
+    let (mut found, mut after, mut undone) = (Vec::new(), None, 0_u64);
     loop {
         let page = engine.ledger.records(&filter, after, PAGE.into()).await?;
         let last = page.items.last().map(|stored| stored.position);
         let next = page.resume.or(last).filter(|_| page.more);
         for stored in page {
             let record = content_history::parse(&stored.text)?;
-            if record.mutates && has_changed_files(&record) {
-                found.push(earlier_call(record));
+            if !record.mutates || !has_changed_files(&record) {
+                continue;
             }
+            // A call that has undone several counts as one of one. What is found then has changed since, so that undoing it is refused.
+            if are_edits && record.tool == REVERT_CALLS {
+                undone += 1;
+                continue;
+            }
+            if undone > 0 {
+                undone -= 1;
+                continue;
+            }
+            found.push(earlier_call(record));
             if found.len() == count {
                 break;
             }

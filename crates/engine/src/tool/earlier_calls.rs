@@ -13,6 +13,8 @@ pub enum EarlierCallsQuery {
     After(u64),
     /// So many of the caller's own last mutations.
     Last(usize),
+    /// The last of the caller's own mutations that the caller has not undone.
+    LastEdit,
 }
 
 /// An earlier call that changed files: the parts of its record and diff that undoing it needs.

@@ -50,7 +50,7 @@ pub(crate) struct RevertCallsInput {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 100)]
     last: Option<u64>,
-    /// Undo nothing unless the calls have changed this file.
+    /// Undo nothing unless the calls have changed this file. With one last change: that which is not undone yet.
     #[serde(default)]
     of_path: Option<String>,
 }
@@ -137,6 +137,11 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
             }
         };
         let of_path = input.of_path.map(|raw| file_path(&raw)).transpose()?;
+        // Who names the file steps back in its history: a second undo does not undo the first.
+        let query = match query {
+            EarlierCallsQuery::Last(1) if of_path.is_some() => EarlierCallsQuery::LastEdit,
+            query => query,
+        };
         Ok(Self { query, of_path, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
     }
 }
@@ -152,14 +157,16 @@ impl Mutation for RevertCalls {
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.query {
             EarlierCallsQuery::Calls(ids) => ids,
-            EarlierCallsQuery::After(_) | EarlierCallsQuery::Last(_) => &[],
+            EarlierCallsQuery::After(_) | EarlierCallsQuery::Last(_) | EarlierCallsQuery::LastEdit => &[],
         };
         if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.tool_call_id == **id)) {
             return Err(nothing_to_undo(format!("no call `{id}` of this run has changed a file")));
         }
         if calls.is_empty() {
             let message = match self.query {
-                EarlierCallsQuery::Last(_) => "nothing to undo: no call of this token has changed a file",
+                EarlierCallsQuery::Last(_) | EarlierCallsQuery::LastEdit => {
+                    "nothing to undo: no call of this token has changed a file"
+                }
                 EarlierCallsQuery::After(_) | EarlierCallsQuery::Calls(_) => {
                     "nothing to undo: no call after `toSeq` has changed a file"
                 }

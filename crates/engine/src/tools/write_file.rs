@@ -290,7 +290,7 @@ pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
         format!("`{path}` already exists"),
-        "Choose another path. Or read the file, then change it with edit_file, or replace it by write_file with mode \
+        "Choose another path. Or read the file, then change it with edit_file. Or replace it by write_file with mode \
          REPLACE_EXISTING.",
     )
     .at(path)

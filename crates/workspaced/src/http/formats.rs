@@ -173,9 +173,12 @@ fn with_body(body: FormatBody) -> axum::http::Extensions {
     extensions
 }
 
-/// Replaces the problem document of a refusal by what the model is told. Other responses stay as they are.
-pub(crate) fn refusal(mut response: Response) -> Response {
-    let Some(FormatBody(media_type, body)) = response.extensions_mut().remove::<FormatBody>() else { return response };
+/// Replaces the problem document of a refusal by what the model is told. Refusals before the call stay as they are, unless the caller
+/// prefers text.
+pub(crate) fn refusal(mut response: Response, prefers_text: bool) -> Response {
+    let Some(FormatBody(media_type, body)) = response.extensions_mut().remove::<FormatBody>() else {
+        return if prefers_text { text_view::refusal(response) } else { response };
+    };
     let mut response = text_view::refusal(response);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, media_type);

@@ -121,12 +121,12 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = request.method().clone();
-    let prefers_text = route == tools::PATH && text_view::prefers_text(request.headers());
+    let prefers_text = matches!(route, tools::PATH | formats::PATH) && text_view::prefers_text(request.headers());
     // A browser gets a page, except from the API.
     let is_page = !route.starts_with("/v1/") && method == Method::GET && pages::prefers_page(request.headers());
     let as_preferred = |response| match route {
         mcp::PATH => mcp::errors::as_protocol_error(response),
-        formats::PATH => formats::refusal(response),
+        formats::PATH => formats::refusal(response, prefers_text),
         _ if prefers_text => text_view::refusal(response),
         _ => response,
     };

@@ -128,14 +128,15 @@ impl Calls {
         if self.is_folder(run, caller, path).await { *if_folder } else { Ok(mapped) }
     }
 
-    /// Whether there is a folder at `path`. False for a caller who may not list one, and if it is not known: the call itself then says why.
+    /// Whether there is a folder at `path`. False for a caller who may not list one, except the root, and if it is not known: the call
+    /// itself then says why.
     async fn is_folder(&self, run: &RunId, caller: &Caller, path: &str) -> bool {
         let Ok(path) = any_path(path) else { return false };
-        if !caller.permissions.contains(&Permission::FileList) {
-            return false;
-        }
         if path.is_root() {
             return true;
+        }
+        if !caller.permissions.contains(&Permission::FileList) {
+            return false;
         }
         let Ok(run) = self.engine.open(run).await else { return false };
         if let Some(is_folder) = run.workspace.tree().is_folder(&path, false) {

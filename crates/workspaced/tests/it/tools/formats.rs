@@ -1,6 +1,7 @@
 //! Tools in the forms that models were trained on: their declarations, a script of calls in each, and what is recorded.
 
 mod equivalence;
+mod reviewed;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -386,7 +387,7 @@ async fn the_memory_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
     );
     // `create` makes new files only.
     let exists = memory(json!({"command": "create", "path": "/memories/a.md", "file_text": "x"})).await;
-    assert!(exists.starts_with("File already exists at: /memories/a.md"), "{exists}");
+    assert!(exists.starts_with("File /memories/a.md already exists"), "{exists}");
     let created = memory(json!({"command": "create", "path": "/memories/d/b.md", "file_text": "b\n"})).await;
     assert_eq!(created, "File created successfully at: /memories/d/b.md\n");
     let edit = json!({"command": "str_replace", "path": "/memories/a.md", "old_str": "one", "new_str": "1"});
