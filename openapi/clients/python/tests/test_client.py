@@ -183,6 +183,18 @@ class Files(unittest.TestCase):
         reasons = [record.get("reason") for record in run.audit() if record["outcome"] == "ok" and record["mutates"]]
         self.assertEqual(reasons, ["stores – bytes", "replaces", "done with it"])
 
+    def test_a_path_that_goes_up_is_refused_by_the_service(self) -> None:
+        _, client = agent({"x.txt": "x\n"})
+        for path in ("a/../../x.txt", "..", "../x.txt", "../tools"):
+            with self.assertRaises(WorkspacedError) as raised:
+                client.read_bytes(path)
+            self.assertEqual(raised.exception.code, "PATH_REJECTED", path)
+            with self.assertRaises(WorkspacedError) as raised:
+                client.create_file(path, b"y", "goes up")
+            self.assertEqual(raised.exception.code, "PATH_REJECTED", path)
+        for path in ("./x.txt", "a/../x.txt"):
+            self.assertEqual(client.read_bytes(path), b"x\n")
+
 
 class Retries(unittest.TestCase):
     def test_a_lost_answer_is_asked_for_again_under_the_same_ids(self) -> None:

@@ -147,7 +147,7 @@ export class Run {
         return this.transport.json("PUT", this.file(path), { content, headers });
     }
     file(path) {
-        return `${this.path}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+        return `${this.path}/files/${inUrl(path)}`;
     }
     async stream(path, query = {}, headers = {}) {
         return (await this.transport.send("GET", path, { query, headers })).body;
@@ -262,4 +262,11 @@ function withCallId(input) {
 }
 function callHeaders(reason) {
     return { "X-Reason": `utf-8''${encodeURIComponent(reason)}`, "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` };
+}
+/** The path as a part of a URL. One with `..` is one segment of it: the service resolves it or refuses it, and no library does. */
+function inUrl(path) {
+    const names = path.split("/");
+    if (names.includes("..") || names.includes("."))
+        return encodeURIComponent(`./${path}`);
+    return names.map(encodeURIComponent).join("/");
 }

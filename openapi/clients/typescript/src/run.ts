@@ -191,7 +191,7 @@ export class Run {
   }
 
   private file(path: string): string {
-    return `${this.path}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+    return `${this.path}/files/${inUrl(path)}`;
   }
 
   private async stream(path: string, query: Query = {}, headers: { [name: string]: string } = {}) {
@@ -327,4 +327,11 @@ function withCallId(input: object): object {
 
 function callHeaders(reason: string): { [name: string]: string } {
   return { "X-Reason": `utf-8''${encodeURIComponent(reason)}`, "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` };
+}
+
+/** The path as a part of a URL. One with `..` is one segment of it: the service resolves it or refuses it, and no library does. */
+function inUrl(path: string): string {
+  const names = path.split("/");
+  if (names.includes("..") || names.includes(".")) return encodeURIComponent(`./${path}`);
+  return names.map(encodeURIComponent).join("/");
 }

@@ -153,6 +153,10 @@ test("files and archives are streams", async () => {
   await assert.rejects(agent.createFile(path, Buffer.from("x"), "exists"), { code: "ALREADY_EXISTS", status: 412 });
   await agent.replaceFile(path, Buffer.from("one"), "replaces", sha256(content));
   assert.equal(Buffer.from(await agent.readBytes(path)).toString(), "one");
+  for (const up of ["a folder/../../b.txt", "..", "../b.txt", "../tools"]) {
+    await assert.rejects(agent.readBytes(up), { code: "PATH_REJECTED" });
+    await assert.rejects(agent.createFile(up, Buffer.from("x"), "goes up"), { code: "PATH_REJECTED" });
+  }
   const archive = await new Response(await run.archive()).arrayBuffer();
   const copy = await operator.createRun({ source: { type: "archive" } });
   await copy.run.uploadArchive(new Uint8Array(archive));

@@ -179,7 +179,7 @@ class Run:
         return cast(types.StoredFile, await self.transport.json("PUT", self._file(path), content=content, headers=headers))
 
     def _file(self, path: str) -> str:
-        return f"{self._path}/files/{quote(path, safe='/')}"
+        return f"{self._path}/files/{_in_url(path)}"
 
     @asynccontextmanager
     async def _download(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -357,3 +357,10 @@ def with_call_id(input: Mapping[str, Any]) -> dict[str, Any]:
 
 def _call_headers(reason: str) -> dict[str, str]:
     return {"X-Reason": f"utf-8''{quote(reason, safe='')}", "X-Tool-Call-Id": f"tc_{uuid.uuid4()}"}
+
+
+def _in_url(path: str) -> str:
+    """The path as a part of a URL. One with `..` is one segment of it: the service resolves it or refuses it, and no library does."""
+    if {".", ".."} & set(path.split("/")):
+        return quote(f"./{path}", safe="")
+    return quote(path, safe="/")
