@@ -272,6 +272,8 @@ fn edited(path: &str) -> RenderAnswer {
 fn insert(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
     let line = arguments.required_integer("insert_line")?;
     let text = arguments.required(&["insert_text", "new_str"])?;
+    // Some clients send it under both names.
+    arguments.text(&["new_str"])?;
     let line = u64::try_from(line).map_err(|_| {
         Refusal::invalid(format!("invalid `insert_line` parameter: {line}"), "Give a line from 0, the start, on.")
     })?;

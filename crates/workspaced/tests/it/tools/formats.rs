@@ -239,7 +239,9 @@ async fn the_editor_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
     // Lines are inserted in either name of their text.
     let inserted = edit(json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "# calc"})).await;
     assert_eq!(inserted, "The file /workspace/src/calc.py has been edited (+1 -0).\n");
-    edit(json!({"command": "insert", "path": path, "insert_line": 7, "new_str": "# end\n"})).await;
+    let both =
+        json!({"command": "insert", "path": path, "insert_line": 7, "new_str": "# end\n", "insert_text": "# end\n"});
+    edit(both).await;
     assert_eq!(run.on_disk("src/calc.py"), format!("# calc\n{EDITED}# end\n"));
     let outside = edit(json!({"command": "insert", "path": path, "insert_line": 90, "insert_text": "x"})).await;
     assert!(
