@@ -89,10 +89,10 @@ async fn exhaustive_an_agent_edits_tests_and_passes_in_docker() {
     let server = Server::start(Backend::Sqlite).await;
     let run = server.run_with_files(&WRONG, json!({})).await;
     let container = docker.container();
-    let place = (&*format!("docker:{container}"), "/work");
+    let place = (&*format!("docker:{container}"), "/checkout");
     let _runner = start_in(&server, &run, place, &[("DOCKER_HOST", &docker.address)]).await;
     edit_until_the_test_passes(&run).await;
-    assert_eq!(docker.run(&["exec", &container, "cat", "/work/.env"]), "S=1\n", "it stays in the sandbox");
+    assert_eq!(docker.run(&["exec", &container, "cat", "/checkout/.env"]), "S=1\n", "it stays in the sandbox");
 }
 
 /// A program whose test fails.

@@ -9,6 +9,20 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Run, Runner, Server};
 
+const FORMATS: [&str; 11] = [
+    "anthropic-editor",
+    "anthropic-memory",
+    "anthropic-toolset",
+    "claude-code",
+    "openai-apply-patch",
+    "codex",
+    "gemini",
+    "qwen",
+    "swe-agent",
+    "openai-responses",
+    "openai-strict",
+];
+
 const SOURCE: &str = "def add(a, b):\n    return a - b\n\n\ndef twice(a):\n    return a + a\n";
 const FILES: [(&str, &str); 5] = [
     ("src/calc.py", SOURCE),
@@ -170,20 +184,7 @@ async fn an_unknown_format_is_refused_with_the_names_of_all(#[values(Backend::Sq
     let list = run.agent.get("/v1/tools?format=emacs").await.refused("INVALID_REQUEST");
     let called = call(&run, "emacs", "view", json!({})).await.refused("INVALID_REQUEST");
     let mcp = run.agent.send(run.agent.request(Method::POST, "/mcp?format=emacs").json(&json!({}))).await.is(400);
-    let all = [
-        "anthropic-editor",
-        "anthropic-memory",
-        "anthropic-toolset",
-        "claude-code",
-        "openai-apply-patch",
-        "codex",
-        "gemini",
-        "qwen",
-        "swe-agent",
-        "openai-responses",
-        "openai-strict",
-    ];
-    for name in all {
+    for name in FORMATS {
         let texts = [&list["message"], &called["hint"], &mcp["error"]["data"]["message"]];
         assert!(texts.iter().all(|text| text.as_str().unwrap().contains(name)), "{name}: {texts:?}");
     }

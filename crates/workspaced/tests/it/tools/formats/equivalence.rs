@@ -224,20 +224,7 @@ async fn a_call_in_a_format_leaves_the_tree_of_the_call_that_it_becomes(
     #[case] steps: usize,
 ) {
     let server = Server::shared(backend).await;
-    let formats = [
-        "anthropic-editor",
-        "anthropic-memory",
-        "anthropic-toolset",
-        "claude-code",
-        "openai-apply-patch",
-        "codex",
-        "gemini",
-        "qwen",
-        "swe-agent",
-        "openai-responses",
-        "openai-strict",
-    ];
-    for (seed, format) in formats.into_iter().enumerate() {
+    for (seed, format) in super::FORMATS.into_iter().enumerate() {
         for seed in (0..seeds).map(|round| round * 1_000 + seed as u64) {
             let (formed, direct) = (server.run(json!({})).await, server.run(json!({})).await);
             let mut random = Random { rng: StdRng::seed_from_u64(seed), lines: 0 };
