@@ -1,14 +1,12 @@
 // The providers' own packages do a whole task in a run, with a scripted model on loopback in the place of the provider.
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 
 const { WORKSPACED_URL: url, OPERATOR: token, WORKSPACED_TEST_CLIENTS: clients } = process.env;
 const source = fileURLToPath(new URL("..", import.meta.url));
@@ -201,20 +199,3 @@ test("the loop of ai does a whole task", () =>
     assert.deepEqual(declared, (await agent.tools("openai", "model")).map((tool) => tool.function));
     return ofChat(asked);
   }));
-
-test("the examples of README run as they stand", async () => {
-  const examples = readFileSync(join(source, "README.md"), "utf8").match(/(?<=^```ts\n)(.*?)(?=^```)/gms);
-  const content = "console.log(2, 3, 5);\n";
-  for (const [name, api] of [["anthropic", "messages"], ["openai", "chat"], ["ai", "responses"]]) {
-    const [example] = examples.filter((one) => one.includes(`from "workspaced-client/${name}"`));
-    const model = await serve(APIS[api], [["write_file", { path: "primes.js", content, ...WHY }]]);
-    const keys = { ANTHROPIC_API_KEY: "none", ANTHROPIC_BASE_URL: model.url, OPENAI_API_KEY: "none", OPENAI_BASE_URL: model.url };
-    writeFileSync(join(folder, "example.mjs"), example);
-    try {
-      const { stdout } = await promisify(execFile)(process.execPath, ["example.mjs"], { cwd: folder, env: { ...process.env, ...keys } });
-      assert.match(stdout, /^\+console\.log\(2, 3, 5\);$/m, name);
-    } finally {
-      model.close();
-    }
-  }
-});

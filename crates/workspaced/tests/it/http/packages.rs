@@ -181,3 +181,20 @@ async fn both_packages_install_from_the_repository_without_a_registry() {
     import.current_dir(folder.path());
     run(import).await;
 }
+
+/// The packages are built, installed into an empty folder for each example, and find there what README's command installs, and no more.
+#[rstest]
+#[case::python("python")]
+#[case::typescript("typescript")]
+#[tokio::test(flavor = "multi_thread")]
+async fn each_example_of_readme_runs_with_what_its_command_installs(#[case] language: &str) {
+    let server = Server::shared(Backend::Sqlite).await;
+    let mut examples = Command::new(clients().join("python/bin/python"));
+    examples
+        .arg("-B")
+        .arg(packages().join("try_packages.py"))
+        .arg("--offline")
+        .arg(clients().join("node/node_modules"));
+    examples.arg(language).env("WORKSPACED_URL", &server.operator().base).env("OPERATOR", &server.operator_token);
+    run(examples).await;
+}
