@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, hasToken, setToken, whenSignedOut } from "./lib/api.ts";
 import { useKeys, useLoad } from "./lib/hooks.ts";
 import { navigate, useRoute } from "./lib/route.ts";
-import type { Approval, Node, Operator, Page, Scope } from "./lib/types.ts";
+import type { Approval, Node, Operator, Page } from "./lib/types.ts";
 import { Boundary } from "./ui/boundary.tsx";
 import { Dialog, Empty, Failed, Loading } from "./ui/parts.tsx";
 import { About } from "./pages/about.tsx";
@@ -16,14 +16,14 @@ import { RunPage } from "./pages/run.tsx";
 import { Runs } from "./pages/runs.tsx";
 import { SignIn } from "./pages/sign_in.tsx";
 
-/** What the operator may do. */
-export interface Rights { audit: boolean; decide: boolean; orchestrate: boolean; review: boolean }
+/** What the operator may do. `story` is to see what a run did: its records, tests and commands. */
+export interface Rights { operator: string; audit: boolean; decide: boolean; orchestrate: boolean; review: boolean; story: boolean }
 
-function rightsOf(scopes: Scope[]): Rights {
+function rightsOf({ name, scopes }: Operator): Rights {
   const orchestrate = scopes.includes("orchestrate");
   const audit = orchestrate || scopes.includes("audit");
   const decide = orchestrate || scopes.includes("approve");
-  return { orchestrate, audit, decide, review: audit || decide };
+  return { operator: name, orchestrate, audit, decide, review: audit || decide, story: audit };
 }
 
 export function App() {
@@ -45,7 +45,7 @@ function Frame({ signOut }: { signOut: () => void }) {
   }, [path.join("/")]);
   if (self.error) return <main><Failed error={self.error} what="Signing in" retry={self.reload} /><button type="button" onClick={signOut}>Use another token</button></main>;
   if (!self.data) return <main><Loading what="your scopes" /></main>;
-  const rights = rightsOf(self.data.scopes);
+  const rights = rightsOf(self.data);
   return (
     <>
       <a class="skip" href="#main" data-outside>Skip to the content</a>
@@ -97,7 +97,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
 
 const KEYS: [string, string][] = [
   ["j, k", "next and previous row"], ["Enter", "open the row"], ["Home, End", "oldest and newest record of a run"], ["Escape", "close the call"], ["/", "search"],
-  ["n, p", "next and previous change of a diff"], ["1 – 4", "overview, runs, approvals, audit"], ["?", "this list"],
+  ["n, p", "next and previous change of a diff"], ["a", "approve what is open"], ["d", "deny what is open, with a note"], ["e", "edit what is open before approving it"], ["x", "select what is open, to decide about several"], ["1 – 4", "overview, runs, approvals, audit"], ["?", "this list"],
 ];
 
 function Help({ onClose }: { onClose: () => void }) {

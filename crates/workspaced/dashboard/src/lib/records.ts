@@ -12,9 +12,6 @@ const MOST_KEPT = 4000;
 /** Renders at most this often while records arrive. */
 const RENDER_MILLIS = 100;
 
-/** Whose call a record is, also one of an earlier version. */
-export const madeBy = ({ by, actor }: AuditRecord): string => by ?? (actor.startsWith("run-token:") ? "agent" : actor.startsWith("operator:") ? "operator" : "service");
-
 /** Some records of a run, by number. */
 export class RecordCache {
   /** The number of the newest record. */

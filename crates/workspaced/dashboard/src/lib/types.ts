@@ -34,6 +34,9 @@ export interface AuditRecord {
   evidence?: { command?: string; exitCode?: number; eventId?: string };
 }
 
+/** Whose call a record is, also one of an earlier version. */
+export const madeBy = ({ by, actor }: AuditRecord): string => by ?? (actor.startsWith("run-token:") ? "agent" : actor.startsWith("operator:") ? "operator" : "service");
+
 /** What the record of a command says of it. */
 export interface CommandData {
   command?: string; cwd?: string; exitCode?: number; signal?: number; timedOut?: boolean; output?: string; outputSha256?: string;
@@ -48,7 +51,8 @@ export interface Approval {
   files: { path: string; operation: string; oldSha256?: string; newSha256?: string }[];
   createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
   resolution?: string; votes: { operator: string; onBehalfOf?: string }[];
-  approvers: number; approvedBy: string[]; notCreator: boolean; seq?: number;
+  approvers: number; approvedBy: string[]; notCreator: boolean; decidedSeq?: number;
+  insertions?: number; deletions?: number;
 }
 
 export interface RunChange {
@@ -74,6 +78,6 @@ export interface Report {
   commands: { seq: number; tool: string; summary: string; exitCode?: number; isCurrent: boolean; isAttested: boolean; treeSha256?: string }[];
   moreCommands: number;
   approvals: { approvalId: string; tool: string; state: string; reason?: string; paths: string[] }[];
-  timeline: { seq: number; kind: string; tool: string; reason?: string; summary?: string; code?: string; paths: string[] }[];
+  timeline: { seq: number; kind: string; tool: string; timestamp: string; reason?: string; summary?: string; code?: string; paths: string[] }[];
   moreEntries: number;
 }

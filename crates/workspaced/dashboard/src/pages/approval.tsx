@@ -1,18 +1,26 @@
+import { useMemo, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, query, runPath } from "../lib/api.ts";
-import { useLoad } from "../lib/hooks.ts";
+import { get, getAll, query, runPath } from "../lib/api.ts";
+import { commandOf, ended, isFailed } from "../lib/command.ts";
+import { parseDiff } from "../lib/diff.ts";
+import { editedHunks, hunksOf } from "../lib/edits.ts";
 import { exactTime, visible } from "../lib/format.ts";
-import { callHref, runHref, setParams } from "../lib/route.ts";
-import type { Approval, ChangeList } from "../lib/types.ts";
-import { DiffView } from "../ui/diff_view.tsx";
+import { useLoad } from "../lib/hooks.ts";
+import { callHref, runHref } from "../lib/route.ts";
+import type { Approval, AuditRecord, ChangeList, Page, Run } from "../lib/types.ts";
+import { agentOf, taskOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Failed, Foreign, Hash, Loading, Time } from "../ui/parts.tsx";
+import { DiffView } from "../ui/diff_view.tsx";
+import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
 import { Decide } from "./decide.tsx";
 
-interface Props { approval: Approval; rights: Rights; error?: Error; changed: () => void }
+interface Props { approval: Approval; run?: Run; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
 
-/** The versions of files that differ from those that an approval was asked for, by path. */
-async function readDrift(approval: Approval, signal: AbortSignal): Promise<Map<string, string | undefined>> {
+/** What each file is now, where that is not what the change was made for. */
+type Drift = Map<string, string | undefined>;
+
+/** Compares the files of an approval with the changes that the run has recorded. */
+async function readDrift(approval: Approval, signal: AbortSignal): Promise<Drift> {
   const current = new Map<string, string | undefined>();
   let since = 0;
   for (;;) {
@@ -25,48 +33,118 @@ async function readDrift(approval: Approval, signal: AbortSignal): Promise<Map<s
   return new Map(approval.files.filter(({ path, oldSha256 }) => current.has(path) && current.get(path) !== (oldSha256 ?? undefined)).map(({ path }) => [path, current.get(path)]));
 }
 
-/** One approval: what would be applied, upon which versions, who asked and why. */
-export function ApprovalView({ approval, rights, error, changed }: Props) {
+/** One approval: the task, the change, and what it would be applied to; the decision sticks to the lower edge. */
+export function ApprovalView({ approval, run, rights, error, close, decided, changed }: Props) {
   const isPending = approval.state === "pending";
-  const drift = useLoad(isPending && rights.audit ? `drift ${approval.approvalId}` : "", (signal) => readDrift(approval, signal), 5000);
+  const load = useLoad(isPending && rights.story ? `drift ${approval.approvalId}` : "", (signal) => readDrift(approval, signal), 5000);
+  const drift = load.data;
   const mayDecide = rights.decide && isPending;
+  const files = useMemo(() => parseDiff(approval.diff ?? ""), [approval.diff]);
+  const [drafts, setDrafts] = useState<Map<string, string>>();
+  const hunks = useMemo(() => hunksOf(files), [files]);
+  const mayEdit = mayDecide && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
+  const edits = drafts && editedHunks(hunks, drafts);
+  const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
-    <section class="call" aria-label="Approval">
-      <header>
-        <h2><code>{approval.tool}</code></h2> <Badge state={approval.state} text={approval.resolution} /> <a href={runHref(approval.runId)}>{approval.runId}</a>
-        <button type="button" class="plain end" aria-label="Close the approval" onClick={() => setParams({ id: "" })}>✕</button>
+    <>
+      <header class="approval-head">
+        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> <Badge state={approval.state} text={approval.resolution} pill />
+        <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
+      <p class="inline"><Rules rules={approval.reasons} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <dl>
-        <dt>Rules</dt><dd class="wrap">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)}</dd>
-        <dt>Asked by</dt><dd class="wrap"><Foreign text={approval.actor} />, <Time at={approval.createdAt} /></dd>
-        <dt>{isPending ? "Expires" : "Expiry"}</dt><dd title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></dd>
-        {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
-        {approval.decidedBy && <><dt>Decided by</dt><dd><Foreign text={approval.decidedBy} />{approval.onBehalfOf && <> for <Foreign text={approval.onBehalfOf} /></>}</dd></>}
-        {approval.note && <><dt>Note</dt><dd><Foreign text={approval.note} /></dd></>}
-      </dl>
-      {approval.state === "failed" && <p class="tone-bad">It was approved, but could not be applied: the files had changed since. Nothing was changed.</p>}
-      {approval.state === "expired" && <p>Nobody decided in time. Nothing was changed; the agent can ask again.</p>}
-      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift.data} /></Boundary>
-      {drift.error && <Failed error={drift.error} what="Comparing with the current files" retry={drift.reload} />}
-      {isPending && rights.audit && !drift.data && !drift.error && <Loading what="the current versions" />}
-      {isPending && !rights.audit && <p class="quiet">Your scopes do not include the current versions. The service compares them when you approve.</p>}
-      {mayDecide && <Decide approval={approval} isReady={!rights.audit || drift.data !== undefined || drift.error !== undefined} drift={drift.data?.size ?? 0} changed={changed} />}
-      {approval.tool === "run_command" ? <pre class="command" aria-label="Command"><Foreign text={approval.diff ?? ""} /></pre> : <DiffView text={approval.diff ?? ""} scope={approval.approvalId} />}
-      {rights.audit && <p><a href={`${runHref(approval.runId)}?kind=changes`}>What else the run did</a>{approval.seq && <> · <a href={callHref(approval.runId, approval.seq)}>its record</a></>}</p>}
+      <Boundary what="the task"><Context approval={approval} run={run} rights={rights} /></Boundary>
+      <Outcome approval={approval} />
+      {load.error && <Failed error={load.error} what="Comparing with the current files" retry={load.reload} />}
+      {isPending && rights.story && !drift && !load.error && <Loading what="the current versions" />}
+      {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].map(([path]) => <p key={path}><span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} /></p>)}</div>}
+      {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
+        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} scope={approval.approvalId} isWhole />}
+      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
+      {mayDecide && <Decide approval={approval} rights={rights} isReady={!rights.story || drift !== undefined || load.error !== undefined} drift={drift?.size ?? 0} edits={edits} decided={decided} changed={changed}
+        edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
+    </>
+  );
+}
+
+const Title = ({ approval }: { approval: Approval }) => <h2>{verbOf(approval)}{approval.files.length === 1 && <> <Path path={approval.files[0].path} /></>}</h2>;
+
+/** Who asked for what, what the tests said last, and what was decided about the same files. */
+function Context({ approval, run, rights }: { approval: Approval; run?: Run; rights: Rights }) {
+  const { runId } = approval;
+  const first = (tool: string, order: string) => (signal: AbortSignal) => get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order, limit: 1 })}`, signal).then(({ items }) => items[0]);
+  const prompt = useLoad(rights.story ? `prompt ${runId}` : "", first("event.prompt", "asc"));
+  const test = useLoad(rights.story ? `test ${runId}` : "", async (signal) => (await first("event.test", "desc")(signal)) ?? (await first("event.command", "desc")(signal)), 15000);
+  const others = useLoad(`others ${approval.approvalId}`, (signal) => getAll<Approval>("/v1/approvals", { run: runId }, 500, signal), 15000);
+  const paths = new Set(approval.files.map(({ path }) => path));
+  const related = (others.data?.items ?? []).filter((other) => other.approvalId !== approval.approvalId && other.files.some(({ path }) => paths.has(path)));
+  const agent = run && agentOf(run.labels);
+  return (
+    <dl class="context">
+      <dt>Task</dt><dd>{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}
+        <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}{agent && <span class="quiet">by <Foreign text={agent} /></span>}
+          <span class="quiet" title={visible(approval.actor)}>{approval.actor.startsWith("run-token:") ? "an agent asked" : <Foreign text={approval.actor} />}</span>
+          {rights.story && <a href={`${runHref(runId)}?kind=changes`}>what else it changed</a>}{approval.decidedSeq && rights.story && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
+      {rights.story && <><dt>Last test</dt><dd>{prompt.error ?? test.error ? <span class="tone-bad">✕ {visible((test.error ?? prompt.error)!.message)}</span> : test.data ? <LastTest record={test.data} /> : test.isLoading ? "…" : <span class="quiet">The run has recorded no test and no command.</span>}</dd></>}
+      {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
+      {related.length > 0 && <><dt>Same {paths.size > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (
+        <li key={other.approvalId}><a href={`/approvals?id=${other.approvalId}&state=all`}><Badge state={other.state} text={other.state === "denied" && other.note ? `denied: ${other.note}` : undefined} /></a> <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
+      ))}</ul></dd></>}
+    </dl>
+  );
+}
+
+/** A waiting change is in no tree, so no test has seen it. */
+function LastTest({ record }: { record: AuditRecord }) {
+  const command = commandOf(record);
+  return (
+    <span class="inline">
+      <Badge state={command && isFailed(command) ? "exit failed" : "exit"} text={(command && ended(command)) ?? "recorded"} /> <a href={callHref(record.runId, record.seq)}><code>{visible(command?.command ?? record.input?.summary ?? record.tool)}</code></a>
+      <span class="quiet"><Time at={record.timestamp} />, without this change</span>
+    </span>
+  );
+}
+
+function Outcome({ approval }: { approval: Approval }) {
+  const { state, decidedBy, onBehalfOf, note } = approval;
+  return (
+    <>
+      {decidedBy && <p><strong>{state === "denied" ? "Denied" : "Decided"} by <Foreign text={onBehalfOf ?? decidedBy} /></strong>{onBehalfOf && <span class="quiet"> with the token of <Foreign text={decidedBy} /></span>}{note && <>: <Foreign text={note} /></>}</p>}
+      {state === "failed" && <p class="note bad">It was approved, but could not be applied: the files had changed since, or the run had ended. Nothing was changed.</p>}
+      {state === "expired" && <p class="note">Nobody decided in time. Nothing was changed; the agent can ask again.</p>}
+    </>
+  );
+}
+
+interface EditorProps { hunks: ReturnType<typeof hunksOf>; drafts: Map<string, string>; change: (drafts: Map<string, string>) => void }
+
+/** The proposed text, to be changed before it is approved. */
+function Editor({ hunks, drafts, change }: EditorProps) {
+  return (
+    <section class="editor" aria-label="Proposed text">
+      <p class="quiet">Change the proposed text. The agent's change is applied as it is, and yours upon it, in a record of your own; both are judged by the policy.</p>
+      {hunks.map(({ key, path, text, from, to }) => (
+        <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{drafts.has(key) && drafts.get(key) !== text && <b class="tone-wait"> changed</b>}</span>
+          <textarea spellcheck={false} rows={Math.min(30, text.split("\n").length + 1)} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></label>
+      ))}
     </section>
   );
 }
 
-function Versions({ approval, drift }: { approval: Approval; drift?: Map<string, string | undefined> }) {
+function Versions({ approval, drift }: { approval: Approval; drift?: Drift }) {
+  const rows = approval.files.map(({ path, operation, oldSha256, newSha256 }) => (
+    <tr key={path}><td class="wrap"><Path path={path} /></td><td>{operation}</td><td data-label="Applies to"><Hash value={oldSha256} /></td><td data-label="Result"><Hash value={newSha256} /></td>
+      <td data-label="Now">{drift?.has(path) ? <span class="tone-bad">✕ another: <Hash value={drift.get(path)} /></span> : drift ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
+  ));
+  if (!rows.length) return null;
   return (
-    <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
-      <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>
-      <tbody>{approval.files.map(({ path, operation, oldSha256, newSha256 }) => (
-        <tr key={path}><td class="wrap"><Foreign text={path} /></td><td>{operation}</td><td data-label="Applies to"><Hash value={oldSha256} /></td><td data-label="Result"><Hash value={newSha256} /></td>
-          <td data-label="Now">{drift?.has(path) ? <span class="tone-bad">✕ changed: <Hash value={drift.get(path)} /></span> : drift ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
-      ))}</tbody>
-    </table></div>
+    <details class="fold"><summary>Hashes and rules by name{drift?.size === 0 && <>: <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}</summary>
+      <p class="inline">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)}</code>)} <code>{visible(approval.actor)}</code> <code>{visible(approval.toolCallId)}</code></p>
+      <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
+        <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>
+        <tbody>{rows}</tbody>
+      </table></div>
+    </details>
   );
 }

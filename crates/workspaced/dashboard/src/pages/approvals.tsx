@@ -1,85 +1,154 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, getAll } from "../lib/api.ts";
+import { get, getAll, runPath } from "../lib/api.ts";
 import { count, visible } from "../lib/format.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
-import { setParams, useRoute } from "../lib/route.ts";
-import type { Approval } from "../lib/types.ts";
+import { callHref, setParams, useRoute } from "../lib/route.ts";
+import type { Approval, Run } from "../lib/types.ts";
+import { rulesInWords, taskOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Choice, Empty, Failed, Foreign, Loading, Time } from "../ui/parts.tsx";
+import { Badge, Choice, Counts, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
 import { DecideMany } from "./decide.tsx";
 
 const STATES: [string, string][] = [["pending", "waiting"], ["approved", "approved"], ["denied", "denied"], ["expired", "expired"], ["failed", "failed"], ["all", "every state"]];
+/** From this width on the queue is beside the open approval. */
+const WIDE = "(min-width: 800px)";
 
 /** The queue of calls that wait for a person, and the change that each would make. */
 export function Approvals({ rights }: { rights: Rights }) {
   const { params } = useRoute();
   const [state, id] = [params.get("state") ?? "pending", params.get("id") ?? ""];
   const load = useLoad(`approvals ${state}`, (signal) => getAll<Approval>("/v1/approvals", { state: state === "all" ? "" : state, order: state === "pending" ? "asc" : "desc" }, 2000, signal), 5000);
+  const runs = useRuns(load.data?.items ?? []);
   const [opened, setOpened] = useState(() => new Set<string>());
   const [selected, setSelected] = useState(() => new Set<string>());
-  const items = load.data?.items ?? [];
+  const [decided, setDecided] = useState<Approval>();
+  // An approval that was decided here leaves the queue at once; the list is read again meanwhile.
+  const gone = useRef(new Set<string>());
+  const items = (load.data?.items ?? []).filter(({ approvalId, state: now }) => now !== "pending" || !gone.current.has(approvalId));
   const position = items.findIndex((approval) => approval.approvalId === id);
+  const open = (approvalId: string, replace = true) => setParams({ id: approvalId }, replace);
+  const isClosed = useRef(false);
   useEffect(() => {
     if (id) setOpened((before) => new Set(before).add(id));
   }, [id]);
+  useEffect(() => {
+    // The first one is open, unless the reader has closed it.
+    if (!id && !isClosed.current && items.length && matchMedia(WIDE).matches) open(items[0].approvalId);
+  }, [id, items.length]);
+  useEffect(() => void (isClosed.current = false), [state]);
   const move = (by: number) => {
     const next = items[Math.max(0, Math.min(position + by, items.length - 1))];
-    if (next) setParams({ id: next.approvalId });
+    if (next) open(next.approvalId);
   };
-  useKeys({ j: () => move(1), k: () => move(-1), Escape: () => setParams({ id: "" }) });
+  const close = () => {
+    isClosed.current = true;
+    open("");
+  };
   const toggle = (approval: string) => setSelected((before) => {
     const next = new Set(before);
     if (!next.delete(approval)) next.add(approval);
     return next;
   });
+  useKeys({ j: () => move(1), k: () => move(-1), x: () => rights.decide && id && toggle(id), Escape: close });
   const several = items.filter((approval) => approval.state === "pending" && selected.has(approval.approvalId));
-  const done = () => {
-    setSelected(new Set());
+  /** Opens what waits next, after a decision that ended one or took this reader's vote. */
+  const afterDecision = (result: Approval) => {
+    if (result.state !== "approved" && result.state !== "denied" && result.state !== "pending") return load.reload();
+    setDecided(result);
+    const rest = items.filter(({ approvalId, state: now }) => approvalId !== result.approvalId && now === "pending");
+    const next = items.slice(position + 1).find((approval) => rest.includes(approval)) ?? rest[0];
+    gone.current.add(result.approvalId);
+    if (next) open(next.approvalId);
     load.reload();
   };
+  const manyDone = () => {
+    for (const { approvalId } of several) gone.current.add(approvalId);
+    const next = items.find((approval) => approval.state === "pending" && !selected.has(approval.approvalId));
+    setSelected(new Set());
+    open(next?.approvalId ?? "");
+    load.reload();
+  };
+  const waiting = items.filter((approval) => approval.state === "pending").length;
   return (
     <>
-      <h1>Approvals</h1>
-      <div class="toolbar filters">
+      <div class="toolbar approvals-head">
+        <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
         <Choice label="State" value={state} options={STATES} onChange={(value) => setParams({ state: value === "pending" ? "" : value, id: "" })} />
-        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} done={done} />}
+        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} done={manyDone} />}
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
       {!load.data && !load.error && <Loading what="approvals" />}
       {load.data && !items.length && !id && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
-      <div class={`approvals ${id ? "with-call" : ""}`}>
+      <div class={`approvals ${id ? "with-call" : ""} ${items.length ? "" : "alone"}`}>
         {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
-          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
-        ))}</ul>}
-        {items.length > 500 && <p class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</p>}
-        {id && <Selected id={id} rights={rights} changed={load.reload} />}
+          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
+        ))}
+          {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}
+        </ul>}
+        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} decided={decided} close={close} afterDecision={afterDecision} changed={load.reload} />}
       </div>
     </>
   );
 }
 
-interface QueueProps { approval: Approval; isOpen: boolean; isSelected: boolean; wasOpened: boolean; toggle?: () => void }
+/** The runs of the approvals that are shown: their labels say what they are for. */
+function useRuns(approvals: Approval[]): Map<string, Run> {
+  const names = [...new Set(approvals.slice(0, 500).map(({ runId }) => runId))].filter(Boolean).slice(0, 50).sort();
+  const known = useRef(new Map<string, Run>());
+  const load = useLoad(names.length ? `runs of approvals ${names.join(" ")}` : "", async (signal) => {
+    const missing = names.filter((name) => !known.current.has(name));
+    // A run that cannot be read is shown by its ID alone.
+    const found = await Promise.allSettled(missing.map((name) => get<Run>(runPath(name), signal)));
+    for (const result of found) if (result.status === "fulfilled") known.current.set(result.value.runId, result.value);
+    return new Map(known.current);
+  });
+  return load.data ?? known.current;
+}
 
-function QueueRow({ approval, isOpen, isSelected, wasOpened, toggle }: QueueProps) {
+interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; toggle?: () => void }
+
+function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: QueueProps) {
   const params = new URLSearchParams(location.search);
   params.set("id", approval.approvalId);
+  const element = useRef<HTMLLIElement>(null);
+  useEffect(() => {
+    if (isOpen) element.current?.scrollIntoView({ block: "nearest" });
+  }, [isOpen]);
+  const { files, insertions, deletions } = approval;
+  const isPending = approval.state === "pending";
   return (
-    <li class={isOpen ? "focused" : ""}>
-      {toggle && approval.state === "pending" && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
+    <li ref={element} class={isOpen ? "focused" : ""}>
+      {toggle && isPending && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
       <a href={`/approvals?${params.toString()}`} aria-current={isOpen ? "true" : undefined}>
-        <span><Badge state={approval.state} short={approval.state === "pending"} text={approval.resolution} /> <code class="tool">{approval.tool}</code> <span class="quiet">{approval.runId}</span> {wasOpened && <span class="quiet">opened</span>}</span>
-        <span class="cut"><bdi>{approval.files.map(({ path }) => visible(path)).join(", ")}</bdi></span>
-        <Foreign class="cut quiet" text={approval.reason} />
-        <span class="quiet"><Time at={approval.createdAt} />{approval.state === "pending" && <>, expires <Time at={approval.expiresAt} /></>}</span>
+        <span class="first">
+          {!isPending && <Badge state={approval.state} short />}
+          <span class="cut strong">{files.length ? <Path path={files[0].path} /> : <code>{approval.tool}</code>}{files.length > 1 && <span class="quiet"> and {files.length - 1} more</span>}</span>
+          {insertions !== undefined && deletions !== undefined ? <Counts plus={insertions} minus={deletions} /> : <span />}
+        </span>
+        <span class="first"><span class="cut sentence">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
+          <span class="quiet small"><Time at={approval.createdAt} /></span></span>
+        <span class="cut quiet small"><bdi>{approval.runId}</bdi>{run && taskOf(run.labels) && <> · <Foreign text={taskOf(run.labels)!} /></>}{wasOpened && !isOpen && <> · opened</>}</span>
+        {!isPending && approval.resolution && <span class="cut quiet small"><Foreign text={approval.resolution} /></span>}
       </a>
     </li>
   );
 }
 
-function Selected({ id, rights, changed }: { id: string; rights: Rights; changed: () => void }) {
+interface SelectedProps { id: string; rights: Rights; run?: Run; decided?: Approval; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
+
+function Selected({ id, rights, run, decided, close, afterDecision, changed }: SelectedProps) {
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
-  if (!load.data) return <section class="call" aria-label="Approval">{load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />}</section>;
-  return <Boundary key={id} what="the approval"><ApprovalView approval={load.data} rights={rights} error={load.error} changed={() => { load.reload(); changed(); }} /></Boundary>;
+  return (
+    <section class="call approval" aria-label="Approval">
+      {decided && decided.approvalId !== id && <p class={`note ${decided.state === "denied" ? "bad" : "good"}`} role="status">
+        <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} /> {decided.files.length > 0 && <Path path={decided.files[0].path} />} of <bdi>{decided.runId}</bdi>.{" "}
+        <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && rights.audit && <> · <a href={callHref(decided.runId, decided.decidedSeq)}>its record, where it can be reverted</a></>}
+      </p>}
+      {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
+        : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} rights={rights} error={load.error} close={close}
+            decided={(result) => { load.reload(); afterDecision(result); }} changed={() => { load.reload(); changed(); }} /></Boundary>}
+    </section>
+  );
 }

@@ -58,7 +58,7 @@ export function Audit() {
 
 function AuditRow({ record, isFocused }: { record: AuditRecord; isFocused: boolean }) {
   return (
-    <a class={`audit-row ${isFocused ? "focused" : ""}`} href={callHref(record.runId, record.seq)}>
+    <a class={`row audit-row ${isFocused ? "focused" : ""}`} href={callHref(record.runId, record.seq)}>
       <time class="quiet" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{dayTime(record.timestamp)}</time>
       <span class="cut">{record.runId} <span class="quiet">#{record.seq}</span></span>
       <span class="cut"><code class="tool">{record.tool}</code> <bdi>{visible(subject(record))}</bdi></span>

@@ -8,7 +8,7 @@ import { callHref } from "../lib/route.ts";
 import { commandOf, isFailed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
 import { DiffView } from "../ui/diff_view.tsx";
-import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading } from "../ui/parts.tsx";
+import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules } from "../ui/parts.tsx";
 
 interface Props { record: AuditRecord; rights: Rights; close: () => void; last: number }
 
@@ -33,7 +33,7 @@ export function Call({ record, rights, close, last }: Props) {
       {record.artifactUris.map((uri) => (isUpload(uri) ? <Output key={uri} uri={uri} run={record.runId} /> : <Artifact key={uri} uri={uri} record={record} mayRead={rights.audit} />))}
       {mayRevert && <Revert record={record} />}
       <Files record={record} />
-      {record.input && <details open={!record.input.summary || record.input.data !== undefined}><summary>Input</summary><pre class="json">{visible(JSON.stringify(record.input.data ?? record.input, null, 2))}</pre></details>}
+      {record.input && <details class="fold" open={!record.input.summary || record.input.data !== undefined}><summary>Input</summary><pre class="json" tabIndex={0} role="region" aria-label="Input">{visible(JSON.stringify(record.input.data ?? record.input, null, 2))}</pre></details>}
       <Facts record={record} />
     </section>
   );
@@ -43,7 +43,7 @@ function Decision({ record }: { record: AuditRecord }) {
   return (
     <dl>
       <dt>Decision</dt><dd>{record.decision}{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
-      <dt>Rules</dt><dd class="wrap">{record.reasons.length ? record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>) : "none"}</dd>
+      <dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd>
       {record.evidence && <><dt>Evidence</dt><dd><Foreign text={`${record.evidence.command ?? record.evidence.eventId ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} /></dd></>}
     </dl>
   );
@@ -55,7 +55,7 @@ function PendingApproval({ record }: { record: AuditRecord }) {
   if (load.error) return <Failed error={load.error} what="Reading the approval" retry={load.reload} />;
   const approval = load.data?.approval;
   if (!approval) return <Loading what="the approval" />;
-  return <p><a class="button" href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>Approval</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>;
+  return <p><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>;
 }
 
 function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; mayRead: boolean }) {
@@ -102,7 +102,7 @@ function Output({ uri, run }: { uri: string; run: string }) {
   return (
     <details open><summary>Output</summary>
       {more > 0 && <p class="quiet">{more} earlier lines are not shown. <button type="button" onClick={() => setWhole(true)}>Show all</button></p>}
-      <pre class="json">{visible((more > 0 ? lines.slice(more) : lines).join("\n"))}</pre>
+      <pre class="json" tabIndex={0} role="region" aria-label="Output">{visible((more > 0 ? lines.slice(more) : lines).join("\n"))}</pre>
     </details>
   );
 }
@@ -110,7 +110,7 @@ function Output({ uri, run }: { uri: string; run: string }) {
 function Files({ record }: { record: AuditRecord }) {
   if (!record.files.length) return null;
   return (
-    <details open={record.files.length <= 10}><summary>Files and hashes ({record.files.length})</summary>
+    <details class="fold"><summary>Files and hashes ({record.files.length})</summary>
       <div class="scroll" role="region" aria-label="Files and hashes" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
         <tbody>{record.files.slice(0, 500).map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind}</td><td data-label="Before"><Hash value={file.oldSha256} /></td><td data-label="After"><Hash value={file.newSha256} /></td></tr>)}</tbody>
@@ -124,7 +124,7 @@ function Facts({ record }: { record: AuditRecord }) {
     ["Time", exactTime(record.timestamp)], ["Duration", duration(record.durationMicros)], ["Caller", record.actor], ["By", record.by], ["Call", record.toolCallId], ["Format", record.format],
     ["Step", record.stepId], ["Request", record.requestId], ["Trace", record.traceId], ["Read", record.pathsRead.join(", ")], ["Hash", record.hash], ["Before", record.prevHash],
   ];
-  return <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <><dt key={name}>{name}</dt><dd class="wrap"><Foreign text={value!} /></dd></>)}</dl>;
+  return <details class="fold"><summary>Record, caller and hashes</summary><dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <><dt key={name}>{name}</dt><dd class="wrap"><Foreign text={value!} /></dd></>)}</dl></details>;
 }
 
 /** Undoing a change: a new call that is judged and recorded like any other. */

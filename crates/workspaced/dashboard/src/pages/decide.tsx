@@ -1,45 +1,86 @@
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Rights } from "../app.tsx";
 import { post, RequestError } from "../lib/api.ts";
+import type { Edit } from "../lib/edits.ts";
+import { useKeys } from "../lib/hooks.ts";
 import type { Approval } from "../lib/types.ts";
-import { Badge, Failed } from "../ui/parts.tsx";
+import { Dialog, Failed } from "../ui/parts.tsx";
 
 type Verb = "approve" | "deny";
+interface Body { note?: string; onBehalfOf?: string; edits?: Edit[] }
 
-function decide(id: string, verb: Verb, note: string, onBehalfOf: string): Promise<Approval> {
-  return post<Approval>(`/v1/approvals/${encodeURIComponent(id)}/${verb}`, { ...(note ? { note } : {}), ...(onBehalfOf ? { onBehalfOf } : {}) });
+/** The name that a person gave in this tab, for a token that names nobody. */
+const PERSON = "workspaced.person";
+const knownPerson = (): string => sessionStorage.getItem(PERSON) ?? "";
+/** The first token of a service, which names nobody. */
+const FIRST = "operator";
+
+function decide(id: string, verb: Verb, { note, onBehalfOf, edits }: Body): Promise<Approval> {
+  return post<Approval>(`/v1/approvals/${encodeURIComponent(id)}/${verb}`, { ...(note ? { note } : {}), ...(onBehalfOf ? { onBehalfOf } : {}), ...(edits?.length ? { edits } : {}) });
 }
 
-interface Props { approval: Approval; isReady: boolean; drift: number; changed: () => void }
+interface Props {
+  approval: Approval; rights: Rights; isReady: boolean; drift: number;
+  /** The changes of the reviewer, while they edit. */
+  edits?: Edit[];
+  edit?: () => void; discard: () => void;
+  decided: (result: Approval) => void; changed: () => void;
+}
 
-/** The buttons that decide about one call, with a note. */
-export function Decide({ approval, isReady, drift, changed }: Props) {
+/** The bar that decides about one call. */
+export function Decide({ approval, rights, isReady, drift, edits, edit, discard, decided, changed }: Props) {
   const [note, setNote] = useState("");
-  const [person, setPerson] = useState("");
+  const [person, setPerson] = useState(knownPerson);
+  const [isDenying, setDenying] = useState(false);
   const [busy, setBusy] = useState<Verb>();
   const [error, setError] = useState<Error>();
-  const [result, setResult] = useState<Approval>();
+  const reason = useRef<HTMLTextAreaElement>(null);
+  const name = useRef<HTMLInputElement>(null);
+  // Another service may ask for the name too.
+  const needsPerson = rights.operator === FIRST || person !== "" || (error instanceof RequestError && /decidedBy|onBehalfOf/.test(error.message + error.hint));
+  useLayoutEffect(() => {
+    if (isDenying) reason.current?.focus();
+  }, [isDenying]);
   const submit = async (verb: Verb) => {
+    if (needsPerson && !person.trim()) return name.current?.focus();
+    if (person.trim()) sessionStorage.setItem(PERSON, person.trim());
     setBusy(verb);
     setError(undefined);
     try {
-      setResult(await decide(approval.approvalId, verb, note.trim(), person.trim()));
+      decided(await decide(approval.approvalId, verb, { note: note.trim(), onBehalfOf: person.trim(), edits: verb === "approve" ? edits : undefined }));
     } catch (failure) {
       setError(failure as Error);
+      changed();
     }
     setBusy(undefined);
-    changed();
   };
-  // The first token of a service names nobody, so the service asks who decides.
-  const needsPerson = person !== "" || (error instanceof RequestError && /decidedBy|onBehalfOf/.test(error.message + error.hint));
+  const stop = () => {
+    setDenying(false);
+    discard();
+  };
+  const mayApprove = isReady && busy === undefined && (!edits || edits.length > 0);
+  useKeys({
+    // A change that will most likely fail is approved by its button alone.
+    a: () => mayApprove && !drift && !isDenying && void submit("approve"),
+    d: () => setDenying(true),
+    ...(edit ? { e: edit } : {}),
+  });
+  const keys = (event: KeyboardEvent) => {
+    if (event.key === "Escape") stop();
+    if (event.key === "Enter" && (event.metaKey || event.ctrlKey) && note.trim()) void submit("deny");
+  };
   return (
-    <form class="decide" onSubmit={(event) => event.preventDefault()}>
-      {drift > 0 && <p class="tone-bad" role="alert">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing.</p>}
-      <label class="field grow"><span>Note (optional)</span><input value={note} maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>
-      {needsPerson && <label class="field"><span>Your name</span><input value={person} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
-      <button type="button" class="primary" disabled={!isReady || busy !== undefined} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : drift ? "Approve anyway" : "Approve"}</button>
-      <button type="button" class="danger" disabled={busy !== undefined} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>
-      {result && <span role="status"><Badge state={result.state} /></span>}
+    <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
+      {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing.</p>}
       {error && <Failed error={error} what="Deciding" />}
+      {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onInput={(event) => setNote(event.currentTarget.value)} /></label>
+        : <label class="field grow"><span>Note (optional)</span><input value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
+      {needsPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
+      {!isDenying && <button type="button" class="primary" aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}</button>}
+      {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…</button>}
+      {!isDenying && !edits && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={() => setDenying(true)}>Deny…</button>}
+      {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>}
+      {(isDenying || edits) && <button type="button" onClick={stop}>Back</button>}
     </form>
   );
 }
@@ -50,12 +91,14 @@ interface ManyProps { approvals: Approval[]; unopened: number; done: () => void 
 export function DecideMany({ approvals, unopened, done }: ManyProps) {
   const [progress, setProgress] = useState("");
   const [error, setError] = useState<Error>();
+  const [isDenying, setDenying] = useState(false);
+  const [note, setNote] = useState("");
   const submit = async (verb: Verb) => {
     setError(undefined);
     try {
       for (const [index, approval] of approvals.entries()) {
         setProgress(`${index + 1} of ${approvals.length}`);
-        await decide(approval.approvalId, verb, "", "");
+        await decide(approval.approvalId, verb, { note: note.trim(), onBehalfOf: knownPerson() });
       }
       done();
     } catch (failure) {
@@ -63,12 +106,19 @@ export function DecideMany({ approvals, unopened, done }: ManyProps) {
     }
     setProgress("");
   };
+  const isBlocked = unopened > 0 || progress !== "";
   return (
     <span class="inline">
-      <button type="button" class="primary" disabled={unopened > 0 || progress !== ""} onClick={() => void submit("approve")}>Approve {approvals.length}</button>
-      <button type="button" class="danger" disabled={unopened > 0 || progress !== ""} onClick={() => void submit("deny")}>Deny {approvals.length}</button>
+      <button type="button" class="primary" disabled={isBlocked} onClick={() => void submit("approve")}>Approve {approvals.length}</button>
+      <button type="button" class="danger" disabled={isBlocked} onClick={() => setDenying(true)}>Deny {approvals.length}…</button>
       {unopened > 0 && <span class="quiet">Open {unopened === approvals.length ? "each" : `the other ${unopened}`} first.</span>} {progress}
       {error && <Failed error={error} what="Deciding" />}
+      {isDenying && (
+        <Dialog title={`Deny ${approvals.length} changes`} onClose={() => setDenying(false)}>
+          <label class="field"><span>Why not? Each agent reads this.</span><textarea rows={3} required maxLength={2000} value={note} onInput={(event) => setNote(event.currentTarget.value)} /></label>
+          <p><button type="button" class="danger primary" disabled={!note.trim() || progress !== ""} onClick={() => { setDenying(false); void submit("deny"); }}>Deny {approvals.length}</button></p>
+        </Dialog>
+      )}
     </span>
   );
 }

@@ -1,13 +1,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, runPath } from "../lib/api.ts";
-import { bytes, count, short } from "../lib/format.ts";
-import { useLoad } from "../lib/hooks.ts";
+import { get, query, runPath } from "../lib/api.ts";
+import { count, short, span, visible } from "../lib/format.ts";
+import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { runHref, useRoute } from "../lib/route.ts";
-import type { Run } from "../lib/types.ts";
+import { type AuditRecord, changesOf, type Page, type Report, type Run } from "../lib/types.ts";
 import { VERIFY_AT_ONCE, verifyRun, type Verdict } from "../lib/verify.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Failed, Loading, Time } from "../ui/parts.tsx";
+import { agentOf, repositoryOf, taskOf } from "../lib/words.ts";
+import { Badge, Counts, Failed, Foreign, Loading, Time } from "../ui/parts.tsx";
 import { Changes } from "./run/changes.tsx";
 import { Files } from "./run/files.tsx";
 import { ReportTab } from "./run/report.tsx";
@@ -23,6 +24,9 @@ export function RunPage({ run, seq, rights }: Props) {
   const { params } = useRoute();
   const load = useLoad(`run ${run}`, (signal) => get<Run>(runPath(run), signal), 5000);
   const proof = useProof(run, load.data?.headSeq, rights.audit);
+  const report = useReport(load.data, rights.audit);
+  // What the run was asked to do; the first prompt is near the start of the chain.
+  const prompt = useLoad(rights.audit ? `prompt ${run}` : "", (signal) => get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ tool: "event.prompt", limit: 1 })}`, signal).then(({ items }) => items[0]?.input?.summary ?? ""));
   if (!load.data) return load.error ? <Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /> : <Loading what="the run" />;
   const tabs = TABS.filter(([, , needsAudit]) => rights.audit || !needsAudit);
   const wanted = params.get("tab") ?? "";
@@ -30,19 +34,12 @@ export function RunPage({ run, seq, rights }: Props) {
   const verdict = proof.verdict;
   return (
     <div class={`run-page ${verdict?.state === "broken" ? "broken" : ""}`}>
-      <header class="run-header">
-        <h1 class="cut">{run}</h1> <Badge state={load.data.state} />
-        <span class="quiet"><Time at={load.data.createdAt} /></span>
-        <span class="quiet">base <code>{short(load.data.baseCommit ?? "none")}</code></span>
-        <span class="quiet">{load.data.policy.profile}</span>
-        <span class="quiet">{bytes(load.data.disk.bytes)}</span>
-        <ProofLine verdict={verdict} head={load.data.headSeq} />
-      </header>
+      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} prompt={prompt.data} verdict={verdict} /></Boundary>
       {load.error && <Failed error={load.error} what="Refreshing the run" retry={load.reload} />}
       <nav class="tabs" aria-label="Views of the run">
         {tabs.map(([id, text]) => <a key={id} href={`${runHref(run)}${id ? `?tab=${id}` : ""}`} aria-current={id === tab ? "page" : undefined}>{text}</a>)}
       </nav>
-      <div class={`run-body ${tab === "" ? "with-side" : ""}`}>
+      <div class={`run-body ${tab === "" && seq === undefined ? "with-side" : ""}`}>
         <div class="run-main">
           <Boundary key={tab} what={tabs.find(([id]) => id === tab)![1]}>
             {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
@@ -51,9 +48,37 @@ export function RunPage({ run, seq, rights }: Props) {
             {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
           </Boundary>
         </div>
-        {tab === "" && seq === undefined && <Boundary what="the policy and the budgets"><Side run={load.data} verdict={verdict} verify={proof.verify} rights={rights} /></Boundary>}
+        {tab === "" && seq === undefined && <Boundary what="the policy and the budgets"><Side run={load.data} verdict={verdict} verify={proof.verify} report={report} /></Boundary>}
       </div>
     </div>
+  );
+}
+
+interface HeaderProps { run: Run; report?: Report; prompt?: string; verdict?: Verdict }
+
+/** What the run is, what it was asked to do, and what came of it. */
+function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
+  const [repository, task, agent] = [repositoryOf(run.labels) ?? run.source.url ?? run.source.path, taskOf(run.labels), agentOf(run.labels)];
+  const others = Object.entries(run.labels).filter(([, value]) => value !== repository && value !== task && value !== agent);
+  const last = report?.timeline.at(-1)?.timestamp;
+  return (
+    <header class="run-header">
+      <div class="run-title">
+        <h1 class="cut">{run.runId}</h1> <Badge state={run.state} pill />
+        {report?.diff && <a href={`${runHref(run.runId)}?tab=changes`}>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></a>}
+        <ProofLine verdict={verdict} head={run.headSeq} />
+      </div>
+      {prompt && <p class="run-prompt"><Foreign text={prompt} /></p>}
+      <div class="run-facts">
+        {repository && <b><Foreign text={repository} /></b>}
+        {task && <b><Foreign text={task} /></b>}
+        {agent && <span>by <Foreign text={agent} /></span>}
+        <span><Time at={run.createdAt} />{(run.closedAt ?? last) && <>, for {span((Date.parse((run.closedAt ?? last)!) - Date.parse(run.createdAt)) / 1000)}</>}</span>
+        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} denied</span></>}</span>
+        {others.slice(0, 4).map(([name, value]) => <span key={name} class="cut">{visible(name)}:{visible(value)}</span>)}
+        <span>base <code>{short(run.baseCommit ?? "none")}</code></span>
+      </div>
+    </header>
   );
 }
 
@@ -63,6 +88,17 @@ function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
   if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {count(verdict.checked)} records checked, not signed</span>;
   return <span class="proof tone-good">✓ {count(verdict.checked)} records checked, {count(verdict.signed)} signed</span>;
+}
+
+export interface RunReport { load: Loaded<Report>; isLong: boolean; isWanted: boolean; read: () => void }
+
+/** The budgets and counts of a run. They need every record, so that those of a long run are read on request only. */
+function useReport(run: Run | undefined, mayAudit: boolean): RunReport {
+  const [readAt, setReadAt] = useState(0);
+  const isLong = run !== undefined && run.headSeq > VERIFY_AT_ONCE;
+  const isWanted = mayAudit && run !== undefined && (readAt > 0 || !isLong);
+  const load = useLoad(isWanted ? `budgets ${run.runId}` : "", (signal) => get<Report>(`${runPath(run!.runId)}/report?format=json&verify=false`, signal), 0, readAt || !run ? `at ${readAt}` : `${changesOf(run)} ${run.state}`);
+  return { load, isLong, isWanted, read: () => setReadAt(run?.headSeq ?? 0) };
 }
 
 /** Verifies the run in the browser: at once if it is short, else on request. */

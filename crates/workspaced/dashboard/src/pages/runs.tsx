@@ -39,7 +39,7 @@ export function Runs() {
         <form onSubmit={open}><label class="field"><span>Open a run</span><input name="run" type="search" placeholder="run ID, then Enter" /></label></form>
       </div>
       <NewestList list={list} what="runs" idOf={({ runId }) => runId} hrefOf={({ runId }) => runHref(runId)} row={(run, isFocused) => <RunRow run={run} isFocused={isFocused} />}
-        head={<div class="run-row table-head" aria-hidden="true"><span>Run</span><span>State</span><span>Labels</span><span class="number">Calls</span><span class="number">Changes</span><span class="number">Denied</span><span class="number">Waiting</span><span class="number">Disk</span><span>Created</span></div>}
+        head={<div class="row run-row table-head" aria-hidden="true"><span>Run</span><span>State</span><span>Labels</span><span class="number">Calls</span><span class="number">Changes</span><span class="number">Denied</span><span class="number">Waiting</span><span class="number">Disk</span><span>Created</span></div>}
         empty={state || label || by || span ? <p>No run matches. <a href="/runs">Show every run</a></p> : <><p>No run yet. Create one, then give its token to an agent:</p><pre>{FIRST_RUN}</pre></>} />
     </>
   );
@@ -48,7 +48,7 @@ export function Runs() {
 function RunRow({ run, isFocused }: { run: Run; isFocused: boolean }) {
   const { counts } = run;
   return (
-    <a class={`run-row ${isFocused ? "focused" : ""}`} href={runHref(run.runId)}>
+    <a class={`row run-row ${isFocused ? "focused" : ""}`} href={runHref(run.runId)}>
       <span class="cut strong">{run.runId}</span>
       <span><Badge state={run.state} /></span>
       <span class="cut quiet">{Object.entries(run.labels).map(([name, value]) => `${visible(name)}:${visible(value)}`).join("  ")}</span>

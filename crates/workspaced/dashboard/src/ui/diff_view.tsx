@@ -31,6 +31,8 @@ interface Props {
   scope: string;
   /** Reads lines of the new version of a file, for folds. Missing where the caller may not read files. */
   readLines?: (path: string, from: number, to: number) => Promise<string[]>;
+  /** Unfolds large files too: a person decides by them. */
+  isWhole?: boolean;
 }
 
 /** Characters of a diff that are shown where it cannot be shown by files. */
@@ -46,16 +48,16 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
     <section class="diff" aria-label="Diff">
       <Failed error={error} what="Showing the diff by files" />
       {text.length > MAX_PLAIN && <p class="tone-wait">The text is cut after {MAX_PLAIN} of {text.length} characters.</p>}
-      <pre class="json">{visible(text.slice(0, MAX_PLAIN))}</pre>
+      <pre class="json" tabIndex={0} role="region" aria-label="Text of the diff">{visible(text.slice(0, MAX_PLAIN))}</pre>
     </section>
   );
 }
 
-function Files({ text, scope, readLines }: Props) {
+function Files({ text, scope, readLines, isWhole }: Props) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const files = useMemo(() => parseDiff(text), [text]);
-  const [folded, setFolded] = useState(() => new Set(files.flatMap((file, index) => (isLarge(file) || (files.length > 1 && QUIET.test(file.path)) || viewed.has(scope, file) ? [index] : []))));
+  const [folded, setFolded] = useState(() => new Set(files.flatMap((file, index) => ((isLarge(file) && !isWhole) || (files.length > 1 && !isWhole && QUIET.test(file.path)) || viewed.has(scope, file) ? [index] : []))));
   const [expanded, setExpanded] = useState(() => new Map<string, string[]>());
   const [problem, setProblem] = useState("");
   const [focus, setFocus] = useState(-1);

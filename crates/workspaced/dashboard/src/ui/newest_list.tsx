@@ -7,7 +7,7 @@ import { useKeys } from "../lib/hooks.ts";
 import type { Newest } from "../lib/newest.ts";
 import { navigate } from "../lib/route.ts";
 import { Empty, Failed, Loading } from "./parts.tsx";
-import { Windowed } from "./window.tsx";
+import { ROW_HEIGHT, Windowed } from "./window.tsx";
 
 /** Spans of time, in hours. */
 export const SPANS: [string, string][] = [["", "any time"], ["1", "last hour"], ["24", "last 24 hours"], ["168", "last 7 days"]];
@@ -66,7 +66,7 @@ function Rows<T>({ list, what, idOf, hrefOf, row, head }: Props<T>) {
     <>
       {head}
       {fresh > 0 && <button type="button" class="newer" onClick={release}>{count(fresh)} new</button>}
-      <Windowed key={turn} class="page-window" count={items.length} rowHeight={36} label={what} focus={focus} onStart={setAtStart} render={(index) => row(items[index], index === focus)} />
+      <Windowed key={turn} class="page-window" count={items.length} rowHeight={ROW_HEIGHT} label={what} focus={focus} onStart={setAtStart} render={(index) => row(items[index], index === focus)} />
     </>
   );
 }

@@ -4,9 +4,10 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { RequestError } from "../lib/api.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
-import { ago, exactTime, short, visible } from "../lib/format.ts";
+import { ago, count, exactTime, short, visible } from "../lib/format.ts";
 import { useNow } from "../lib/hooks.ts";
 import type { AuditRecord } from "../lib/types.ts";
+import { rulesInWords } from "../lib/words.ts";
 
 const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
   ["ok", ["✓", "good", "ok"]],
@@ -27,12 +28,20 @@ const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
   ["exit failed", ["✕", "bad", "failed"]],
 ]);
 
+interface BadgeProps {
+  state: string;
+  short?: boolean;
+  text?: string;
+  /** Stands out, where the state is the first thing to see. */
+  pill?: boolean;
+}
+
 /** A state with its own shape as well as its own colour. */
-export function Badge({ state, short: isShort, text: given }: { state: string; short?: boolean; text?: string }) {
+export function Badge({ state, short: isShort, text: given, pill }: BadgeProps) {
   const [symbol, tone, name] = SYMBOLS.get(state) ?? ["·", "quiet", state];
   const text = given === undefined ? name : visible(given);
   return (
-    <span class={`badge tone-${tone}`} title={text}>
+    <span class={`badge tone-${tone} ${pill ? "pill" : ""}`} title={text}>
       <span aria-hidden="true">{symbol}</span> <span class={isShort ? "sr-only" : ""}>{text}</span>
     </span>
   );
@@ -50,6 +59,22 @@ export function Foreign({ text, class: name }: { text: string; class?: string })
   return <bdi class={name}>{visible(text)}</bdi>;
 }
 
+/** A path: its folder is quiet, its name is not. Each part has a direction of its own. */
+export function Path({ path, from }: { path: string; from?: string }) {
+  const cut = path.lastIndexOf("/", path.length - 2) + 1;
+  return (
+    <span class="path" title={visible(path)}>
+      {from !== undefined && <><bdi class="folder">{visible(from)}</bdi> → </>}
+      {cut > 0 && <bdi class="folder">{visible(path.slice(0, cut))}</bdi>}<bdi>{visible(path.slice(cut))}</bdi>
+    </span>
+  );
+}
+
+/** The rules that stopped a call, in words; their names are in the title. */
+export function Rules({ rules }: { rules: string[] }) {
+  return <>{rulesInWords(rules).map(([words, names]) => <span key={names} class="tag rule" title={visible(names)}><bdi>{visible(words)}</bdi></span>)}</>;
+}
+
 export function Time({ at }: { at: string }) {
   const now = useNow();
   return <time dateTime={at} title={exactTime(at)}>{ago(at, now)}</time>;
@@ -60,7 +85,7 @@ export function Hash({ value }: { value?: string }) {
 }
 
 export function Counts({ plus, minus }: { plus: number; minus: number }) {
-  return <span class="counts"><span class="tone-good">+{plus}</span> <span class="tone-bad">−{minus}</span></span>;
+  return <span class="counts"><span class="tone-good">+{count(plus)}</span> <span class="tone-bad">−{count(minus)}</span></span>;
 }
 
 export function Loading({ what }: { what: string }) {

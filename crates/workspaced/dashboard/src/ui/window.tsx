@@ -27,6 +27,8 @@ interface Props {
   class?: string;
 }
 
+/** The height of the rows of every list, as `--row` in the style sheet. */
+export const ROW_HEIGHT = 36;
 const OVERSCAN = 12;
 
 /** Renders a row within its boundary, so that one that cannot be shown does not take the others with it. */

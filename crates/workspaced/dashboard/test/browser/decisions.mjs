@@ -11,7 +11,11 @@ export async function an_approval_is_given_with_a_note({ base, operator, open })
   await page.goto(`${base}/approvals`);
   await page.locator(".queue li", { hasText: "approve" }).getByRole("link").click();
   await page.getByText("version = 4").waitFor();
-  await page.getByText("requireApprovalIf:touchesLockfile").waitFor();
+  // The rule in words; its name is in the title, and in the part that is folded.
+  const region = page.getByRole("region", { name: "Approval" });
+  assert.match(await region.locator(".rule", { hasText: "changes a lock file" }).getAttribute("title"), /requireApprovalIf:touchesLockfile/);
+  await region.getByText("Hashes and rules by name").click();
+  await region.getByText("requireApprovalIf:touchesLockfile", { exact: true }).waitFor();
   await page.getByLabel("Note (optional)").fill("checked the versions");
   await page.getByRole("button", { name: "Approve", exact: true }).click();
   await page.getByRole("region", { name: "Approval" }).getByText(/✓ approved \(record \d+\)/).first().waitFor();
@@ -28,9 +32,15 @@ export async function a_denial_changes_nothing({ base, operator, open }) {
   const id = await work(await startRun(operator, "deny"));
   const { page, close } = await open("approver");
   await page.goto(`${base}/approvals?id=${id}`);
-  await page.getByRole("button", { name: "Deny", exact: true }).click();
+  await page.getByRole("button", { name: "Deny…" }).click();
+  // The agent reads why: without that nothing is denied.
+  const deny = page.getByRole("button", { name: "Deny", exact: true });
+  assert.equal(await deny.isDisabled(), true);
+  await page.getByLabel(/^Why not\? The agent reads this/).fill("not in this change");
+  await deny.click();
   await page.getByRole("region", { name: "Approval" }).getByText("✕ denied").first().waitFor();
-  assert.equal((await state(operator, id)).state, "denied");
+  const { state: now, note } = await state(operator, id);
+  assert.deepEqual([now, note], ["denied", "not in this change"]);
   await close();
 }
 
@@ -72,6 +82,48 @@ export async function several_are_decided_only_after_each_was_opened({ base, ope
   await approve.click();
   await rows.first().waitFor({ state: "detached" });
   for (const id of ids) assert.equal((await state(operator, id)).state, "approved");
+  await close();
+}
+
+export async function the_first_that_waits_is_open_and_the_next_opens_after_a_decision({ base, operator, open }) {
+  const call = await startRun(operator, "in-turn");
+  const ids = [];
+  for (const name of ["a", "b", "c"]) ids.push((await call("write_file", { path: `${name}/Cargo.lock`, content: `${name}\n`, reason: `lock ${name} in turn` })).approvalId);
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals`);
+  // Other tests may have left older ones.
+  await region.getByRole("button", { name: "Approve", exact: true }).waitFor();
+  assert.equal(new URL(page.url()).searchParams.get("id"), (await operator.request("GET", "/v1/approvals?state=pending&order=asc&limit=1")).body.items[0].approvalId);
+  await page.goto(`${base}/approvals?id=${ids[0]}`);
+  await region.getByText("lock a in turn").first().waitFor();
+  await page.locator("h1").click();
+  await page.keyboard.press("a");
+  await region.getByText("lock b in turn").first().waitFor();
+  await region.getByRole("status").getByText(/✓ approved \(record \d+\)/).waitFor();
+  await page.keyboard.press("d");
+  await page.keyboard.type("b is not needed");
+  await page.keyboard.press("Control+Enter");
+  await region.getByText("lock c in turn").first().waitFor();
+  await region.getByRole("status").getByText("denied: b is not needed").waitFor();
+  // What was decided about the same run is not repeated, and what was decided has left the queue.
+  assert.equal(await page.locator(".queue li", { hasText: "in-turn" }).count(), 1);
+  const states = await Promise.all(ids.map(async (id) => (await state(operator, id)).state));
+  assert.deepEqual(states, ["approved", "denied", "pending"]);
+  await operator.create(`/v1/approvals/${ids[2]}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function earlier_decisions_about_the_same_file_are_shown({ base, operator, open, tokens }) {
+  const call = await startRun(operator, "again");
+  const approver = new Client(base, tokens.approver);
+  const first = await call("write_file", { path: "Cargo.lock", content: "one\n", reason: "lock one" });
+  await approver.create(`/v1/approvals/${first.approvalId}/deny`, { note: "one is not enough" });
+  const second = await call("write_file", { path: "Cargo.lock", content: "two\n", reason: "lock two" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${second.approvalId}`);
+  await page.getByRole("region", { name: "Approval" }).getByText("denied: one is not enough").waitFor();
+  await approver.create(`/v1/approvals/${second.approvalId}/deny`, { note: "done" });
   await close();
 }
 

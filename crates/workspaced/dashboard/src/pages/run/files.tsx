@@ -9,7 +9,7 @@ import { useLoad } from "../../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../../lib/route.ts";
 import { type AuditRecord, type ChangeList, changesOf, type Run, type RunChange, type TreeEntry } from "../../lib/types.ts";
 import { Empty, Failed, Field, Loading, Time } from "../../ui/parts.tsx";
-import { Windowed } from "../../ui/window.tsx";
+import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 
 /** Every change of a run, in order. */
 async function readChanges(run: string, signal: AbortSignal): Promise<RunChange[]> {
@@ -53,7 +53,7 @@ export function Files({ run }: { run: Run }) {
           {!tree.data && !tree.error && <Loading what="the tree" />}
           {tree.data && !entries.length && <Empty><p>{search ? "No file matches." : "The tree is empty."}</p></Empty>}
           {tree.data?.truncated && <p class="tone-wait">The tree has more than 10,000 entries; the rest is not listed.</p>}
-          {entries.length > 0 && <Windowed count={entries.length} rowHeight={28} label="Files" render={(index) => <TreeRow entry={entries[index]} isOpen={entries[index].path === path} />} />}
+          {entries.length > 0 && <Windowed count={entries.length} rowHeight={ROW_HEIGHT} label="Files" render={(index) => <TreeRow entry={entries[index]} isOpen={entries[index].path === path} />} />}
         </div>
         <div class="file">{path ? <File key={`${path} ${seq ?? ""}`} run={run} path={path} seq={seq} changes={changes.data ?? []} /> : <Empty><p>Choose a file to see its content, its history, and which call wrote each line.</p></Empty>}</div>
       </div>

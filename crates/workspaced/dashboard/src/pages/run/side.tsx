@@ -1,26 +1,19 @@
-import { useState } from "preact/hooks";
-import type { Rights } from "../../app.tsx";
-import { get, runPath } from "../../lib/api.ts";
 import { bytes, count, visible } from "../../lib/format.ts";
-import { useLoad } from "../../lib/hooks.ts";
-import { changesOf, type Report, type Run } from "../../lib/types.ts";
-import { trustPresentKey, type Verdict, VERIFY_AT_ONCE } from "../../lib/verify.ts";
+import type { Run } from "../../lib/types.ts";
+import { trustPresentKey, type Verdict } from "../../lib/verify.ts";
 import { Failed, Time } from "../../ui/parts.tsx";
+import type { RunReport } from "../run.tsx";
 
-interface Props { run: Run; verdict?: Verdict; verify: () => void; rights: Rights }
+interface Props { run: Run; verdict?: Verdict; verify: () => void; report: RunReport }
 
 /** Proof, budgets and policy of a run. */
-export function Side({ run, verdict, verify, rights }: Props) {
-  // The report reads every record, so that of a long run is read on request only.
-  const [readAt, setReadAt] = useState(run.headSeq <= VERIFY_AT_ONCE ? -1 : 0);
-  const isWanted = rights.audit && (readAt > 0 || (readAt < 0 && run.headSeq <= VERIFY_AT_ONCE));
-  const report = useLoad(isWanted ? `budgets ${run.runId}` : "", (signal) => get<Report>(`${runPath(run.runId)}/report?format=json&verify=false`, signal), 0, readAt > 0 ? `at ${readAt}` : changesOf(run));
+export function Side({ run, verdict, verify, report: { load: report, isLong, isWanted, read } }: Props) {
   return (
     <aside class="side" aria-label="Proof, budgets and policy">
       <section><h2>Proof</h2><Proof verdict={verdict} verify={verify} head={run.headSeq} /></section>
       <section><h2>Budgets of the run</h2>
         {report.error && <Failed error={report.error} what="Reading the budgets" retry={report.reload} />}
-        {run.headSeq > VERIFY_AT_ONCE && <p><button type="button" disabled={isWanted && report.isLoading} onClick={() => setReadAt(run.headSeq)}>{isWanted && report.isLoading ? "Reading…" : "Read the budgets"}</button></p>}
+        {isLong && <p><button type="button" disabled={isWanted && report.isLoading} onClick={read}>{isWanted && report.isLoading ? "Reading…" : "Read the budgets"}</button></p>}
         <table><tbody>{report.data?.budgets.map(({ name, used, limit }) => (
           <tr key={name}><th scope="row">{name.replace(/^max/, "")}</th><td class="number">{name === "maxBytes" ? bytes(used) : count(used)}{limit ? ` of ${name === "maxBytes" ? bytes(limit) : count(limit)}` : ""}</td>
             <td>{limit ? <meter min={0} max={limit} high={limit * 0.8} value={used} aria-label={name} /> : <span class="quiet">no limit</span>}</td></tr>

@@ -1,22 +1,28 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Rights } from "../../app.tsx";
-import { clockTime, count, duration, exactTime, visible } from "../../lib/format.ts";
+import { commandOf, ended } from "../../lib/command.ts";
+import { clockTime, count, duration, exactTime, span, visible } from "../../lib/format.ts";
 import { getAll } from "../../lib/api.ts";
 import { useKeys, useLoad } from "../../lib/hooks.ts";
-import { madeBy, type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
+import { type RecordCache, type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
 import { callHref, navigate, runHref, setParams, useRoute } from "../../lib/route.ts";
-import type { Approval, AuditRecord } from "../../lib/types.ts";
+import { isAside, type Item, itemsOf, type Step } from "../../lib/steps.ts";
+import { type Approval, type AuditRecord, madeBy } from "../../lib/types.ts";
 import { Boundary } from "../../ui/boundary.tsx";
 import { Badge, Choice, Empty, Exit, Failed, Field, Loading } from "../../ui/parts.tsx";
-import { Windowed } from "../../ui/window.tsx";
+import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 import { Call } from "../call.tsx";
 
 export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "refused"], ["pending", "waiting"], ["failed", "failed"]];
-const BY: [string, string][] = [["", "everyone"], ["agent", "the agent"], ["operator", "people"], ["service", "the service"]];
+const BY: [string, string][] = [["", "the story"], ["all", "everyone"], ["agent", "the agent"], ["operator", "people"], ["service", "the service"]];
 const KINDS: [string, string][] = [["", "everything"], ["changes", "changes"], ["reads", "reads"], ["events", "events"]];
 
+/** So many records are read whole, to be grouped by steps. */
+const MOST_GROUPED = 2000;
+
 /** The filters of the address. The service searches by outcome and for events; words and kinds of calls are compared here. */
-function filterOf(search: string, outcome: string, kind: string, by: string): RecordFilter | undefined {
+function filterOf(search: string, outcome: string, kind: string, chosen: string): RecordFilter | undefined {
+  const by = chosen === "all" ? "" : chosen;
   if (!search && !outcome && !kind && !by) return undefined;
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   return {
@@ -39,14 +45,26 @@ function hasWords(record: AuditRecord, words: string[]): boolean {
   return words.every((word) => text.includes(word));
 }
 
-/** The rows of the timeline: every record by its number, or the matches of a filter. */
-interface Rows { count: number; seqAt: (index: number) => number | undefined; indexOf: (seq: number) => number; at: (index: number) => AuditRecord | undefined; newerThan: (seq: number) => number }
+/** The rows of the timeline: records and the heads of steps. */
+interface Rows { count: number; seqAt: (index: number) => number | undefined; stepAt?: (index: number) => Step | undefined; indexOf: (seq: number) => number; at: (index: number) => AuditRecord | undefined; newerThan: (seq: number) => number }
 
-function rowsOf({ cache }: Records, matches: AuditRecord[] | undefined): Rows {
-  if (!matches) return { count: cache.head, seqAt: (index) => (index >= 0 && index < cache.head ? index + 1 : undefined), indexOf: (seq) => Math.min(seq, cache.head) - 1, at: (index) => cache.get(index + 1), newerThan: (seq) => cache.head - seq };
+/** Every record by its number. */
+const rowsByNumber = ({ cache }: Records): Rows => ({ count: cache.head, seqAt: (index) => (index >= 0 && index < cache.head ? index + 1 : undefined), indexOf: (seq) => Math.min(seq, cache.head) - 1, at: (index) => cache.get(index + 1), newerThan: (seq) => cache.head - seq });
+
+/** The matches of a filter. */
+const rowsOfMatches = (matches: AuditRecord[]): Rows => ({
+  count: matches.length, seqAt: (index) => matches[index]?.seq, indexOf: (seq) => matches.findIndex((record) => record.seq === seq), at: (index) => matches[index],
+  newerThan: (seq) => matches.length - 1 - matches.findLastIndex((record) => record.seq <= seq),
+});
+
+/** Records by steps. A record that is folded is found at the head of its step. */
+function rowsBySteps(cache: RecordCache, items: Item[]): Rows {
+  const seqOf = (item: Item | undefined) => (item && "seq" in item ? item.seq : undefined);
   return {
-    count: matches.length, seqAt: (index) => matches[index]?.seq, indexOf: (seq) => matches.findIndex((record) => record.seq === seq), at: (index) => matches[index],
-    newerThan: (seq) => matches.length - 1 - matches.findLastIndex((record) => record.seq <= seq),
+    count: items.length, seqAt: (index) => seqOf(items[index]), at: (index) => cache.get(seqOf(items[index]) ?? 0),
+    stepAt: (index) => (items[index] && "step" in items[index] ? items[index].step : undefined),
+    indexOf: (seq) => items.findLastIndex((item) => ("seq" in item ? item.seq : item.step.first) <= seq),
+    newerThan: (seq) => items.filter((item) => "seq" in item && item.seq > seq).length,
   };
 }
 
@@ -60,7 +78,17 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   const [search, outcome, kind, by] = [params.get("q") ?? "", params.get("outcome") ?? "", params.get("kind") ?? "", params.get("by") ?? ""];
   const filter = useMemo(() => filterOf(search, outcome, kind, by), [search, outcome, kind, by]);
   const matches = useMatches(run, records, filter);
-  const rows = rowsOf(records, filter && matches.items);
+  const [folded, setFolded] = useState(() => new Set<number>());
+  const isWhole = !filter && cache.head <= MOST_GROUPED && cache.size >= cache.head;
+  const items = useMemo(() => {
+    if (!isWhole) return undefined;
+    const all = Array.from({ length: cache.head }, (_, index) => cache.get(index + 1)!);
+    return itemsOf(by === "all" ? all : all.filter((record) => record.seq === seq || !isAside(record)), folded);
+  }, [isWhole, cache, cache.head, by, folded, seq]);
+  const rows = filter ? rowsOfMatches(matches.items) : items ? rowsBySteps(cache, items) : rowsByNumber(records);
+  useEffect(() => {
+    if (!filter && cache.head > 0 && cache.head <= MOST_GROUPED) records.want("story", 1, cache.head);
+  }, [filter === undefined, cache.head]);
   // What became of the calls that waited.
   const approvals = useLoad(cache.hasWaited ? `approvals ${run}` : "", (signal) => getAll<Approval>("/v1/approvals", { run }, 2000, signal), 5000);
   const decided = useMemo(() => new Map(approvals.data?.items.map((approval) => [approval.toolCallId, approval])), [approvals.data]);
@@ -73,7 +101,7 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   const above = filter ? Math.max(0, matches.items.findIndex((record) => record.seq >= origin.current.seq)) : 0;
   const [isAtEnd, setAtEnd] = useState(true);
   const [seen, setSeen] = useState(0);
-  const last = rows.seqAt(rows.count - 1) ?? 0;
+  const last = filter ? (rows.seqAt(rows.count - 1) ?? 0) : cache.head;
   useEffect(() => {
     if (isAtEnd) setSeen(last);
   }, [isAtEnd, last]);
@@ -94,13 +122,24 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
     located.current = target;
     navigate(callHref(run, target) + location.search, seq !== undefined);
   };
-  const focusOn = (index: number) => {
-    const target = rows.seqAt(Math.max(0, Math.min(index, rows.count - 1)));
+  /** Focuses a record; the heads of steps are passed in the given direction. */
+  const focusOn = (index: number, direction: 1 | -1 = -1) => {
+    let at = Math.max(0, Math.min(index, rows.count - 1));
+    while (rows.seqAt(at) === undefined && at + direction >= 0 && at + direction < rows.count) at += direction;
+    const target = rows.seqAt(at);
+    if (target === undefined) return;
     setFocusSeq(target);
     if (seq !== undefined) open(target);
   };
   const close = () => navigate(runHref(run) + location.search);
-  useKeys({ j: () => focusOn(focus + 1), k: () => focusOn(focus < 0 ? rows.count - 1 : focus - 1), Home: () => focusOn(0), End: () => focusOn(rows.count - 1), Enter: () => open(rows.seqAt(focus)), Escape: close });
+  const fold = (step: Step) => setFolded((before) => {
+    const next = new Set(before);
+    if (!next.delete(step.first)) next.add(step.first);
+    return next;
+  });
+  const steps = items?.flatMap((item) => ("step" in item ? [item.step.first] : [])) ?? [];
+  const isFolded = steps.length > 0 && folded.size >= steps.length;
+  useKeys({ j: () => focusOn(focus + 1, 1), k: () => focusOn(focus < 0 ? rows.count - 1 : focus - 1), Home: () => focusOn(0, 1), End: () => focusOn(rows.count - 1), Enter: () => open(rows.seqAt(focus)), Escape: close });
   const fresh = isAtEnd ? 0 : rows.newerThan(seen);
   const error = records.error ?? matches.error;
   return (
@@ -111,16 +150,16 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
           <Choice label="Outcome" value={outcome} options={OUTCOMES} onChange={(value) => setParams({ outcome: value })} />
           <Choice label="Show" value={kind} options={KINDS} onChange={(value) => setParams({ kind: value })} />
           <Choice label="By" value={by} options={BY} onChange={(value) => setParams({ by: value })} />
-          <span class="inline"><button type="button" disabled={!rows.count} onClick={() => focusOn(0)}>Oldest</button> <button type="button" disabled={!rows.count} onClick={() => focusOn(rows.count - 1)}>Newest</button></span>
+          <span class="inline"><button type="button" disabled={!rows.count} onClick={() => focusOn(0, 1)}>Oldest</button> <button type="button" disabled={!rows.count} onClick={() => focusOn(rows.count - 1)}>Newest</button>{steps.length > 1 && <> <button type="button" aria-pressed={isFolded} onClick={() => setFolded(isFolded ? new Set() : new Set(steps))}>Steps only</button></>}</span>
           <span class="live" role="status">{records.state === "live" ? (isLoading ? "reading…" : "● live") : records.state === "refused" ? "not live" : `◌ ${records.state}`}</span>
         </div>
         {error && <Failed error={error} what="Reading the records" retry={records.error ? records.retry : matches.retry} />}
         {isLoading && !rows.count && !error && <Loading what="the records" />}
         {!isLoading && !rows.count && !error && <Empty><p>{filter ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
         {filter && matches.older && <p class="quiet"><button type="button" disabled={matches.isLoading} onClick={matches.older}>{matches.isLoading ? "Searching…" : "Search older records"}</button> {matches.from > 2 ? `Records 1 to ${count(matches.from - 1)} are` : "Record 1 is"} not searched yet.</p>}
-        <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={44} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
-          onRange={(first, end) => filter || records.want("view", first + 1, end + 1)}
-          render={(index) => <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "")} seq={rows.seqAt(index)!} before={rows.at(index - 1)} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
+        <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={ROW_HEIGHT} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
+          onRange={(first, end) => filter || items || records.want("view", first + 1, end + 1)}
+          render={(index) => rows.stepAt?.(index) ? <StepRow step={rows.stepAt(index)!} isOpen={!folded.has(rows.stepAt(index)!.first)} toggle={() => fold(rows.stepAt!(index)!)} /> : <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "")} seq={rows.seqAt(index)!} before={items ? undefined : rows.at(index - 1)} hasSteps={items !== undefined} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
       {seq !== undefined && (selected ? <Boundary key={selected.seq} what={`record ${selected.seq}`}><Call record={selected} rights={rights} close={close} last={cache.head} /></Boundary> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
@@ -130,28 +169,49 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
 
 /** What a record is about, in a few words. */
 export function subject(record: AuditRecord): string {
-  const paths = record.pathsWritten.length ? record.pathsWritten : record.pathsRead.length ? record.pathsRead : record.files.map(({ path }) => path);
   if (record.input?.summary) return record.input.summary;
   if (record.runId === "_service" && typeof record.input?.name === "string") return record.input.name;
+  if (record.tool === "move_file" && record.files.length === 2) {
+    const [from, to] = record.files[0].newSha256 ? [record.files[1], record.files[0]] : record.files;
+    return `${from.path} → ${to.path}`;
+  }
+  const paths = record.pathsWritten.length ? record.pathsWritten : record.pathsRead.length ? record.pathsRead : record.files.map(({ path }) => path);
+  // A refused path is named among the reasons.
+  if (!paths.length) return record.reasons.find((reason) => reason.startsWith("path: "))?.slice(6) ?? "";
   return paths.length > 3 ? `${paths.slice(0, 3).join(", ")} and ${paths.length - 3} more` : paths.join(", ");
 }
 
-interface RowProps { record?: AuditRecord; approval?: Approval; seq: number; before?: AuditRecord; run: string; isFocused: boolean; isBroken: boolean }
-
-function TimelineRow({ record, approval, seq, before, run, isFocused, isBroken }: RowProps) {
-  if (!record) return <a class={`call-row soft ${isFocused ? "focused" : ""}`} href={callHref(run, seq) + location.search}><span class="number quiet">{seq}</span><span class="quiet">…</span></a>;
-  // What a person looked at is not part of the agent's story.
-  const isLooking = madeBy(record) === "operator" && !record.mutates && record.outcome === "ok";
-  const weight = isLooking ? "soft" : record.outcome !== "ok" ? "loud" : record.mutates ? "strong" : record.tool.includes(".") ? "" : "soft";
-  const startsStep = record.stepId && record.stepId !== before?.stepId;
+function StepRow({ step, isOpen, toggle }: { step: Step; isOpen: boolean; toggle: () => void }) {
+  const parts: [number, string][] = [[step.reads, "read"], [step.changes, "changed"], [step.commands, "run"]];
   return (
-    <a class={`call-row ${weight} ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined}>
+    <button type="button" class="row step-row" aria-expanded={isOpen} onClick={toggle}>
+      <span class="cut"><span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <bdi class="strong">{visible(step.name)}</bdi></span>
+      <span class="inline">{step.waiting > 0 && <span class="tone-wait">◐ {step.waiting} asked</span>} {step.refused > 0 && <span class="tone-bad">✕ {step.refused} refused</span>} {step.isFailed !== undefined && <Badge state={step.isFailed ? "exit failed" : "exit"} text={step.isFailed ? "last command failed" : "commands passed"} />}</span>
+      <span class="quiet small">{parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(" · ")}</span>
+      <span class="number quiet small">{span((Date.parse(step.endedAt) - Date.parse(step.startedAt)) / 1000)}</span>
+    </button>
+  );
+}
+
+/** How a call has ended; of a command that is its exit code. */
+const OutcomeOf = ({ record }: { record: AuditRecord }) => {
+  const command = commandOf(record);
+  return record.outcome === "ok" && command && ended(command) ? <Exit record={record} /> : <Badge state={record.outcome} short={record.outcome === "ok"} />;
+};
+
+interface RowProps { record?: AuditRecord; approval?: Approval; seq: number; before?: AuditRecord; hasSteps: boolean; run: string; isFocused: boolean; isBroken: boolean }
+
+function TimelineRow({ record, approval, seq, before, hasSteps, run, isFocused, isBroken }: RowProps) {
+  if (!record) return <a class={`row call-row soft ${isFocused ? "focused" : ""}`} href={callHref(run, seq) + location.search}><span class="number quiet">{seq}</span><span class="quiet">…</span></a>;
+  const weight = isAside(record) ? "soft" : record.outcome !== "ok" ? `loud ${record.outcome}` : record.mutates ? "change" : record.tool.includes(".") ? "" : "soft";
+  const startsStep = !hasSteps && record.stepId && record.stepId !== before?.stepId;
+  return (
+    <a class={`row call-row ${weight} ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined} title={visible(record.reason ?? "") || undefined}>
       <span class="number quiet">{record.seq}</span>
-      <time class="quiet" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
-      <span class="cut"><code class="tool">{record.tool}</code>{record.format && <span class="quiet"> {record.format}</span>} <bdi>{visible(subject(record))}</bdi></span>
-      <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={approval.resolution} /> : <Badge state={record.outcome} short={record.outcome === "ok"} />} <Exit record={record} /></span>
-      <span class="cut quiet row-detail">{startsStep && <span class="step">{visible(record.stepId!)}</span>} {record.code && <code>{record.code}</code>} <bdi>{visible(record.reason ?? "")}</bdi></span>
+      <span class="cut">{startsStep && <span class="tag">{visible(record.stepId!)}</span>} <code class="tool">{record.tool}</code>{record.format && <span class="quiet"> {record.format}</span>} <bdi class="subject">{visible(subject(record))}</bdi> {record.code && record.outcome !== "pending" && <code class="tone-bad">{record.code}</code>} <bdi class="quiet">{visible(record.reason ?? "")}</bdi></span>
+      <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={approval.resolution} /> : <OutcomeOf record={record} />}</span>
       <span class="number quiet row-duration">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
+      <time class="quiet number" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
     </a>
   );
 }

@@ -1,0 +1,45 @@
+/** The steps of a run: its records in order, grouped by what the agent says it was about. */
+
+import { commandOf, isFailed } from "./command.ts";
+import { type AuditRecord, madeBy } from "./types.ts";
+
+export interface Step {
+  name: string;
+  /** The number of its first record, which identifies it. */
+  first: number;
+  reads: number; changes: number; refused: number; waiting: number; commands: number;
+  /** Whether its last command or test has failed; undefined without one. */
+  isFailed?: boolean;
+  startedAt: string; endedAt: string;
+}
+export type Item = { step: Step } | { seq: number };
+
+/** Whether a record is not part of the story: what a person looked at, and uploads, which the event that names them shows. */
+export const isAside = (record: AuditRecord): boolean =>
+  record.outcome === "ok" && !record.mutates && (record.tool === "artifact.upload" || (madeBy(record) === "operator" && !record.tool.includes(".")));
+
+const count = (step: Step, record: AuditRecord): void => {
+  step.endedAt = record.timestamp;
+  const command = commandOf(record);
+  if (command) [step.commands, step.isFailed] = [step.commands + 1, isFailed(command)];
+  else if (record.outcome === "pending") step.waiting += 1;
+  else if (record.outcome !== "ok") step.refused += 1;
+  else if (record.mutates) step.changes += 1;
+  else if (!record.tool.includes(".")) step.reads += 1;
+};
+
+/** Groups consecutive records of one step. A record without a step stands by itself, and ends none. */
+export function itemsOf(records: AuditRecord[], folded: Set<number>): Item[] {
+  const items: Item[] = [];
+  let step: Step | undefined;
+  for (const record of records) {
+    if (record.stepId !== undefined && record.stepId !== null && record.stepId !== step?.name) {
+      step = { name: record.stepId, first: record.seq, reads: 0, changes: 0, refused: 0, waiting: 0, commands: 0, startedAt: record.timestamp, endedAt: record.timestamp };
+      items.push({ step });
+    }
+    const isOfStep = step !== undefined && record.stepId === step.name;
+    if (isOfStep) count(step!, record);
+    if (!isOfStep || !folded.has(step!.first)) items.push({ seq: record.seq });
+  }
+  return items;
+}

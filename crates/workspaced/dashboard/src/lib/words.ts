@@ -1,0 +1,52 @@
+/** What the service names by codes, in the words of a reviewer. */
+
+import type { Approval } from "./types.ts";
+
+const RULES = new Map([
+  ["touchesLockfile", "changes a lock file"], ["touchesBuildFile", "changes a build file"], ["touchesSecuritySensitivePath", "touches a security-sensitive path"],
+  ["deletesFile", "deletes a file"], ["changesPublicApi", "changes the public API"], ["deletesTest", "deletes a test"], ["weakensTest", "weakens a test"],
+]);
+const KINDS = new Map([
+  ["LOCKFILE", "a lock file"], ["GENERATED", "a generated file"], ["VENDORED", "a vendored file"], ["BINARY", "a binary file"], ["SECRET_LIKE", "a file that may hold secrets"],
+  ["TEXT_SOURCE", "source"], ["TEXT_CONFIG", "configuration"], ["TEXT_DOC", "documentation"], ["UNKNOWN", "a file of unknown kind"],
+]);
+const LIMITS = new Map([["maxFilesTouched", "many files"], ["maxInsertions", "many added lines"], ["maxDeletions", "many removed lines"], ["maxFilesDeleted", "many deleted files"], ["maxBytes", "many bytes"]]);
+
+/** Returns a rule in words; a rule without words as it is. */
+export function ruleInWords(rule: string): string {
+  const [kind, ...rest] = rule.split(":");
+  const name = rest.join(":");
+  if (kind === "requireApprovalIf") return RULES.get(name) ?? rule;
+  if (kind === "kind") return `changes ${KINDS.get(name) ?? name}`;
+  if (kind === "fileBudget" || kind === "budget" || kind === "runBudget") return LIMITS.has(name) ? `has ${LIMITS.get(name)}` : rule;
+  if (kind === "evidence") return `has ${name === "missing" ? "no" : name} evidence of a check`;
+  if (rule === "ignored") return "changes a file that git ignores";
+  if (kind === "commands") return name.startsWith("ask:") ? `runs \`${name.slice(4)}\`` : "runs a command that no rule permits";
+  return rule;
+}
+
+/** Returns the rules in words, each once: the kind of a file and the property of a change often say the same. */
+export const rulesInWords = (rules: string[]): [words: string, rule: string][] => {
+  const found = new Map<string, string>();
+  for (const rule of rules) found.set(ruleInWords(rule), found.has(ruleInWords(rule)) ? `${found.get(ruleInWords(rule))}, ${rule}` : rule);
+  return [...found];
+};
+
+const VERBS = new Map([["create", "Create"], ["replace", "Change"], ["delete", "Delete"], ["move", "Move"]]);
+
+/** Returns what an approval would do, in two words before the path: `Change`, `Delete`, `Run`. */
+export function verbOf({ tool, files }: Approval): string {
+  if (tool === "run_command") return "Run a command";
+  const operations = new Set(files.map(({ operation }) => operation));
+  const verb = operations.size === 1 ? (VERBS.get([...operations][0]) ?? "Change") : "Change";
+  return files.length > 1 ? `${verb} ${files.length} files` : verb;
+}
+
+/** The names under which orchestrators label what a run is for. */
+const TASK = ["ticket", "issue", "task", "pr"];
+const AGENT = ["model", "agent"];
+const named = (labels: Record<string, string>, names: string[]): string | undefined => names.map((name) => (Object.hasOwn(labels, name) ? labels[name] : undefined)).find(Boolean);
+
+export const taskOf = (labels: Record<string, string>): string | undefined => named(labels, TASK);
+export const agentOf = (labels: Record<string, string>): string | undefined => named(labels, AGENT);
+export const repositoryOf = (labels: Record<string, string>): string | undefined => named(labels, ["repository", "repo"]);

@@ -1,0 +1,53 @@
+/** The story of a run by steps, and rules in words. */
+
+import { describe, expect, it } from "vitest";
+import { isAside, itemsOf } from "../../src/lib/steps.ts";
+import type { AuditRecord } from "../../src/lib/types.ts";
+import { ruleInWords, rulesInWords } from "../../src/lib/words.ts";
+
+const record = (seq: number, more: Partial<AuditRecord> = {}): AuditRecord => ({
+  runId: "r", seq, toolCallId: `c${seq}`, tool: "read_file", timestamp: `2026-01-01T00:00:0${seq}Z`, actor: "run-token:t", by: "agent", mutates: false, reasons: [], pathsRead: [], pathsWritten: [],
+  files: [], decision: "ALLOW", outcome: "ok", durationMicros: 1, artifactUris: [], prevHash: "", hash: "", ...more,
+});
+
+describe("the steps of a run", () => {
+  const records = [
+    record(1, { tool: "run.create", by: "operator" }),
+    record(2, { stepId: "look" }),
+    record(3, { tool: "event.message", by: "operator" }),
+    record(4, { stepId: "look", outcome: "refused" }),
+    record(5, { stepId: "change", mutates: true }),
+    record(6, { stepId: "change", tool: "event.test", by: "operator", input: { data: { exitCode: 1 } } }),
+    record(7, { stepId: "look", outcome: "pending", mutates: true }),
+  ];
+  it("begin where the name changes, and a record without a step ends none", () => {
+    const items = itemsOf(records, new Set());
+    expect(items.map((item) => ("seq" in item ? item.seq : item.step.name))).toEqual([1, "look", 2, 3, 4, "change", 5, 6, "look", 7]);
+  });
+  it("count what they did, and say how the last command ended", () => {
+    const [look, change, again] = itemsOf(records, new Set()).flatMap((item) => ("step" in item ? [item.step] : []));
+    expect([look.reads, look.refused, look.isFailed]).toEqual([1, 1, undefined]);
+    expect([change.changes, change.commands, change.isFailed]).toEqual([1, 1, true]);
+    expect([again.waiting, again.startedAt]).toEqual([1, records[6].timestamp]);
+  });
+  it("hide their own records when they are folded", () => {
+    const items = itemsOf(records, new Set([2]));
+    expect(items.map((item) => ("seq" in item ? item.seq : item.step.name))).toEqual([1, "look", 3, "change", 5, 6, "look", 7]);
+  });
+  it("leave out what people looked at and uploads, and nothing else", () => {
+    const asides = [record(1, { by: "operator" }), record(2, { tool: "artifact.upload", by: "operator" })];
+    expect(asides.map(isAside)).toEqual([true, true]);
+    expect([...records, record(8, { by: "operator", mutates: true }), record(9, { by: "operator", outcome: "refused" })].map(isAside)).not.toContain(true);
+  });
+});
+
+describe("rules in words", () => {
+  it("say each thing once and keep every name", () => {
+    expect(rulesInWords(["kind:LOCKFILE", "requireApprovalIf:touchesLockfile", "requireApprovalIf:deletesFile"])).toEqual([
+      ["changes a lock file", "kind:LOCKFILE, requireApprovalIf:touchesLockfile"], ["deletes a file", "requireApprovalIf:deletesFile"],
+    ]);
+  });
+  it("leave a rule without words as it is", () => {
+    for (const rule of ["deny:src/**", "requireApprovalIf:constructor", "toString", "commands:ask:cargo publish"]) expect(ruleInWords(rule)).toBe(rule.startsWith("commands") ? "runs `cargo publish`" : rule);
+  });
+});
