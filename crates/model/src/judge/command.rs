@@ -1,8 +1,10 @@
 //! The judgement of commands: the parts of a line, as a shell would take them, against the patterns of a policy.
 
 mod shell;
+mod text;
 
-use self::shell::{ShellWord, parts_of, words_in};
+use self::shell::{ShellWord, parts_of};
+use self::text::{Likeness, TextWord, occurs, words_in};
 use super::decision::Decision;
 use crate::{Code, CommandPolicy, Refusal, Verdict};
 
@@ -17,10 +19,55 @@ const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh"];
 /// The programs that run the command after them, if no option comes before it.
 const STARTERS: [&str; 6] = ["env", "command", "exec", "nohup", "time", "nice"];
 /// Other programs that run what is among their arguments.
-const RUNNERS: [&str; 14] = [
-    "eval", "builtin", "timeout", "xargs", "sudo", "doas", "setsid", "stdbuf", "ionice", "busybox", "trap", "find",
-    "script", "watch",
+const RUNNERS: [&str; 42] = [
+    "eval",
+    "builtin",
+    "timeout",
+    "xargs",
+    "sudo",
+    "doas",
+    "setsid",
+    "stdbuf",
+    "ionice",
+    "busybox",
+    "trap",
+    "find",
+    "script",
+    "watch",
+    "flock",
+    "unshare",
+    "nsenter",
+    "setpriv",
+    "taskset",
+    "chroot",
+    "su",
+    "runuser",
+    "gosu",
+    "strace",
+    "ltrace",
+    "setarch",
+    "prlimit",
+    "chrt",
+    "numactl",
+    "fakeroot",
+    "systemd-run",
+    "parallel",
+    "xvfb-run",
+    "tini",
+    "dumb-init",
+    "npx",
+    "uv",
+    "docker",
+    "podman",
+    "kubectl",
+    "ssh",
+    "entr",
 ];
+
+/// Whether a program runs another, which its arguments name.
+fn is_runner(program: &str) -> bool {
+    [&SHELLS[..], &STARTERS, &RUNNERS].iter().any(|list| list.contains(&name_of(program)))
+}
 
 /// Judges a command line. The strictest verdict on one of its parts counts.
 #[must_use]
@@ -30,18 +77,20 @@ pub fn judge_command(policy: &CommandPolicy, line: &str) -> Decision {
     }
     let parts = parts(line, 0).filter(|parts| !parts.is_empty()).unwrap_or_else(|| vec![CommandPart::of_text(line)]);
     let patterns = CommandPatterns::of(policy);
-    let (mut verdict, mut reasons) = (Verdict::Allow, Vec::new());
+    let (mut verdict, mut reasons, mut is_written) = (Verdict::Allow, Vec::new(), true);
     for part in &parts {
-        let (of_part, reason) = part.judge(&patterns);
+        let (of_part, likeness, reason) = part.judge(&patterns);
         if severity(of_part) > severity(verdict) {
             (verdict, reasons) = (of_part, Vec::new());
+            is_written = likeness == Likeness::Written;
         }
         if of_part == verdict && reasons.len() < MAX_REASONS && !reasons.contains(&reason) {
             reasons.push(reason);
         }
     }
     match verdict {
-        Verdict::Deny => Decision::deny(denied(policy, &reasons)),
+        Verdict::Deny if is_written => Decision::deny(denied(policy, &reasons)),
+        Verdict::Deny => Decision::deny(unclear(policy, &reasons)),
         Verdict::Allow => Decision::allow(reasons),
         Verdict::RequireApproval => Decision { verdict, reasons, refusal: None },
     }
@@ -100,6 +149,15 @@ fn denied(policy: &CommandPolicy, reasons: &[String]) -> Refusal {
     Refusal::new(Code::PolicyDenied, message, hint).with_details(|details| details.reasons = reasons.to_vec())
 }
 
+/// The refusal of a command that becomes a denied one if a word of it is expanded to that.
+fn unclear(policy: &CommandPolicy, reasons: &[String]) -> Refusal {
+    let refusal = denied(policy, reasons);
+    let pattern = reasons.first().and_then(|reason| reason.strip_prefix("commands:deny:")).unwrap_or_default();
+    let message = format!("it cannot be told whether the command becomes `{pattern}`, which the policy denies");
+    let hint = "Write the command out: its program and the words after it, without variables, substitutions or patterns of file names.";
+    Refusal { message, hint: hint.to_owned(), ..refusal }
+}
+
 /// One command of a line.
 #[derive(Debug)]
 struct CommandPart {
@@ -107,15 +165,21 @@ struct CommandPart {
     forms: Vec<Vec<ShellWord>>,
     /// How many of the forms are what is run for certain: a variable that is set before a program may make it another one.
     sure: usize,
-    /// The words that may be those of a command, among the arguments of a program that runs one.
-    text: Vec<String>,
+    /// What is run by it in words that are not taken apart, such as the arguments of a program that runs another.
+    text: Vec<TextWord>,
 }
 
 /// Takes a line apart; `None` if that is not certain.
 fn parts(line: &str, depth: usize) -> Option<Vec<CommandPart>> {
     let mut all = Vec::new();
+    let mut is_read = false;
     for words in parts_of(line)? {
-        let part = CommandPart::of_words(words)?;
+        let mut part = CommandPart::of_words(words)?;
+        if !is_read && part.reads_commands() {
+            // What another part of the line writes, or what follows `<<<`.
+            part.text.extend(words_in(line));
+            is_read = true;
+        }
         match part.forms.last().and_then(|words| shell_text(words)) {
             Some(text) if depth < MAX_DEPTH && part.sure == part.forms.len() => match parts(text, depth + 1) {
                 // A shell does what its text says.
@@ -183,52 +247,63 @@ impl CommandPart {
             forms.push(next.0);
             sure += usize::from(!sets);
         }
-        let program =
-            |words: &[ShellWord]| words.first().map(|word| name_of(&word.text).to_owned()).unwrap_or_default();
-        let runs_another = |words: &Vec<ShellWord>| {
-            let name = program(words);
-            [&SHELLS[..], &STARTERS, &RUNNERS].iter().any(|list| list.contains(&name.as_str()))
-        };
-        let text = match forms.iter().find(|words| runs_another(words)) {
-            Some(words) => words.iter().skip(1).flat_map(|word| words_in(&word.text)).collect(),
-            None => Vec::new(),
-        };
+        let runner = forms.iter().find(|words| words.first().is_some_and(|program| is_runner(&program.text)));
+        let text = runner.map_or_else(Vec::new, |words| {
+            words_in(&words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" "))
+        });
         Some(Self { forms, sure, text })
     }
 
-    fn judge(&self, patterns: &CommandPatterns<'_>) -> (Verdict, String) {
-        let strict = |pattern: &&CommandPattern<'_>| {
-            self.forms.iter().any(|words| may_match(pattern, words)) || occurs(pattern, &self.text)
-        };
-        if let Some(pattern) = patterns.deny.iter().find(strict) {
-            return (Verdict::Deny, format!("commands:deny:{}", pattern.text));
+    /// Whether it is a shell that reads its commands from its input.
+    fn reads_commands(&self) -> bool {
+        let Some([program, options @ ..]) = self.forms.last().map(Vec::as_slice) else { return false };
+        SHELLS.contains(&name_of(&program.text)) && options.iter().all(|word| word.text.starts_with(['-', '+']))
+    }
+
+    /// How surely it is a command that one of the patterns means, and which; the first of those that are written.
+    fn find<'a>(&self, patterns: &'a [CommandPattern<'a>]) -> Option<(Likeness, &'a CommandPattern<'a>)> {
+        let mut possible = None;
+        for pattern in patterns {
+            let forms = self.forms.iter().filter_map(|words| may_match(pattern, words));
+            match forms.chain(occurs(pattern, &self.text)).max() {
+                Some(Likeness::Written) => return Some((Likeness::Written, pattern)),
+                Some(Likeness::Possible) => possible = possible.or(Some((Likeness::Possible, pattern))),
+                None => {}
+            }
         }
-        if let Some(pattern) = patterns.ask.iter().find(strict) {
-            return (Verdict::RequireApproval, format!("commands:ask:{}", pattern.text));
+        possible
+    }
+
+    fn judge(&self, patterns: &CommandPatterns<'_>) -> (Verdict, Likeness, String) {
+        if let Some((likeness, pattern)) = self.find(&patterns.deny) {
+            return (Verdict::Deny, likeness, format!("commands:deny:{}", pattern.text));
+        }
+        if let Some((likeness, pattern)) = self.find(&patterns.ask) {
+            return (Verdict::RequireApproval, likeness, format!("commands:ask:{}", pattern.text));
         }
         let is_allowed =
             |pattern: &&CommandPattern<'_>| self.forms[..self.sure].iter().any(|words| surely_matches(pattern, words));
         if let Some(pattern) = patterns.allow.iter().find(is_allowed) {
-            return (Verdict::Allow, format!("commands:allow:{}", pattern.text));
+            return (Verdict::Allow, Likeness::Written, format!("commands:allow:{}", pattern.text));
         }
         let program = self.forms.last().and_then(|words| words.first()).map_or("", |word| word.text.as_str());
-        (patterns.others, format!("commands:others:{}", crate::excerpt(program, 100)))
+        (patterns.others, Likeness::Written, format!("commands:others:{}", crate::excerpt(program, 100)))
     }
 }
 
 /// Whether a command may be one that `pattern` means. From a word on that a shell expands, it may be any.
-fn may_match(pattern: &CommandPattern<'_>, words: &[ShellWord]) -> bool {
+fn may_match(pattern: &CommandPattern<'_>, words: &[ShellWord]) -> Option<Likeness> {
     for (at, glob) in pattern.words.iter().enumerate() {
-        let Some(word) = words.get(at) else { return false };
+        let word = words.get(at)?;
         if !word.is_exact {
-            return true;
+            return Some(Likeness::Possible);
         }
         let by_name = at == 0 && !glob.contains('/') && glob_matches(glob, name_of(&word.text));
         if !glob_matches(glob, &word.text) && !by_name {
-            return false;
+            return None;
         }
     }
-    true
+    Some(Likeness::Written)
 }
 
 /// Whether a command is certainly one that `pattern` means. A program in another folder is another program.
@@ -240,19 +315,6 @@ fn surely_matches(pattern: &CommandPattern<'_>, words: &[ShellWord]) -> bool {
                     && glob_matches(glob, &word.text)
                     && (at > 0 || glob.contains('/') == word.text.contains('/')))
         })
-}
-
-/// Whether the words of `pattern` follow each other in `text`.
-fn occurs(pattern: &CommandPattern<'_>, text: &[String]) -> bool {
-    let Some((first, rest)) = pattern.words.split_first() else { return false };
-    text.iter().enumerate().any(|(at, word)| {
-        let is_program = glob_matches(first, word) || (!first.contains('/') && glob_matches(first, name_of(word)));
-        is_program
-            && rest
-                .iter()
-                .enumerate()
-                .all(|(next, glob)| text.get(at + 1 + next).is_some_and(|word| glob_matches(glob, word)))
-    })
 }
 
 /// Whether `text` is what `glob` means, in which `*` is any text.

@@ -19,10 +19,16 @@ impl ShellWord {
 
     /// Whether it sets a variable of the command after it.
     pub(super) fn is_assignment(&self) -> bool {
-        let Some((name, _)) = self.text.split_once('=') else { return false };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        !name.is_empty() && name.chars().all(is_name) && !name.starts_with(|c: char| c.is_ascii_digit())
+        self.text.split_once('=').is_some_and(|(name, _)| assigns(name))
     }
+}
+
+/// Whether what is before a `=` names a variable, to some shells one of its elements, or is added to one.
+pub(super) fn assigns(name: &str) -> bool {
+    let name = name.strip_suffix('+').unwrap_or(name);
+    let name = name.split_once('[').filter(|(_, index)| index.ends_with(']')).map_or(name, |(name, _)| name);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(is_name) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// The most commands of a line.
@@ -48,15 +54,8 @@ pub(super) fn parts_of(line: &str) -> Option<Vec<Vec<ShellWord>>> {
 }
 
 /// Whether a character looks like a blank and is none to a shell, or controls something.
-fn is_strange(c: char) -> bool {
+pub(super) fn is_strange(c: char) -> bool {
     c.is_whitespace() || c.is_control()
-}
-
-/// Returns what looks like a word anywhere in a text. Quotes are taken away, and not for an end.
-pub(super) fn words_in(text: &str) -> Vec<String> {
-    let plain: String = text.replace("\\\n", "").chars().filter(|c| !"\\\"'".contains(*c)).collect();
-    let is_between = |c: char| is_strange(c) || ";&|(){}`$<>,=".contains(c) || c == ' ';
-    plain.split(is_between).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// What looks like a word.

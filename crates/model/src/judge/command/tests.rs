@@ -138,6 +138,35 @@ fn patterns_that_mean_nothing_are_refused() {
     }
 }
 
+/// A variable or a substitution where no program is named hides nothing.
+#[test]
+fn what_is_expanded_elsewhere_is_no_reason_to_refuse() {
+    let open = policy(&json!({"deny": ["git push", "curl"], "ask": ["npm publish"]}));
+    for line in [
+        "for f in *.rs; do cargo fmt $f; done",
+        "for f in $LIST; do cargo fmt \"$f\"; done",
+        "for f in a b; do git diff $f; done",
+        "for f in a b; do timeout 5 node \"$f\"; done",
+        "while read -r f; do cargo fmt $f; done < <(git ls-files)",
+        "if [ \"$A\" = b ]; then cargo build; fi",
+        "[[ -f $X ]] && (cargo build)",
+        "X=$(date) cargo build $Y",
+        "echo \"$(date) $USER\" > out; (cargo build)",
+        "case $x in a) cargo build;; esac",
+        "find $DIR -name '*.rs' -exec wc -l {} ;",
+        "ls | xargs -I{} cp {} $DIR",
+        "sh -c 'for f in *; do echo $f; done'",
+        "(cargo test 2>&1 | grep -v curl.rs)",
+        "if ! git diff --quiet; then echo push; fi",
+        "diff <(cargo build) $X",
+        "ls *.rs | xargs wc -l *.rs",
+    ] {
+        assert_eq!(said(&open, line), "allow", "{line}");
+    }
+    let refusal = judge_command(&open, "for p in push; do git $p; done").refusal.unwrap();
+    assert!(refusal.message.contains("becomes `git push`") && refusal.hint.contains("Write the command out"));
+}
+
 /// What was tried to get past a list of what is denied, or of what is allowed.
 #[test]
 fn nothing_passes_by_the_way_it_is_written() {
@@ -193,6 +222,84 @@ fn nothing_passes_by_the_way_it_is_written() {
     let read_only = policy(&json!({"others": "DENY"}));
     for line in ["> a.txt", "X=1", "# hi", "true"] {
         assert_eq!(said(&read_only, line), "deny", "{line}");
+    }
+}
+
+/// What a shell does with a line that is not taken apart: redirections, expansions.
+#[test]
+fn nothing_passes_between_the_words_of_a_line() {
+    let open = policy(&json!({"deny": ["git push"]}));
+    for line in [
+        "(git 2>&1 push)",
+        "(git >f push)",
+        "(git >'a b' push)",
+        "(git >a\\ b push)",
+        "(git 2>/dev/null >>g push)",
+        "if git 2>&1 push; then true; fi",
+        "{ git >/dev/null push; }",
+        "! git >f push",
+        "true; (true); ! git push",
+        "echo $(git >f push)",
+        "eval 'git >f push'",
+        "A=$(:) git >f push",
+        "git <<E push\nE",
+        "git &>f push",
+        "git $(true) push",
+        "git ${o:-} push",
+        "git `true` push",
+        "git $((1)) push",
+        "git ${X#a} push",
+        "for p in push; do git $p; done",
+        "for p in push; do git >f $p; done",
+        "if :; then git $X push; fi",
+        "f() { \"$@\"; }; f git push",
+        "${x:-git} push",
+        "\"${a:-git}\" push",
+        "timeout 5 ${X-git} push",
+        "X=git; timeout 5 $X push",
+        "X=git; timeout -s KILL 5 $X push",
+        "X='git push'; sh -c \"$X\"",
+        "X='git push'; eval $X",
+        "gi$(:)t push",
+        "gi${a:-}t push",
+        "$(printf gi; printf t) push",
+        "A=1 ${X:-git} push",
+        "(>f ${X:-git} push)",
+        "(/usr/bin/gi? push)",
+        "(g[i]t push)",
+    ] {
+        assert_eq!(said(&open, line), "deny", "{line}");
+    }
+}
+
+#[test]
+fn nothing_passes_as_the_argument_or_the_input_of_a_program_that_runs_it() {
+    let open = policy(&json!({"deny": ["git push"]}));
+    for line in [
+        "env -S\"git push\"",
+        "env -vS\"git push\"",
+        "env -Sgit push",
+        "env --split-string='git push'",
+        "env -u A -S\"git push\"",
+        "nice env -S\"git push\"",
+        "flock /tmp/l git push",
+        "unshare -r git push",
+        "setpriv --no-new-privs git push",
+        "taskset 1 git push",
+        "su -c 'git push'",
+        "strace -f git push",
+        "docker exec web git push",
+        "ssh host git push",
+        "find . -exec git push ;",
+        "find . -name x -exec $G push ;",
+        "X+=1 git push",
+        "X[0]=1 git push",
+        "echo git push | sh",
+        "echo git push | sh -s",
+        "cat x | bash <<< \"git push\"",
+        "bash <<< 'git push'",
+    ] {
+        assert_eq!(said(&open, line), "deny", "{line}");
     }
 }
 
