@@ -5,6 +5,8 @@ export interface Hunk { heading: string; oldStart: number; newStart: number; old
 export interface FileDiff {
   path: string; oldPath?: string; status: "added" | "deleted" | "renamed" | "modified"; binary: boolean;
   insertions: number; deletions: number; hunks: Hunk[]; notes: string[];
+  /** Its text is not read yet. */
+  isUnread?: boolean;
 }
 
 const HUNK = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)$/;
@@ -76,11 +78,18 @@ export function parseDiff(text: string): FileDiff[] {
 
 export type Row =
   | { type: "file"; file: number }
-  | { type: "note"; file: number; text: string }
+  | { type: "note"; file: number; text: string; isUnread?: boolean }
+  | { type: "comment"; file: number; comment: Comment; text: string; isFirst: boolean }
   | { type: "gap"; file: number; key: string; from: number; to: number; shift: number; heading: string }
   | { type: "line"; file: number; left?: Line; right?: Line };
 
+/** What a reviewer said about a file, or about a line of its new version. */
+export interface Comment { seq: number; author: string; timestamp: string; path: string; line?: number; text: string }
+
 export interface RowOptions {
+  /** Files that are left out. */
+  hidden?: Set<number>;
+  comments?: Comment[];
   split: boolean;
   /** Files whose content is not shown. */
   folded: Set<number>;
@@ -106,7 +115,25 @@ export function pairs(lines: Line[]): { left?: Line; right?: Line }[] {
   return rows;
 }
 
+/** Characters of a comment in a row. */
+const COMMENT_WIDTH = 110;
+
+function commentRows(file: number, comment: Comment): Row[] {
+  const parts = comment.text.split("\n").flatMap((line) => line.match(new RegExp(`.{1,${COMMENT_WIDTH}}(?:\\s|$)|.{1,${COMMENT_WIDTH}}`, "gu")) ?? [""]);
+  return parts.map((text, index) => ({ type: "comment", file, comment, text, isFirst: index === 0 }));
+}
+
 function contentRows(file: FileDiff, index: number, options: RowOptions, rows: Row[]): void {
+  const said = (options.comments ?? []).filter(({ path }) => path === file.path);
+  const shown = new Set<Comment>();
+  /** Adds a row, and what was said about its line. */
+  const push = (row: Row & { type: "line" }) => {
+    rows.push(row);
+    if (!said.length || row.right?.new === undefined) return;
+    for (const comment of said) if (comment.line === row.right.new) shown.add(comment), rows.push(...commentRows(index, comment));
+  };
+  const first = rows.length;
+  if (file.isUnread) rows.push({ type: "note", file: index, text: "The diff of this file is not read yet.", isUnread: true });
   for (const text of file.notes) rows.push({ type: "note", file: index, text });
   if (file.binary) rows.push({ type: "note", file: index, text: "Binary file: its content is not shown." });
   let next = 1;
@@ -118,12 +145,15 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
     if (!read && (gap.to >= gap.from || gap.heading)) rows.push(gap);
     read?.forEach((text, offset) => {
       const line: Line = { type: "context", text, new: gap.from + offset, old: gap.from + offset + gap.shift };
-      rows.push({ type: "line", file: index, left: line, right: line });
+      push({ type: "line", file: index, left: line, right: line });
     });
-    if (options.split) for (const pair of pairs(hunk.lines)) rows.push({ type: "line", file: index, ...pair });
-    else for (const line of hunk.lines) rows.push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
+    if (options.split) for (const pair of pairs(hunk.lines)) push({ type: "line", file: index, ...pair });
+    else for (const line of hunk.lines) push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
     next = newStart + hunk.newLines;
   }
+  // What is about the file, or about a line that is not shown, stands above its lines.
+  const rest = said.filter((comment) => !shown.has(comment));
+  if (rest.length) rows.splice(first, 0, ...rest.flatMap((comment) => commentRows(index, comment)));
 }
 
 const gapRow = (file: number, from: number, to: number, shift: number, heading: string): Row & { type: "gap" } =>
@@ -133,10 +163,38 @@ const gapRow = (file: number, from: number, to: number, shift: number, heading: 
 export function buildRows(files: FileDiff[], options: RowOptions): Row[] {
   const rows: Row[] = [];
   files.forEach((file, index) => {
+    if (options.hidden?.has(index)) return;
     rows.push({ type: "file", file: index });
     if (!options.folded.has(index)) contentRows(file, index, options, rows);
   });
   return rows;
+}
+
+const QUIET = /(^|\/)(package-lock\.json|[^/]*\.lock|pnpm-lock\.yaml|go\.sum|dist\/.*|[^/]*\.min\.\w+|[^/]*\.generated\.\w+)$/;
+/** Whether a file is made by a program: it is folded at first, and comes after what people read. */
+export const isMachineMade = ({ path }: FileDiff): boolean => QUIET.test(path);
+const rank = (file: FileDiff): number => (file.binary ? 2 : isMachineMade(file) ? 1 : 0);
+/** Compares paths as a tree lists them: folders before files, each by name. */
+function compareInTree(one: string, other: string): number {
+  const [a, b] = [one.split("/"), other.split("/")];
+  for (let depth = 0; ; depth += 1) {
+    const [isFile, isOtherFile] = [depth === a.length - 1, depth === b.length - 1];
+    if (isFile !== isOtherFile) return isFile ? 1 : -1;
+    if (a[depth] !== b[depth]) return a[depth] < b[depth] ? -1 : 1;
+    if (isFile) return 0;
+  }
+}
+/** Puts source before what is machine-made and binary files last, each in the order of a tree. */
+export const inReadingOrder = (files: FileDiff[]): FileDiff[] => [...files].sort((a, b) => rank(a) - rank(b) || compareInTree(a.path, b.path));
+
+/** A short digest of what a file's diff shows, to notice that it is another. */
+export function digest(file: FileDiff): string {
+  let value = 0x811c9dc5;
+  const add = (text: string) => {
+    for (let index = 0; index < text.length; index += 1) value = Math.imul(value ^ text.charCodeAt(index), 0x01000193);
+  };
+  for (const hunk of file.hunks) for (const line of hunk.lines) if (line.type !== "context") add(`${line.type}${line.text}`);
+  return `${file.status}${file.insertions}-${file.deletions}-${(value >>> 0).toString(36)}`;
 }
 
 const WORDS = /[\p{L}\p{N}_]+|\s+|./gu;

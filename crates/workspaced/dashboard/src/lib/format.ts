@@ -54,3 +54,7 @@ export function visible(text: string): string {
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufff9-\uffff]|\p{Default_Ignorable_Code_Point}/gu, (character) =>
     `\\u{${character.codePointAt(0)!.toString(16)}}`);
 }
+
+/** A path as text: also line breaks, tabs, and blanks at the ends of its names are made visible. */
+export const visiblePath = (path: string): string =>
+  visible(path).replaceAll("\n", "\\n").replaceAll("\t", "\\t").replace(/(?<=^|\/) +| +(?=$|\/)/g, (blanks) => "\\u{20}".repeat(blanks.length));

@@ -11,7 +11,7 @@ import type { Approval, AuditRecord, ChangeList, Page, Run } from "../lib/types.
 import { agentOf, taskOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView } from "../ui/diff_view.tsx";
-import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
+import { Badge, Counts, Failed, Foreign, Hash, Path, Rules, Time } from "../ui/parts.tsx";
 import { Decide } from "./decide.tsx";
 
 interface Props { approval: Approval; run?: Run; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
@@ -57,11 +57,10 @@ export function ApprovalView({ approval, run, rights, error, close, decided, cha
       <Boundary what="the task"><Context approval={approval} run={run} rights={rights} /></Boundary>
       <Outcome approval={approval} />
       {load.error && <Failed error={load.error} what="Comparing with the current files" retry={load.reload} />}
-      {isPending && rights.story && !drift && !load.error && <Loading what="the current versions" />}
       {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].map(([path]) => <p key={path}><span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} /></p>)}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
-        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} scope={approval.approvalId} isWhole />}
-      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
+        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole />}
+      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} isChecking={load.isLoading && !drift && isPending && rights.story} /></Boundary>
       {mayDecide && <Decide approval={approval} rights={rights} isReady={!rights.story || drift !== undefined || load.error !== undefined} drift={drift?.size ?? 0} edits={edits} decided={decided} changed={changed}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
@@ -81,10 +80,9 @@ function Context({ approval, run, rights }: { approval: Approval; run?: Run; rig
   const related = (others.data?.items ?? []).filter((other) => other.approvalId !== approval.approvalId && other.files.some(({ path }) => paths.has(path)));
   const agent = run && agentOf(run.labels);
   return (
-    <dl class="context">
+    <dl class="request">
       <dt>Task</dt><dd>{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}
-        <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}{agent && <span class="quiet">by <Foreign text={agent} /></span>}
-          <span class="quiet" title={visible(approval.actor)}>{approval.actor.startsWith("run-token:") ? "an agent asked" : <Foreign text={approval.actor} />}</span>
+        <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
           {rights.story && <a href={`${runHref(runId)}?kind=changes`}>what else it changed</a>}{approval.decidedSeq && rights.story && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
       {rights.story && <><dt>Last test</dt><dd>{prompt.error ?? test.error ? <span class="tone-bad">✕ {visible((test.error ?? prompt.error)!.message)}</span> : test.data ? <LastTest record={test.data} /> : test.isLoading ? "…" : <span class="quiet">The run has recorded no test and no command.</span>}</dd></>}
       {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
@@ -132,14 +130,14 @@ function Editor({ hunks, drafts, change }: EditorProps) {
   );
 }
 
-function Versions({ approval, drift }: { approval: Approval; drift?: Drift }) {
+function Versions({ approval, drift, isChecking }: { approval: Approval; drift?: Drift; isChecking: boolean }) {
   const rows = approval.files.map(({ path, operation, oldSha256, newSha256 }) => (
     <tr key={path}><td class="wrap"><Path path={path} /></td><td>{operation}</td><td data-label="Applies to"><Hash value={oldSha256} /></td><td data-label="Result"><Hash value={newSha256} /></td>
       <td data-label="Now">{drift?.has(path) ? <span class="tone-bad">✕ another: <Hash value={drift.get(path)} /></span> : drift ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
   ));
   if (!rows.length) return null;
   return (
-    <details class="fold"><summary>Hashes and rules by name{drift?.size === 0 && <>: <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}</summary>
+    <details class="fold"><summary>Hashes and rules by name{drift?.size === 0 && <>: <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}{isChecking && ": comparing with the files as they are…"}</summary>
       <p class="inline">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)}</code>)} <code>{visible(approval.actor)}</code> <code>{visible(approval.toolCallId)}</code></p>
       <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>

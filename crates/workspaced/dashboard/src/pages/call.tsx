@@ -63,7 +63,7 @@ function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; 
   const load = useLoad(uri, (signal) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(id)}`, signal));
   if (load.error) return <Failed error={load.error} what="Reading the diff" retry={load.reload} />;
   if (load.data === undefined) return <Loading what="the diff" />;
-  return <DiffView text={load.data} scope={record.diffSha256 ?? id} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
+  return <DiffView text={load.data} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
 }
 
 /** The lines of an output that are shown first: the end says how it ended. */

@@ -1,46 +1,58 @@
 /** The diff viewer: unified or side by side, coloured, folded, and rendered only where it can be seen. */
 
+import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { visible } from "../lib/format.ts";
-import { buildRows, type FileDiff, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
+import { count, exactTime, visible } from "../lib/format.ts";
+import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
+import type { Viewed } from "../lib/viewed.ts";
 import { Boundary } from "./boundary.tsx";
-import { Counts, Failed } from "./parts.tsx";
+import { Counts, Failed, Path } from "./parts.tsx";
 import { Windowed } from "./window.tsx";
 
-const ROW_HEIGHT = 22;
+/** The height of the lines of a diff or a file, as `--line-height` in the style sheet. */
+export const LINE_HEIGHT = 22;
 /** Files with more lines are folded at first. */
 const LARGE = 5000;
 /** Lines of a longer block are not compared with each other. */
 const MAX_BLOCK = 200;
-const QUIET = /(^|\/)(package-lock\.json|[^/]*\.lock|pnpm-lock\.yaml|go\.sum|dist\/.*|[^/]*\.min\.\w+)$/;
-
-const viewed = {
-  key: (scope: string, file: FileDiff) => `workspaced.viewed:${scope}:${file.path}`,
-  has: (scope: string, file: FileDiff) => sessionStorage.getItem(viewed.key(scope, file)) === "1",
-  set: (scope: string, file: FileDiff, value: boolean) => value ? sessionStorage.setItem(viewed.key(scope, file), "1") : sessionStorage.removeItem(viewed.key(scope, file)),
-};
-
 const isLarge = (file: FileDiff): boolean => file.insertions + file.deletions > LARGE;
 
-interface Props {
-  text: string;
-  /** What the marks "viewed" belong to: the hash of the diff. */
-  scope: string;
+interface Shown {
   /** Reads lines of the new version of a file, for folds. Missing where the caller may not read files. */
   readLines?: (path: string, from: number, to: number) => Promise<string[]>;
-  /** Unfolds large files too: a person decides by them. */
+  /** Unfolds large and machine-made files too: a person decides by them. */
   isWhole?: boolean;
+  /** What the reviewer has viewed, and a tree of the files beside the diff. */
+  viewed?: Viewed;
+  tree?: (tree: TreeProps) => ComponentChildren;
+  comments?: Comment[];
+  /** Says something about a file, or a line of its new version. */
+  comment?: (path: string, line?: number) => void;
+  /** Reads the diff of a file that is not read yet. */
+  readFile?: (path: string) => void;
+  /** Shows a binary file. */
+  show?: (file: FileDiff) => void;
 }
+interface Props extends Shown { text: string }
+
+/** What a tree beside the diff needs to know of it. */
+export interface TreeProps { files: FileDiff[]; hidden: Set<number>; current: number; jump: (file: number) => void; filter: string; setFilter: (filter: string) => void }
 
 /** Characters of a diff that are shown where it cannot be shown by files. */
 const MAX_PLAIN = 200_000;
 
 /** A diff by files and lines; if that fails its text, because a person decides by it. */
-export function DiffView(props: Props) {
-  return <Boundary what="the diff" instead={(error) => <PlainDiff text={props.text} error={error} />}><Files {...props} /></Boundary>;
+export function DiffView({ text, ...shown }: Props) {
+  const fallback = (error: Error) => <PlainDiff text={text} error={error} />;
+  return <Boundary what="the diff" instead={fallback}><ParsedDiff text={text} {...shown} /></Boundary>;
+}
+
+function ParsedDiff({ text, ...shown }: Props) {
+  const files = useMemo(() => inReadingOrder(parseDiff(text)), [text]);
+  return <FilesDiff files={files} {...shown} />;
 }
 
 function PlainDiff({ text, error }: { text: string; error: Error }) {
@@ -53,26 +65,36 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
   );
 }
 
-function Files({ text, scope, readLines, isWhole }: Props) {
+/** Files of a diff, in the given order. */
+export function FilesDiff({ files, readLines, isWhole, viewed, tree, comments, comment, readFile, show }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
-  const files = useMemo(() => parseDiff(text), [text]);
-  const [folded, setFolded] = useState(() => new Set(files.flatMap((file, index) => ((isLarge(file) && !isWhole) || (files.length > 1 && !isWhole && QUIET.test(file.path)) || viewed.has(scope, file) ? [index] : []))));
+  const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
   const [expanded, setExpanded] = useState(() => new Map<string, string[]>());
   const [problem, setProblem] = useState("");
   const [focus, setFocus] = useState(-1);
-  const rows = useMemo(() => buildRows(files, { split, folded, expanded }), [files, split, folded, expanded]);
+  const [filter, setFilter] = useState("");
+  const hidden = useMemo(() => new Set(files.flatMap(({ path }, index) => (path.toLowerCase().includes(filter.toLowerCase()) ? [] : [index]))), [files, filter]);
+  const foldedIndexes = useMemo(() => new Set(files.flatMap(({ path }, index) => (folded.has(path) ? [index] : []))), [files, folded]);
+  const rows = useMemo(() => buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments }), [files, split, foldedIndexes, expanded, hidden, comments]);
   const width = useMemo(() => longestLine(rows), [rows]);
   const step = (direction: 1 | -1) => {
     for (let index = focus + direction; index >= 0 && index < rows.length; index += direction)
       if (rows[index].type === "file" || isChangeStart(rows, index)) return setFocus(index);
   };
-  useKeys({ n: () => step(1), p: () => step(-1) });
-  const toggle = (index: number) => setFolded((before) => {
+  const jump = (file: number) => setFocus(rows.findIndex((row) => row.type === "file" && row.file === file));
+  const toggle = ({ path }: FileDiff, isFolded = !folded.has(path)) => setFolded((before) => {
     const next = new Set(before);
-    if (!next.delete(index)) next.add(index);
+    if (isFolded) next.add(path);
+    else next.delete(path);
     return next;
   });
+  const setViewed = (file: FileDiff, isViewed: boolean) => {
+    viewed?.set(file, isViewed);
+    toggle(file, isViewed);
+  };
+  const current = rows[focus]?.file ?? -1;
+  useKeys({ n: () => step(1), p: () => step(-1), ...(viewed ? { v: () => current >= 0 && setViewed(files[current], !viewed.has(files[current])) } : {}) });
   const expand = async (row: Row & { type: "gap" }) => {
     try {
       const lines = await readLines!(files[row.file].path, row.from, row.to);
@@ -83,29 +105,44 @@ function Files({ text, scope, readLines, isWhole }: Props) {
   };
   if (!files.length) return <p class="state">The diff is empty.</p>;
   const total = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
+  const fileRow = (file: FileDiff, name: string) => <FileRow file={file} class={name} isOpen={!folded.has(file.path)} toggle={() => toggle(file)} isViewed={viewed?.has(file)} setViewed={(value) => setViewed(file, value)}
+    comments={comments?.filter(({ path }) => path === file.path).length ?? 0} comment={comment && (() => comment(file.path))} />;
   const render = (index: number) => {
     const row = rows[index];
     const file = files[row.file];
     const name = index === focus ? "focused" : "";
-    if (row.type === "file") return <FileRow file={file} scope={scope} class={name} isOpen={!folded.has(row.file)} toggle={() => toggle(row.file)} />;
-    if (row.type === "note") return <div class="diff-note">{row.text}</div>;
+    if (row.type === "file") return fileRow(file, name);
+    if (row.type === "comment") return <CommentRow row={row} />;
+    if (row.type === "note") return <div class="diff-note">{row.text} {row.isUnread && readFile && <button type="button" class="plain" onClick={() => readFile(file.path)}>Read it</button>}{file.binary && show && isImage(file.path) && <button type="button" class="plain" onClick={() => show(file)}>Show the image</button>}</div>;
     if (row.type === "gap") return <GapRow row={row} expand={readLines && row.to >= row.from ? () => void expand(row) : undefined} />;
-    return <LineRow row={row} rows={rows} index={index} split={split} path={file.path} class={name} />;
+    return <LineRow row={row} rows={rows} index={index} split={split} path={file.path} class={name} comment={comment && ((line) => comment(file.path, line))} />;
   };
+  const viewedCount = viewed ? files.filter((file) => viewed.has(file)).length : 0;
+  const isFolded = files.every(({ path }) => folded.has(path));
+  /** The file whose lines are at the top, once its own row is above. */
+  const head = (top: number) => rows[top] && rows[top].type !== "file" && rows.length > 40 ? <div class="diff-head"><Path path={files[rows[top].file].path} /> <Counts plus={files[rows[top].file].insertions} minus={files[rows[top].file].deletions} /></div> : null;
   return (
-    <section class="diff" aria-label="Diff">
-      <div class="toolbar">
-        <span>{files.length} {files.length === 1 ? "file" : "files"} <Counts plus={total.plus} minus={total.minus} /></span>
-        <span class="segments" role="group" aria-label="Layout of the diff">
-          <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
-          <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
-        </span>
-      </div>
-      {problem && <p role="alert" class="tone-bad">{problem}</p>}
-      <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={ROW_HEIGHT} fit label="Lines of the diff" render={render} focus={focus} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
-    </section>
+    <div class={tree ? "diff-columns" : "diff-alone"}>
+      {tree?.({ files, hidden, current, jump, filter, setFilter })}
+      <section class="diff" aria-label="Diff">
+        <div class="toolbar">
+          <span>{count(files.length)} {files.length === 1 ? "file" : "files"} <Counts plus={total.plus} minus={total.minus} /></span>
+          {viewed && <span class="quiet">{count(viewedCount)} of {count(files.length)} viewed</span>}
+          {files.length > 1 && <button type="button" onClick={() => setFolded(isFolded ? new Set() : new Set(files.map(({ path }) => path)))}>{isFolded ? "Expand all" : "Collapse all"}</button>}
+          <span class="segments" role="group" aria-label="Layout of the diff">
+            <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
+            <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
+          </span>
+        </div>
+        {problem && <p role="alert" class="tone-bad">{problem}</p>}
+        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit label="Lines of the diff" render={render} focus={focus} focusAtTop head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+      </section>
+    </div>
   );
 }
+
+/** Images that a browser shows without running anything of them. */
+export const isImage = (path: string): boolean => /\.(png|jpe?g|gif|webp|avif|bmp|ico)$/i.test(path);
 
 function longestLine(rows: Row[]): number {
   let longest = 40;
@@ -116,26 +153,26 @@ function longestLine(rows: Row[]): number {
 const isChanged = (row: Row | undefined): boolean => row?.type === "line" && row.left !== row.right;
 const isChangeStart = (rows: Row[], index: number): boolean => isChanged(rows[index]) && !isChanged(rows[index - 1]);
 
-interface FileRowProps { file: FileDiff; scope: string; isOpen: boolean; toggle: () => void; class: string }
+interface FileRowProps { file: FileDiff; isOpen: boolean; toggle: () => void; class: string; isViewed?: boolean; setViewed: (isViewed: boolean) => void; comments: number; comment?: () => void }
 
-function FileRow({ file, scope, isOpen, toggle, class: name }: FileRowProps) {
-  const [isViewed, setViewed] = useState(viewed.has(scope, file));
-  const change = (value: boolean) => {
-    viewed.set(scope, file, value);
-    setViewed(value);
-    if (value === isOpen) toggle();
-  };
+function FileRow({ file, isOpen, toggle, class: name, isViewed, setViewed, comments, comment }: FileRowProps) {
   return (
     <div class={`diff-file ${name}`}>
       <button type="button" class="plain" aria-expanded={isOpen} onClick={toggle}>
-        <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <bdi>{file.oldPath ? `${visible(file.oldPath)} → ` : ""}{visible(file.path)}</bdi>
+        <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <Path path={file.path} from={file.oldPath} />
       </button>
       <span class="quiet">{file.status === "modified" ? "" : file.status}</span>
       <Counts plus={file.insertions} minus={file.deletions} />
       {!isOpen && <span class="quiet">{isLarge(file) ? "large, folded" : "folded"}</span>}
-      <label class="viewed"><input type="checkbox" checked={isViewed} onChange={(event) => change(event.currentTarget.checked)} /> viewed</label>
+      {comments > 0 && <span class="tone-wait">{comments} {comments === 1 ? "comment" : "comments"}</span>}
+      {comment && <button type="button" class="plain" onClick={comment}>Comment…</button>}
+      {isViewed !== undefined && <label class="viewed"><input type="checkbox" checked={isViewed} onChange={(event) => setViewed(event.currentTarget.checked)} /> viewed</label>}
     </div>
   );
+}
+
+function CommentRow({ row: { comment, text, isFirst } }: { row: Row & { type: "comment" } }) {
+  return <div class="diff-comment" title={exactTime(comment.timestamp)}>{isFirst && <b><bdi>{visible(comment.author)}</bdi>{comment.line ? ` on line ${comment.line}` : ""}: </b>}<bdi>{visible(text)}</bdi></div>;
 }
 
 function GapRow({ row, expand }: { row: Row & { type: "gap" }; expand?: () => void }) {
@@ -149,7 +186,7 @@ function GapRow({ row, expand }: { row: Row & { type: "gap" }; expand?: () => vo
   );
 }
 
-interface LineRowProps { row: Row & { type: "line" }; rows: Row[]; index: number; split: boolean; path: string; class: string }
+interface LineRowProps { row: Row & { type: "line" }; rows: Row[]; index: number; split: boolean; path: string; class: string; comment?: (line: number) => void }
 
 /** Returns the other version of a line: the deletion of an insertion, or the reverse. */
 function counterpart({ row, rows, index, split }: LineRowProps): Line | undefined {
@@ -166,27 +203,33 @@ function counterpart({ row, rows, index, split }: LineRowProps): Line | undefine
 }
 
 function LineRow(props: LineRowProps) {
-  const { row, split, path, class: name } = props;
+  const { row, split, path, class: name, comment } = props;
   const line = (row.left ?? row.right)!;
   if (!split) return (
     <div class={`diff-line ${line.type} ${name}`}>
-      <span class="number">{line.old}</span><span class="number">{line.new}</span>
+      <span class="number">{line.old}</span><LineNumber number={line.new} comment={comment} />
       <Code line={line} path={path} other={line.type === "context" ? undefined : counterpart(props)} />
     </div>
   );
   const isContext = row.left === row.right;
   return (
     <div class={`diff-pair ${name}`}>
-      <Half line={row.left} number={row.left?.old} path={path} other={isContext ? undefined : row.right} />
-      <Half line={row.right} number={row.right?.new} path={path} other={isContext ? undefined : row.left} />
+      <Half line={row.left} number={<span class="number">{row.left?.old}</span>} path={path} other={isContext ? undefined : row.right} />
+      <Half line={row.right} number={<LineNumber number={row.right?.new} comment={comment} />} path={path} other={isContext ? undefined : row.left} />
     </div>
   );
 }
 
-function Half({ line, number, path, other }: { line?: Line; number?: number; path: string; other?: Line }) {
+/** The number of a line of the new version, where something can be said about it. */
+function LineNumber({ number, comment }: { number?: number; comment?: (line: number) => void }) {
+  if (!comment || number === undefined) return <span class="number">{number}</span>;
+  return <button type="button" class="number" title={`Comment on line ${number}`} aria-label={`Comment on line ${number}`} tabIndex={-1} onClick={() => comment(number)}>{number}</button>;
+}
+
+function Half({ line, number, path, other }: { line?: Line; number: ComponentChildren; path: string; other?: Line }) {
   return (
     <div class={`diff-half ${line?.type ?? "missing"}`}>
-      <span class="number">{number}</span>{line && <Code line={line} path={path} other={other} />}
+      {number}{line && <Code line={line} path={path} other={other} />}
     </div>
   );
 }

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { RequestError } from "../lib/api.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
-import { ago, count, exactTime, short, visible } from "../lib/format.ts";
+import { ago, count, exactTime, short, visible, visiblePath } from "../lib/format.ts";
 import { useNow } from "../lib/hooks.ts";
 import type { AuditRecord } from "../lib/types.ts";
 import { rulesInWords } from "../lib/words.ts";
@@ -63,9 +63,9 @@ export function Foreign({ text, class: name }: { text: string; class?: string })
 export function Path({ path, from }: { path: string; from?: string }) {
   const cut = path.lastIndexOf("/", path.length - 2) + 1;
   return (
-    <span class="path" title={visible(path)}>
-      {from !== undefined && <><bdi class="folder">{visible(from)}</bdi> → </>}
-      {cut > 0 && <bdi class="folder">{visible(path.slice(0, cut))}</bdi>}<bdi>{visible(path.slice(cut))}</bdi>
+    <span class="path" title={visiblePath(path)}>
+      {from !== undefined && <><bdi class="folder">{visiblePath(from)}</bdi> → </>}
+      {cut > 0 && <bdi class="folder">{visiblePath(path.slice(0, cut))}</bdi>}<bdi>{visiblePath(path.slice(cut))}</bdi>
     </span>
   );
 }

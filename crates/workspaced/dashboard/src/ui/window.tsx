@@ -12,6 +12,8 @@ interface Props {
   render: (index: number) => ComponentChildren;
   /** The row to scroll into view when it changes. */
   focus?: number;
+  /** Shows the focused row near the top, where what follows it is to be read. */
+  focusAtTop?: boolean;
   /** Keeps the end in view while rows are added, if it is in view. */
   follow?: boolean;
   onEnd?: (isAtEnd: boolean) => void;
@@ -25,6 +27,8 @@ interface Props {
   /** Makes the list as high as its rows, up to the limit of the style sheet. */
   fit?: boolean;
   class?: string;
+  /** What stays at the top while the row with the given index is the first in view. */
+  head?: (top: number) => ComponentChildren;
 }
 
 /** The height of the rows of every list, as `--row` in the style sheet. */
@@ -35,7 +39,7 @@ const OVERSCAN = 12;
 const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
 const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;
 
-export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, class: name }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, class: name, head }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const wasAtEnd = useRef(true);
@@ -67,7 +71,10 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
     if (focus === undefined || focus < 0) return;
     const element = box.current!;
     const top = focus * rowHeight;
-    if (top < element.scrollTop) element.scrollTop = top;
+    if (focusAtTop) {
+      // A row in the upper half stays where it is.
+      if (top < element.scrollTop + rowHeight || top > element.scrollTop + element.clientHeight / 2) element.scrollTop = top - 2 * rowHeight;
+    } else if (top < element.scrollTop) element.scrollTop = top;
     else if (top + rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight - element.clientHeight;
     update();
   }, [focus === undefined || focus < 0 ? undefined : focus - above]);
@@ -79,6 +86,7 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
     rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}><Boundary what="a row" instead={brokenRow}><Row index={index} render={render} /></Boundary></div>);
   return (
     <div ref={box} class={`window ${fit ? "fit" : ""} ${name ?? ""}`} style={fit ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
+      {head && <div class="window-head" aria-hidden="true">{head(Math.floor(view.top / rowHeight))}</div>}
       <div role="list" class="window-content" aria-label={label} style={{ height: `${count * rowHeight}px`, minWidth }}>{rows}</div>
     </div>
   );

@@ -56,7 +56,7 @@ export async function signing_in_loading_and_failing_are_accessible_at_every_siz
       for (const [name, address] of Object.entries(pages)) {
         await page.route(/\/v1\/(?!operators\/self|runs\/slow-42$)|\/readyz|\/openapi.json/, answer);
         await page.goto(base + address);
-        await page.locator("main *").first().waitFor();
+        await page.locator("main *").locator("visible=true").first().waitFor();
         if (state === "failing") await page.getByText("the database does not answer").locator("visible=true").first().waitFor().catch(() => problems.push(`${name} ${label} shows no failure`));
         else await page.waitForTimeout(150);
         problems.push(...(await look(page, `${name}-${state}`, label, screenshots)));

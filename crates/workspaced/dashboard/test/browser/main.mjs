@@ -7,6 +7,7 @@
 
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
+import * as changes from "./changes.mjs";
 import * as decisions from "./decisions.mjs";
 import * as huge from "./huge.mjs";
 import * as keys from "./keys.mjs";
@@ -15,6 +16,7 @@ import * as looks from "./looks.mjs";
 import * as names from "./names.mjs";
 import * as nodes from "./nodes.mjs";
 import * as reading from "./reading.mjs";
+import * as realistic from "./realistic.mjs";
 import * as slow from "./slow.mjs";
 import * as stress from "./stress.mjs";
 
@@ -49,7 +51,7 @@ async function open(token, options = {}, address = base) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...decisions, ...looks, ...names, ...slow, ...stress }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

@@ -215,9 +215,10 @@ async function conflict(operator) {
 }
 
 const folder = ["api", "billing", "catalogue", "shipping", "search"];
-async function refactor(operator) {
+/** A run that changes 130 sources, a lock file and two images. */
+export async function seedRefactor(operator, runId) {
   const files = Object.fromEntries(Array.from({ length: 130 }, (_, n) => [`services/${folder[n % 5]}/src/handler_${n}.ts`, lines(30, (line) => `export const value${line} = oldClient.fetch("/items/${line}"); // ${n}`)]));
-  const run = await Seeded.create(operator, "replace-http-client", about("acme/platform", "PLAT-88", "coder-large-4"), { ...files, "package-lock.json": lines(200, (n) => `"dependency-${n}": "1.${n}.0",`), "docs/logo.png": png(120, 60, 30, 90) }, { kinds: { LOCKFILE: "ALLOW", BINARY: "ALLOW" }, budget: { maxFilesTouched: 200 } });
+  const run = await Seeded.create(operator, runId, about("acme/platform", "PLAT-88", "coder-large-4"), { ...files, "package-lock.json": lines(200, (n) => `"dependency-${n}": "1.${n}.0",`), "docs/logo.png": png(120, 60, 30, 90) }, { kinds: { LOCKFILE: "ALLOW", BINARY: "ALLOW" }, budget: { maxFilesTouched: 200 } });
   await run.event("prompt", "Replace oldClient by httpClient in every service.");
   await run.in("understand").call("search_text", { query: "oldClient" });
   for (const name of folder) {
@@ -330,7 +331,7 @@ export async function seed(operator) {
   await documentation(operator);
   await large(operator);
   await hostile(operator);
-  await refactor(operator);
+  await seedRefactor(operator, "replace-http-client");
   const first = await fixLogin(operator);
   await bumpClient(operator);
   await weakenTests(operator);

@@ -9,6 +9,7 @@ import { useLoad } from "../../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../../lib/route.ts";
 import { type AuditRecord, type ChangeList, changesOf, type Run, type RunChange, type TreeEntry } from "../../lib/types.ts";
 import { Empty, Failed, Field, Loading, Time } from "../../ui/parts.tsx";
+import { LINE_HEIGHT } from "../../ui/diff_view.tsx";
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 
 /** Every change of a run, in order. */
@@ -141,7 +142,7 @@ function Lines({ run, path, lines, total, history }: LinesProps) {
   return (
     <>
       {history && diffs.error && <Failed error={diffs.error} what="Reading the history" retry={diffs.reload} />}
-      <Windowed class="diff-window" count={lines.length} rowHeight={22} label={`Content of ${path}`} minWidth={`${width + 14}ch`} render={(index) => (
+      <Windowed class="diff-window" count={lines.length} rowHeight={LINE_HEIGHT} label={`Content of ${path}`} minWidth={`${width + 14}ch`} render={(index) => (
         <div class="diff-line context">
           {owners && <span class="owner">{owners[index] ? <a href={callHref(run, owners[index])}>#{owners[index]}</a> : <span class="quiet">base</span>}</span>}
           <span class="number">{index + 1}</span>

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Rights } from "../../app.tsx";
 import { commandOf, ended } from "../../lib/command.ts";
-import { clockTime, count, duration, exactTime, span, visible } from "../../lib/format.ts";
+import { clockTime, count, duration, exactTime, span, visible, visiblePath } from "../../lib/format.ts";
 import { getAll } from "../../lib/api.ts";
 import { useKeys, useLoad } from "../../lib/hooks.ts";
 import { type RecordCache, type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
@@ -173,12 +173,13 @@ export function subject(record: AuditRecord): string {
   if (record.runId === "_service" && typeof record.input?.name === "string") return record.input.name;
   if (record.tool === "move_file" && record.files.length === 2) {
     const [from, to] = record.files[0].newSha256 ? [record.files[1], record.files[0]] : record.files;
-    return `${from.path} → ${to.path}`;
+    return `${visiblePath(from.path)} → ${visiblePath(to.path)}`;
   }
   const paths = record.pathsWritten.length ? record.pathsWritten : record.pathsRead.length ? record.pathsRead : record.files.map(({ path }) => path);
   // A refused path is named among the reasons.
   if (!paths.length) return record.reasons.find((reason) => reason.startsWith("path: "))?.slice(6) ?? "";
-  return paths.length > 3 ? `${paths.slice(0, 3).join(", ")} and ${paths.length - 3} more` : paths.join(", ");
+  const names = paths.slice(0, 3).map(visiblePath).join(", ");
+  return paths.length > 3 ? `${names} and ${paths.length - 3} more` : names;
 }
 
 function StepRow({ step, isOpen, toggle }: { step: Step; isOpen: boolean; toggle: () => void }) {

@@ -1,0 +1,74 @@
+// What a run has changed: the tree of files, marks of the reviewer, images, what waits, and text that is read later.
+
+import assert from "node:assert/strict";
+import { startRun } from "./agent.mjs";
+import { seedRefactor } from "./seed.mjs";
+
+const files = (page) => page.locator(".diff-file .path").allTextContents();
+
+export async function changed_files_are_a_tree_that_is_filtered_and_marked({ base, operator, open, tokens }) {
+  const call = await startRun(operator, "marked", { policy: { kinds: { TEXT_DOC: "REQUIRE_APPROVAL" } } });
+  for (const path of ["src/b.rs", "src/deep/only/a.rs", "top.rs"]) await call("write_file", { path, content: "x\n", reason: `write ${path}` });
+  await call("write_file", { path: "notes.md", content: "x\n", reason: "a note" });
+  const { page, close } = await open("audit");
+  await page.goto(`${base}/runs/marked?tab=changes`);
+  await page.locator(".diff-file", { hasText: "top.rs" }).waitFor();
+  assert.deepEqual(await files(page), ["src/deep/only/a.rs", "src/b.rs", "top.rs"]);
+  const tree = page.getByRole("list", { name: "Changed files" });
+  assert.deepEqual((await tree.getByRole("button").allTextContents()).map((text) => text.replace(/[^a-z./]/g, "")), ["src/", "deep/only/", "a.rs", "b.rs", "top.rs"]);
+  await page.getByRole("region", { name: "Waiting for approval" }).getByRole("link", { name: "notes.md" }).waitFor();
+  await page.getByText("0 of 3 viewed").waitFor();
+  await page.locator(".diff-file", { hasText: "top.rs" }).getByLabel("viewed").check();
+  await page.getByText("1 of 3 viewed").waitFor();
+  assert.equal(await page.locator(".diff-file", { hasText: "top.rs" }).getByText("folded").count(), 1);
+  // The mark is that of this reviewer, and ends when the file is another.
+  await page.reload();
+  await page.getByText("1 of 3 viewed").waitFor();
+  await page.evaluate((token) => sessionStorage.setItem("workspaced.token", token), tokens.operator);
+  await page.reload();
+  await page.getByText("0 of 3 viewed").waitFor();
+  await page.evaluate((token) => sessionStorage.setItem("workspaced.token", token), tokens.audit);
+  await call("write_file", { path: "top.rs", content: "y\n", mode: "REPLACE_EXISTING", expectedSha256: "seen", reason: "another" });
+  await page.reload();
+  await page.getByText("0 of 3 viewed").waitFor();
+  await page.getByRole("button", { name: "Collapse all" }).click();
+  assert.equal(await page.locator(".diff-line").count(), 0);
+  await page.getByRole("button", { name: "Expand all" }).click();
+  await page.locator(".diff-line").first().waitFor();
+  await page.getByLabel("Filter 3 files").fill("deep");
+  await page.locator(".diff-file", { hasText: "top.rs" }).waitFor({ state: "detached" });
+  assert.deepEqual(await files(page), ["src/deep/only/a.rs"]);
+  await page.getByLabel("Filter 3 files").fill("");
+  await tree.getByRole("button", { name: /top\.rs/ }).click();
+  await page.locator(".diff-file.focused", { hasText: "top.rs" }).waitFor();
+  await page.keyboard.press("v");
+  await page.getByText("1 of 3 viewed").waitFor();
+  await close();
+}
+
+export async function many_files_and_images_are_reviewed({ base, operator, open }) {
+  await seedRefactor(operator, "reviewed");
+  const { page, close } = await open("audit");
+  await page.goto(`${base}/runs/reviewed?tab=changes`);
+  await page.getByText("0 of 133 viewed").waitFor();
+  await page.getByLabel("Filter 133 files").fill("docs/");
+  await page.locator(".diff-file", { hasText: "logo.png" }).waitFor();
+  await page.locator(".window-row", { hasText: "Binary file" }).nth(1).getByRole("button", { name: "Show the image" }).click();
+  const image = page.getByRole("dialog").locator("img");
+  await image.waitFor();
+  assert.deepEqual(await image.evaluate((element) => [element.naturalWidth, element.naturalHeight]), [160, 80]);
+  await close();
+}
+
+export async function a_diff_that_is_cut_names_every_file_and_reads_the_rest_on_request({ base, operator, open }) {
+  const call = await startRun(operator, "cut-diff", { policy: { budget: { maxInsertions: 100000, maxBytes: 10_000_000 }, maxFileBytes: 10_000_000 } });
+  for (const name of ["a", "b", "c"]) await call("write_file", { path: `${name}.rs`, content: `// ${name} ${"x".repeat(80)}\n`.repeat(6000), reason: name });
+  const { page, close } = await open("audit");
+  await page.goto(`${base}/runs/cut-diff?tab=changes`);
+  await page.getByText("0 of 3 viewed").waitFor();
+  assert.deepEqual(await files(page), ["a.rs", "b.rs", "c.rs"]);
+  await page.locator(".diff-file", { hasText: "c.rs" }).getByRole("button").first().click();
+  await page.getByRole("button", { name: "Read it" }).click();
+  await page.locator(".diff-line.add", { hasText: "// c xxx" }).first().waitFor();
+  await close();
+}
