@@ -14,7 +14,7 @@ import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Path, Rules, Time } from "../ui/parts.tsx";
 import { Decide } from "./decide.tsx";
 
-interface Props { approval: Approval; run?: Run; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
+interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
 
 /** What each file is now, where that is not what the change was made for. */
 type Drift = Map<string, string | undefined>;
@@ -34,7 +34,7 @@ async function readDrift(approval: Approval, signal: AbortSignal): Promise<Drift
 }
 
 /** One approval: the task, the change, and what it would be applied to; the decision sticks to the lower edge. */
-export function ApprovalView({ approval, run, rights, error, close, decided, changed }: Props) {
+export function ApprovalView({ approval, run, elsewhere, rights, error, close, decided, changed }: Props) {
   const isPending = approval.state === "pending";
   const load = useLoad(isPending && rights.story ? `drift ${approval.approvalId}` : "", (signal) => readDrift(approval, signal), 5000);
   const drift = load.data;
@@ -54,7 +54,7 @@ export function ApprovalView({ approval, run, rights, error, close, decided, cha
       {error && <Failed error={error} what="Refreshing the approval" />}
       <p class="inline"><Rules rules={approval.reasons} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} rights={rights} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} rights={rights} /></Boundary>
       <Outcome approval={approval} />
       {load.error && <Failed error={load.error} what="Comparing with the current files" retry={load.reload} />}
       {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].map(([path]) => <p key={path}><span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} /></p>)}</div>}
@@ -70,14 +70,14 @@ export function ApprovalView({ approval, run, rights, error, close, decided, cha
 const Title = ({ approval }: { approval: Approval }) => <h2>{verbOf(approval)}{approval.files.length === 1 && <> <Path path={approval.files[0].path} /></>}</h2>;
 
 /** Who asked for what, what the tests said last, and what was decided about the same files. */
-function Context({ approval, run, rights }: { approval: Approval; run?: Run; rights: Rights }) {
+function Context({ approval, run, elsewhere, rights }: { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights }) {
   const { runId } = approval;
   const first = (tool: string, order: string) => (signal: AbortSignal) => get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order, limit: 1 })}`, signal).then(({ items }) => items[0]);
   const prompt = useLoad(rights.story ? `prompt ${runId}` : "", first("event.prompt", "asc"));
   const test = useLoad(rights.story ? `test ${runId}` : "", async (signal) => (await first("event.test", "desc")(signal)) ?? (await first("event.command", "desc")(signal)), 15000);
   const others = useLoad(`others ${approval.approvalId}`, (signal) => getAll<Approval>("/v1/approvals", { run: runId }, 500, signal), 15000);
   const paths = new Set(approval.files.map(({ path }) => path));
-  const related = (others.data?.items ?? []).filter((other) => other.approvalId !== approval.approvalId && other.files.some(({ path }) => paths.has(path)));
+  const related = [...(others.data?.items ?? []).filter((other) => other.approvalId !== approval.approvalId && other.files.some(({ path }) => paths.has(path))), ...elsewhere];
   const agent = run && agentOf(run.labels);
   return (
     <dl class="request">
@@ -87,7 +87,7 @@ function Context({ approval, run, rights }: { approval: Approval; run?: Run; rig
       {rights.story && <><dt>Last test</dt><dd>{prompt.error ?? test.error ? <span class="tone-bad">✕ {visible((test.error ?? prompt.error)!.message)}</span> : test.data ? <LastTest record={test.data} /> : test.isLoading ? "…" : <span class="quiet">The run has recorded no test and no command.</span>}</dd></>}
       {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
       {related.length > 0 && <><dt>Same {paths.size > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (
-        <li key={other.approvalId}><a href={`/approvals?id=${other.approvalId}&state=all`}><Badge state={other.state} text={other.state === "denied" && other.note ? `denied: ${other.note}` : undefined} /></a> <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
+        <li key={other.approvalId}>{other.runId !== runId && <bdi>{other.runId}</bdi>} <a href={`/approvals?id=${other.approvalId}&state=all`}><Badge state={other.state} text={other.state === "denied" && other.note ? `denied: ${other.note}` : undefined} /></a> <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
       ))}</ul></dd></>}
     </dl>
   );

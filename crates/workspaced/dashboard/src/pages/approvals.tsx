@@ -5,7 +5,7 @@ import { count, visible } from "../lib/format.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import type { Approval, Run } from "../lib/types.ts";
-import { rulesInWords, taskOf } from "../lib/words.ts";
+import { repositoryOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Choice, Counts, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
@@ -71,6 +71,12 @@ export function Approvals({ rights }: { rights: Rights }) {
     load.reload();
   };
   const waiting = items.filter((approval) => approval.state === "pending").length;
+  const repositoryOfRun = (runId: string) => repositoryOf(runs.get(runId)?.labels ?? {});
+  /** What other runs of the same repository ask for the same files. */
+  const elsewhere = items.filter(({ runId, state: now, files }) => {
+    const shown = items[position];
+    return shown && now === "pending" && runId !== shown.runId && repositoryOfRun(runId) !== undefined && repositoryOfRun(runId) === repositoryOfRun(shown.runId) && files.some(({ path }) => shown.files.some((file) => file.path === path));
+  });
   return (
     <>
       <div class="toolbar approvals-head">
@@ -87,7 +93,7 @@ export function Approvals({ rights }: { rights: Rights }) {
         ))}
           {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}
         </ul>}
-        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} decided={decided} close={close} afterDecision={afterDecision} changed={load.reload} />}
+        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} decided={decided} close={close} afterDecision={afterDecision} changed={load.reload} />}
       </div>
     </>
   );
@@ -136,9 +142,9 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: Queu
   );
 }
 
-interface SelectedProps { id: string; rights: Rights; run?: Run; decided?: Approval; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
+interface SelectedProps { id: string; rights: Rights; run?: Run; elsewhere: Approval[]; decided?: Approval; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
 
-function Selected({ id, rights, run, decided, close, afterDecision, changed }: SelectedProps) {
+function Selected({ id, rights, run, elsewhere, decided, close, afterDecision, changed }: SelectedProps) {
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
   return (
     <section class="call approval" aria-label="Approval">
@@ -147,7 +153,7 @@ function Selected({ id, rights, run, decided, close, afterDecision, changed }: S
         <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && rights.audit && <> · <a href={callHref(decided.runId, decided.decidedSeq)}>its record, where it can be reverted</a></>}
       </p>}
       {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
-        : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} rights={rights} error={load.error} close={close}
+        : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} elsewhere={elsewhere} rights={rights} error={load.error} close={close}
             decided={(result) => { load.reload(); afterDecision(result); }} changed={() => { load.reload(); changed(); }} /></Boundary>}
     </section>
   );

@@ -70,5 +70,11 @@ export async function a_diff_that_is_cut_names_every_file_and_reads_the_rest_on_
   await page.locator(".diff-file", { hasText: "c.rs" }).getByRole("button").first().click();
   await page.getByRole("button", { name: "Read it" }).click();
   await page.locator(".diff-line.add", { hasText: "// c xxx" }).first().waitFor();
+  // A diff that is longer than what the service returns at once says so, and counts all of it.
+  const long = await startRun(operator, "cut-file", { policy: { budget: { maxInsertions: 100000, maxBytes: 10_000_000 }, maxFileBytes: 10_000_000 } });
+  await long("write_file", { path: "long.rs", content: `// ${"y".repeat(80)}\n`.repeat(20_000), reason: "long" });
+  await page.goto(`${base}/runs/cut-file?tab=changes`);
+  await page.locator(".diff-file", { hasText: "+20,000" }).getByRole("button").first().click();
+  await page.getByText("The diff is too long to be shown whole").waitFor();
   await close();
 }

@@ -31,11 +31,17 @@ async function readOutside(run: string, signal: AbortSignal): Promise<Set<string
   }
 }
 
+/** Says of a file whose text ends before its diff that it does, and counts all of it. */
+function whole(file: FileDiff | undefined, insertions: number, deletions: number): FileDiff | undefined {
+  if (!file || (file.insertions === insertions && file.deletions === deletions)) return file;
+  return { ...file, insertions, deletions, notes: [...file.notes, `The diff is too long to be shown whole: it has +${count(file.insertions)} −${count(file.deletions)} of +${count(insertions)} −${count(deletions)} lines. The patch of the run has all of it.`] };
+}
+
 /** Every file that differs: with its diff where that was read, without it where the text was cut before. */
 function filesOf({ diff, files, truncated, nextPath }: WorkspaceDiff, read: Map<string, FileDiff>): FileDiff[] {
   const known = new Map(parseDiff(diff).map((file) => [file.path, file]));
   if (truncated && nextPath !== undefined) known.delete(nextPath);
-  const listed = files.map(({ path, status, insertions, deletions }): FileDiff => read.get(path) ?? known.get(path)
+  const listed = files.map(({ path, status, insertions, deletions }): FileDiff => whole(read.get(path) ?? known.get(path), insertions, deletions)
     ?? { path, status: status === "created" ? "added" : status === "deleted" ? "deleted" : "modified", binary: false, insertions, deletions, hunks: [], notes: [], isUnread: true });
   const paths = new Set(files.map(({ path }) => path));
   return inReadingOrder([...listed, ...[...known.values()].filter(({ path }) => !paths.has(path))]);
@@ -100,7 +106,7 @@ function Tree({ files, hidden, current, jump, filter, setFilter, viewed, outside
   return (
     <div class="tree">
       <Waiting approvals={waiting} />
-      <Field label={`Filter ${count(files.length)} files`} search value={filter} placeholder="path" onChange={setFilter} />
+      <Field label={`Filter ${count(files.length)} ${files.length === 1 ? "file" : "files"}`} search value={filter} placeholder="path" onChange={setFilter} />
       {!rows.length && <p class="state">No file matches.</p>}
       {rows.length > 0 && <Windowed count={rows.length} rowHeight={ROW_HEIGHT} label="Changed files" render={(index) => {
         const { depth, name, path, file } = rows[index];
