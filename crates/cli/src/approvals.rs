@@ -91,7 +91,7 @@ pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliErr
 }
 
 fn decision_of(args: &DecisionArgs) -> ApprovalDecision {
-    ApprovalDecision { on_behalf_of: args.on_behalf_of.clone(), note: args.note.clone() }
+    ApprovalDecision { on_behalf_of: args.on_behalf_of.clone(), note: args.note.clone(), edits: Vec::new() }
 }
 
 fn decision(output: Output, decided: &workspaced_client::DecisionResult) -> Result<(), CliError> {

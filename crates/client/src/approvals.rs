@@ -30,6 +30,21 @@ pub struct ApprovalDecision {
     /// A note.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the operator changes in the result of an approved call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edits: Vec<ApprovalEdit>,
+}
+
+/// A change to the result of an approved call.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalEdit {
+    /// One of the files that the call changes.
+    pub path: String,
+    /// Text to replace, as the call leaves it. It must occur exactly once.
+    pub old_string: String,
+    /// The new text.
+    pub new_string: String,
 }
 
 /// A decided approval, and the record of the decision.

@@ -64,7 +64,7 @@ mod tools;
 mod transport;
 mod webhooks;
 
-pub use approvals::{ApprovalDecision, ApprovalFilter, DecisionResult};
+pub use approvals::{ApprovalDecision, ApprovalEdit, ApprovalFilter, DecisionResult};
 pub use audit::{AuditFilter, Verification};
 pub use changesets::{
     ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, RunLayer,

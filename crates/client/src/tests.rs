@@ -66,7 +66,9 @@ fn requests_agree_with_the_api_document() {
     (event.event_id, event.step_id) = (Some("e".into()), Some("s".into()));
     (event.started_at, event.duration_micros) = (expires_at.clone(), Some(1));
     assert_agrees("AppendEventRequest", event, &[]);
-    let decision = ApprovalDecision { on_behalf_of: Some("ada".into()), note: Some("n".into()) };
+    let edit = ApprovalEdit { path: "a".into(), old_string: "o".into(), new_string: "n".into() };
+    assert_agrees("ApprovalEdit", &edit, &[]);
+    let decision = ApprovalDecision { on_behalf_of: Some("ada".into()), note: Some("n".into()), edits: vec![edit] };
     assert_agrees("ApprovalDecision", decision, &[]);
     let name = OperatorName::parse("ada").unwrap();
     assert_agrees("CreateOperatorRequest", NewOperator { name, scopes: vec![Scope::Audit], expires_at }, &[]);

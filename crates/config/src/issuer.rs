@@ -5,6 +5,7 @@ use reqwest::Url;
 use crate::error::ConfigError;
 use crate::http_client::is_loopback;
 use crate::settings::Settings;
+use crate::sign_in::SignInConfig;
 
 /// Maximum length of each setting, in bytes.
 const MAX_BYTES: usize = 1024;
@@ -24,6 +25,8 @@ pub struct IssuerConfig {
     pub audiences: Vec<String>,
     /// The claim that names a run.
     pub run_claim: Option<String>,
+    /// How people sign in to the dashboard; `None` if they need a token.
+    pub sign_in: Option<SignInConfig>,
 }
 
 impl IssuerConfig {
@@ -32,15 +35,16 @@ impl IssuerConfig {
     /// # Errors
     ///
     /// Fails if one of them cannot be used, or needs another one.
-    pub fn check(settings: &Settings) -> Result<Option<Self>, ConfigError> {
+    pub fn check(settings: &Settings, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
         let given = |setting: &Option<String>| setting.clone().filter(|value| !value.is_empty());
         let (issuer, audience) = (given(&settings.oauth_issuer), given(&settings.oauth_audience));
         let run_claim = given(&settings.oauth_run_claim);
         let (issuer, audience) = match (issuer, audience) {
             (Some(issuer), Some(audience)) => (issuer, audience),
-            (None, None) if run_claim.is_none() => return Ok(None),
+            (None, None) if run_claim.is_none() && settings.sign_in.is_none() => return Ok(None),
             (None, _) => {
-                return Err(ConfigError("--oauth-audience and --oauth-run-claim need --oauth-issuer".to_owned()));
+                let problem = "--oauth-audience, --oauth-run-claim and sign_in need --oauth-issuer";
+                return Err(ConfigError(problem.to_owned()));
             }
             (Some(_), None) => {
                 let problem = "--oauth-issuer needs --oauth-audience, or tokens for other services would be accepted";
@@ -68,7 +72,8 @@ impl IssuerConfig {
             }
             None => vec![audience],
         };
-        Ok(Some(Self { issuer, url, resource, audiences, run_claim }))
+        let sign_in = settings.sign_in.clone().map(|setting| SignInConfig::check(setting, env)).transpose()?;
+        Ok(Some(Self { issuer, url, resource, audiences, run_claim, sign_in }))
     }
 }
 

@@ -28,6 +28,7 @@ mod range;
 mod secret;
 mod serve;
 mod settings;
+mod sign_in;
 mod start_error;
 mod stores;
 mod transport;
@@ -63,6 +64,7 @@ pub use self::issuer::IssuerConfig;
 pub use self::nodes::{ClusterSecret, NodeConfig};
 use self::operators::reload::LoadedOperators;
 use self::settings::Settings;
+pub use self::sign_in::SignInConfig;
 pub use self::stores::{ArchiveConfig, ObjectStoreConfig, StoreTarget};
 pub use self::transport::{OtlpConfig, TlsFiles};
 pub use self::webhooks::WebhookConfig;
@@ -161,7 +163,7 @@ impl Config {
                 .map(|raw| transport::address("metrics-listen", raw))
                 .transpose()?,
             tls: TlsFiles::check(&settings)?,
-            issuer: IssuerConfig::check(&settings)?,
+            issuer: IssuerConfig::check(&settings, env)?,
             otlp: OtlpConfig::from_env(env)?,
             sandbox: settings.sandbox.unwrap_or(SandboxMode::Auto),
             external_paths: ExternalPaths::of(&database_url, env),

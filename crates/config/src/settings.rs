@@ -7,6 +7,7 @@
 )]
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -106,6 +107,25 @@ pub struct GitCredentialSetting {
     pub token_env: Option<String>,
 }
 
+/// The `[sign_in]` of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignInSetting {
+    #[serde(alias = "client-id")]
+    pub client_id: String,
+    /// A file with the client's secret. Default: a public client.
+    #[serde(alias = "client-secret-file")]
+    pub client_secret_file: Option<PathBuf>,
+    /// The name of an environment variable with the client's secret.
+    #[serde(alias = "client-secret-env")]
+    pub client_secret_env: Option<String>,
+    /// Default: `groups`.
+    #[serde(alias = "groups-claim")]
+    pub groups_claim: Option<String>,
+    /// The groups that have each scope.
+    pub scopes: BTreeMap<Scope, Vec<String>>,
+}
+
 /// One `[[webhook]]` of the file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -196,6 +216,10 @@ pub struct Settings {
     /// `token_file` or `token_env`.
     #[arg(skip)]
     pub git_credential: Option<Vec<GitCredentialSetting>>,
+    /// Sign-in of people at the issuer, only in the file: `[sign_in]` with `client_id`, `client_secret_file` or `client_secret_env`,
+    /// `groups_claim` and `scopes`.
+    #[arg(skip)]
+    pub sign_in: Option<SignInSetting>,
     /// Webhooks, only in the file: `[[webhook]]` with `name`, `url`, `secret_file` or `secret_env`, and `events`.
     #[arg(skip)]
     pub webhook: Option<Vec<WebhookSetting>>,
@@ -317,6 +341,7 @@ impl Settings {
         settings.operator = tables.operator;
         settings.git_credential = tables.git_credential;
         settings.webhook = tables.webhook;
+        settings.sign_in = tables.sign_in;
         Ok(settings)
     }
 
@@ -350,7 +375,7 @@ impl Settings {
 }
 
 /// The keys of a file that have tables.
-const TABLES: [&str; 3] = ["operator", "git-credential", "webhook"];
+const TABLES: [&str; 4] = ["operator", "git-credential", "webhook", "sign-in"];
 
 /// The tables of a file.
 #[derive(Deserialize)]
@@ -359,6 +384,7 @@ struct FileTables {
     operator: Option<Vec<OperatorSetting>>,
     git_credential: Option<Vec<GitCredentialSetting>>,
     webhook: Option<Vec<WebhookSetting>>,
+    sign_in: Option<SignInSetting>,
 }
 
 /// Whether `arg` is the flag `name`, or has that name too.

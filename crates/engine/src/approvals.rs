@@ -1,6 +1,7 @@
 //! Approvals: lists and decisions of operators.
 
 pub(crate) mod decide;
+pub(crate) mod present;
 pub(crate) mod waiting_calls;
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
-use crate::approvals::decide::DecidingPerson;
+use crate::approvals::decide::{ApprovalEdit, DecidingPerson, MAX_EDITS};
 use crate::clock::latest;
 use crate::engine::Engine;
 use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor};
@@ -81,6 +82,11 @@ pub struct ApprovalDecision {
     #[serde(default)]
     #[schema(max_length = 2000, example = "Fits the ticket.")]
     note: Option<String>,
+    /// What you change in the result, if you approve: at most 100 changes. They are judged and recorded as yours, after the call,
+    /// and are applied with it or not at all. Refused where the policy asks for several persons or for others than the author.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    edits: Vec<ApprovalEdit>,
 }
 
 impl ApprovalDecision {
@@ -95,21 +101,36 @@ impl ApprovalDecision {
                 let message = "`onBehalfOf` and `decidedBy`, which is its earlier name, are both given";
                 return Err(Refusal::invalid(message, "Give `onBehalfOf` only."));
             }
-            (Some(name), None) => Some(check_name("onBehalfOf", name, MAX_NAME.0)?),
             (None, Some(name)) => Some(check_name("decidedBy", name, MAX_NAME.1)?),
-            (None, None) if operator.is_shared() => {
-                let message = "`onBehalfOf` is missing: the operator `operator` is not a person";
-                let hint = "Name the person who decides in `onBehalfOf`, or use the token of a named operator.";
-                return Err(Refusal::invalid(message, hint));
-            }
-            (None, None) => None,
+            (name, None) => check_person(&operator, name.as_deref())?,
         };
         if self.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE || note.contains('\0')) {
             let message = format!("`note` is longer than {MAX_NOTE} characters or contains a NUL character");
             return Err(Refusal::invalid(message, "Give a shorter note, or omit it."));
         }
+        if self.edits.len() > MAX_EDITS {
+            let message = format!("`edits` has {} changes; the limit is {MAX_EDITS}", self.edits.len());
+            return Err(Refusal::invalid(message, "Give fewer changes, or deny the call with a note."));
+        }
         let note = self.note.map(|note| model::redact(&note).into_owned());
-        Ok(DecidingPerson { operator, on_behalf_of, note, request: None })
+        Ok(DecidingPerson { operator, on_behalf_of, note, edits: self.edits, request: None })
+    }
+}
+
+/// Returns the person for whom `operator` acts, without credentials. A shared token names nobody, so that the request has to.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST`.
+pub(crate) fn check_person(operator: &OperatorIdentity, name: Option<&str>) -> Result<Option<String>, Refusal> {
+    match name {
+        Some(name) => Ok(Some(check_name("onBehalfOf", name, MAX_NAME.0)?)),
+        None if operator.is_shared() => {
+            let message = "`onBehalfOf` is missing: the operator `operator` is not a person";
+            let hint = "Name the person who decides in `onBehalfOf`, or use the token of a named operator.";
+            Err(Refusal::invalid(message, hint))
+        }
+        None => Ok(None),
     }
 }
 

@@ -350,9 +350,15 @@ impl Audit {
             engine: Arc::clone(&self.engine),
             filter,
             after,
+            until: None,
             newest: self.engine.ledger.newest_position(),
             batch: Vec::new().into_iter(),
         }
+    }
+
+    /// Returns the records that match `filter` up to the newest one there is now, as a stream that ends.
+    pub fn records_so_far(&self, filter: RecordFilter) -> RecordStream {
+        RecordStream { until: Some(self.newest_position()), ..self.follow_records(filter, 0) }
     }
 
     /// Returns the position of the newest record.
@@ -366,12 +372,14 @@ pub struct RecordStream {
     engine: Arc<Engine>,
     filter: RecordFilter,
     after: i64,
+    /// The position of the last record; `None` for a stream that waits for more.
+    until: Option<i64>,
     newest: tokio::sync::watch::Receiver<i64>,
     batch: std::vec::IntoIter<StoredRecord>,
 }
 
 impl RecordStream {
-    /// Waits for the next record; `None` when the service shuts down.
+    /// Waits for the next record; `None` when the service shuts down, or after the last one.
     ///
     /// # Errors
     ///
@@ -379,6 +387,9 @@ impl RecordStream {
     pub async fn next(&mut self) -> Result<Option<StoredRecord>, CallError> {
         loop {
             if let Some(record) = self.batch.next() {
+                if self.until.is_some_and(|until| record.position > until) {
+                    return Ok(None);
+                }
                 self.after = record.position;
                 return Ok(Some(record));
             }
@@ -393,6 +404,9 @@ impl RecordStream {
             if !found.is_empty() {
                 self.batch = found.into_iter();
                 continue;
+            }
+            if self.until.is_some() {
+                return Ok(None);
             }
             // No record up to here matches the filter, so the next query starts after it.
             self.after = self.after.max(newest);

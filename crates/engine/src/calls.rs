@@ -3,6 +3,7 @@
 pub(crate) mod change_feed;
 pub(crate) mod changesets;
 pub(crate) mod commands;
+pub(crate) mod comments;
 pub(crate) mod deciding;
 pub(crate) mod dispatch;
 pub(crate) mod events;
@@ -20,7 +21,8 @@ use crate::page::{Cursor, Page};
 use crate::run::keyed::KeyedLocks;
 
 pub use crate::admission::body_memory::RequestMemory;
-pub use crate::approvals::decide::DecidingPerson;
+pub use crate::approvals::decide::{ApprovalEdit, DecidingPerson};
+pub use crate::approvals::present::CurrentApproval;
 pub use crate::approvals::{ApprovalDecision, ApprovalQuery};
 pub use crate::call::record::RecordedError;
 pub use crate::call::{Answer, Call, Failed};
@@ -29,6 +31,7 @@ pub use change_feed::{ChangeList, ChangesQuery};
 pub use changesets::ApplyChangesetRequest;
 pub use commands::result::CommandResultRequest;
 pub use commands::{CommandOrder, CommandResultAnswer, NextCommand, NextCommandRequest};
+pub use comments::CommentRequest;
 pub use deciding::ApprovalResult;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
@@ -75,13 +78,13 @@ impl Calls {
         self.engine.approvals(filter, after, limit).await
     }
 
-    /// Returns an approval. It is expired if its time has passed.
+    /// Returns an approval, with the present versions of its files while it is pending. It is expired if its time has passed.
     ///
     /// # Errors
     ///
     /// `NOT_FOUND`.
-    pub async fn approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
-        self.engine.current_approval(id).await
+    pub async fn approval(&self, id: &ApprovalId) -> Result<CurrentApproval, CallError> {
+        self.engine.approval_with_files(id).await
     }
 
     /// Returns the run of an approval; `None` if there is no such approval.

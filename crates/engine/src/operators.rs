@@ -5,6 +5,7 @@ mod authentication;
 pub mod chain;
 pub(crate) mod manage;
 mod rotate;
+mod sign_in;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use crate::admission::tokens::{
 pub use authentication::issuer::IssuedCaller;
 pub use manage::{CreateOperatorRequest, CreatedOperator};
 pub use rotate::{RotateTokenRequest, TokenRotation};
+pub use sign_in::SESSION_SECONDS;
 
 /// Who may call: operators, tokens, and their rates.
 pub struct Operators {

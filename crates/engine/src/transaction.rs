@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::DecidedApproval;
-use model::{Approval, ApprovalFile, By, Code, Decision, EvidenceFact, Refusal, RunState, Usage, Verdict};
+use model::{Approval, ApprovalFile, Code, Decision, EvidenceFact, Refusal, RunState, Verdict};
 
 use crate::CallError;
 use crate::call::answer::StoredAnswer;
@@ -60,8 +60,9 @@ enum Goal {
     Judge,
     /// To staged contents, if the decision is allow.
     Stage,
-    /// To staged contents, also if the changes need approval: a person has approved them.
-    StageApproved(Vec<ApprovalFile>),
+    /// To staged contents, also if the changes need approval: a person has approved the first `calls`, which change `files`, and made
+    /// the others.
+    StageApproved { files: Vec<ApprovalFile>, calls: usize },
 }
 
 /// A prepared transaction.
@@ -315,7 +316,10 @@ impl Engine {
         decision: DecidedApproval,
     ) -> Result<Vec<Answer>, Failure> {
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure)?;
-        match self.prepare(run, loaded, Goal::StageApproved(approval.files.clone())).await? {
+        let approved_calls = decision.edits_after.and_then(|count| usize::try_from(count).ok());
+        let calls = approved_calls.unwrap_or(loaded.calls.len());
+        let goal = Goal::StageApproved { files: approval.files.clone(), calls };
+        match self.prepare(run, loaded, goal).await? {
             (_guard, Prepared::Staged(staged)) => {
                 let approved = Some((decision, approval.expires_at.clone()));
                 self.commit_and_apply(run, *staged, approved).await
@@ -393,8 +397,8 @@ impl Goal {
         let is_staged = match (&self, judged.decision.verdict) {
             (Self::Judge, _) | (_, Verdict::Deny) | (Self::Stage, Verdict::RequireApproval) => false,
             (Self::Stage, Verdict::Allow) => true,
-            (Self::StageApproved(files), Verdict::Allow | Verdict::RequireApproval) => {
-                if judged.files() != *files {
+            (Self::StageApproved { files, calls }, Verdict::Allow | Verdict::RequireApproval) => {
+                if judged.files_of_first(*calls) != *files {
                     return Err(Failure::All(other_change().into()));
                 }
                 true
@@ -403,9 +407,7 @@ impl Goal {
         if !is_staged {
             return Ok(Prepared::Judged(Box::new(judged)));
         }
-        // People's changes take nothing from the agent's budget.
-        let is_agents = judged.calls.iter().all(|call| call.made_by() == By::Agent);
-        let usage = run.accounting.reserve(if is_agents { judged.usage() } else { Usage::default() });
+        let usage = run.accounting.reserve(judged.usage());
         drop(judging);
         Ok(Prepared::Staged(Box::new(judged.stage(run, usage)?)))
     }

@@ -241,6 +241,8 @@ pub struct DecidedApproval {
     pub note: Option<String>,
     /// The votes that have decided; `None` if none had to.
     pub votes: Option<Vec<ApprovalVote>>,
+    /// How many records after the decision's own the changes of the person who decided begin; `None` if there are none.
+    pub edits_after: Option<u64>,
 }
 
 /// A stored reply.

@@ -38,6 +38,9 @@ struct StoredDecision {
     votes: Option<Vec<ApprovalVote>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
+    /// The number of the first record of the changes of the person who decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    edited_seq: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     code: Option<Code>,
 }
@@ -45,8 +48,14 @@ struct StoredDecision {
 /// Selects the columns that [`run`] reads.
 macro_rules! select_run {
     ($rest:literal) => {
+        $crate::rows::select_run!("run.run_no", $rest)
+    };
+    // `$number` is what the rows are ordered by.
+    ($number:literal, $rest:literal) => {
         concat!(
-            "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
+            "SELECT ",
+            $number,
+            " AS run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri, ",
             "history_bytes, people_records, people_mutations ",
@@ -325,6 +334,7 @@ pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
         approved_by: votes.iter().map(|vote| vote.operator.clone()).collect(),
         votes,
         decided_seq: decision.seq,
+        edited_seq: decision.edited_seq,
         decided_by: decision.decided_by,
         on_behalf_of: decision.on_behalf_of,
         note: decision.note,
@@ -343,12 +353,14 @@ fn vote(line: &str) -> Result<ApprovalVote> {
 
 /// Returns the stored form of a decision that the record `seq` has made.
 pub(crate) fn approval_decision(decision: &DecidedApproval, seq: i64, code: Option<Code>) -> Result<String> {
+    let seq = u64::try_from(seq).ok();
     to_json(&StoredDecision {
         decided_by: decision.decided_by.clone(),
         on_behalf_of: decision.on_behalf_of.clone(),
         note: decision.note.clone(),
         votes: decision.votes.clone(),
-        seq: u64::try_from(seq).ok(),
+        seq,
+        edited_seq: seq.zip(decision.edits_after).map(|(seq, after)| seq + after),
         code,
     })
 }

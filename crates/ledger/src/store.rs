@@ -10,7 +10,7 @@ pub(crate) mod webhooks;
 use async_trait::async_trait;
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    RunState, Sha256, Token, ToolCallId, WebhookMessage,
+    RunSort, RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
 use shared_pool::SharedPool;
 use tokio::sync::watch;
@@ -159,9 +159,10 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>> {
+        let (select, position) = ordered_runs(filter.sort);
         let list = LedgerList {
             what: "run",
-            select: select_run!(""),
+            select,
             condition: if filter.state.is_some() {
                 " AND run_id <> '_service' AND state = $3"
             } else {
@@ -170,7 +171,7 @@ impl<B: Backend> Ledger for Store<B> {
             more_params: filter.state.map(|state| Param::from(state.as_str())).into_iter().collect(),
             read: |row| Ok((row.int(0)?, rows::run(row).map(|(_, stored)| stored.run))),
             columns: PageColumns::RUNS,
-            position: "run.run_no",
+            position,
             newest_first: filter.newest_first,
             scans: filter.scans(),
         };
@@ -482,5 +483,24 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn close(&self) {
         self.0.close().await;
+    }
+}
+
+/// Returns the query of a list of runs, and the expression of a run's position in it. That of an order by a number has the number
+/// above the lowest 24 bits, which have the run, so that a page continues after exactly one run.
+fn ordered_runs(sort: Option<RunSort>) -> (&'static str, &'static str) {
+    macro_rules! ordered {
+        ($number:literal) => {
+            (select_run!($number, ""), $number)
+        };
+    }
+    match sort {
+        None | Some(RunSort::Created) => ordered!("run.run_no"),
+        // The records of an archived run are gone.
+        Some(RunSort::Activity) => ordered!(
+            "(coalesce((SELECT a.position FROM audit_record a WHERE a.run_no = run.run_no AND a.seq = head_seq), 0) * 16777216 + run.run_no)"
+        ),
+        Some(RunSort::Changes) => ordered!("(CAST(insertions + deletions AS BIGINT) * 16777216 + run.run_no)"),
+        Some(RunSort::Waiting) => ordered!("(CAST(pending_approvals AS BIGINT) * 16777216 + run.run_no)"),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use model::{Approval, ApprovalState, By, Run, RunId, RunState, Sha256, Step, Usage};
+use model::{Approval, ApprovalState, By, Run, RunId, RunSort, RunState, Sha256, Source, Step, Usage};
 use serde::Serialize;
 
 use crate::{Epoch, Reply};
@@ -91,7 +91,13 @@ pub struct RunFilter {
     pub created_after: Option<String>,
     /// Exclusive upper bound.
     pub created_before: Option<String>,
-    /// Whether the newest run comes first.
+    /// A text that the ID, a label, the source or the creator contains, in any letter case.
+    pub text: Option<String>,
+    /// Whether deleted runs are left out.
+    pub without_deleted: bool,
+    /// The order; `None` for that of creation.
+    pub sort: Option<RunSort>,
+    /// Whether the newest run comes first, or the one with the most.
     pub newest_first: bool,
 }
 
@@ -128,12 +134,15 @@ impl RunFilter {
             && self.created_by.as_ref().is_none_or(|name| created_by == Some(name.as_str()))
             && has_labels(&run.labels, &self.labels)
             && is_between(&run.created_at, self.created_after.as_deref(), self.created_before.as_deref())
+            && !(self.without_deleted && run.state == RunState::Deleted)
+            && self.text.as_ref().is_none_or(|text| has_text(run, &text.to_lowercase()))
     }
 
     /// Whether a condition has no index.
     pub(crate) fn scans(&self) -> bool {
-        let Self { state: _, created_by, labels, created_after, created_before, newest_first: _ } = self;
-        created_by.is_some() || !labels.is_empty() || created_after.is_some() || created_before.is_some()
+        let Self { created_by, labels, created_after, created_before, text, without_deleted, .. } = self;
+        let has_more = text.is_some() || *without_deleted;
+        has_more || created_by.is_some() || !labels.is_empty() || created_after.is_some() || created_before.is_some()
     }
 }
 
@@ -152,6 +161,19 @@ impl ApprovalFilter {
         let Self { state: _, run: _, actor, path_prefix, created_after, created_before, newest_first: _ } = self;
         actor.is_some() || path_prefix.is_some() || created_after.is_some() || created_before.is_some()
     }
+}
+
+/// Whether a run is found by `text`, which is in lower case.
+fn has_text(run: &Run, text: &str) -> bool {
+    let source = match &run.source {
+        Source::Git { url, .. } => url.as_str(),
+        Source::Directory { path } => path.as_str(),
+        Source::Empty {} | Source::Archive {} => "",
+    };
+    let creator = run.created_by.as_ref().map_or("", |name| name.as_str());
+    let labels = run.labels.iter().map(|(name, value)| format!("{name}:{value}"));
+    let mut texts = [run.run_id.as_str(), source, creator].map(str::to_owned).into_iter().chain(labels);
+    texts.any(|one| one.to_lowercase().contains(text))
 }
 
 /// Whether `labels` has each of `wanted`, which are `name:value`.

@@ -23,6 +23,20 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// What a list of runs is ordered by.
+    pub enum RunSort {
+        /// When the run was created.
+        Created = "created",
+        /// When something was last recorded in the run.
+        Activity = "activity",
+        /// The lines that the run's agent has inserted and deleted.
+        Changes = "changes",
+        /// The calls that wait for approval.
+        Waiting = "waiting",
+    }
+}
+
 /// The source of a run's initial content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)]
@@ -469,7 +483,11 @@ pub struct Approval {
     /// The number of the decision's record; missing for a decision of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_seq: Option<u64>,
-    /// What became of the call: `approved (record N)`, `denied: NOTE`, `expired` or `failed: CODE`. Missing while it waits.
+    /// The number of the first record of the changes that the person who approved has made to the result; missing if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited_seq: Option<u64>,
+    /// What became of the call: `approved (record N)`, `approved (record N), with changes (record M)`, `denied: NOTE`, `expired` or
+    /// `failed: CODE`. Missing while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "approved (record 7)")]
     pub resolution: Option<String>,
@@ -484,7 +502,10 @@ impl Approval {
         };
         self.resolution = match self.state {
             ApprovalState::Pending => None,
-            ApprovalState::Approved => Some(with("approved", self.decided_seq.map(|seq| format!(" (record {seq})")))),
+            ApprovalState::Approved => {
+                let approved = with("approved", self.decided_seq.map(|seq| format!(" (record {seq})")));
+                Some(with(&approved, self.edited_seq.map(|seq| format!(", with changes (record {seq})"))))
+            }
             ApprovalState::Denied => Some(with("denied", self.note.as_ref().map(|note| format!(": {note}")))),
             ApprovalState::Expired => Some("expired".to_owned()),
             ApprovalState::Failed => Some(with("failed", code.map(|code| format!(": {code}")))),

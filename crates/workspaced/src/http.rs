@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod changesets;
 mod commands;
+mod comments;
 pub(crate) mod conventions;
 mod dashboard;
 mod events;
@@ -21,6 +22,7 @@ mod operators;
 mod problem;
 mod runs;
 pub(crate) mod serve;
+mod sign_in;
 mod token_body;
 mod tools;
 mod transfer;
@@ -86,6 +88,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(approvals::deny))
         .routes(routes!(audit::list_audit))
         .routes(routes!(audit::stream_audit))
+        .routes(routes!(audit::export::export_audit))
         .routes(routes!(audit::list_run_audit))
         .routes(routes!(audit::verify_run))
         .routes(routes!(audit::get_tool_call))
@@ -100,6 +103,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(changesets::apply_changeset))
         .routes(routes!(commands::next_command))
         .routes(routes!(commands::report_command))
+        .routes(routes!(comments::comment))
         .routes(routes!(events::append_event))
         .routes(routes!(events::append_events))
         .routes(routes!(events::uploads::put_upload, events::uploads::get_upload))
@@ -129,7 +133,7 @@ pub(crate) fn router(service: Service, metrics: MetricsRoute) -> Router {
         MetricsRoute::Separate => routes_without_metrics(),
     };
     let (api, _document) = documented.split_for_parts();
-    let pages = health::docs().merge(dashboard::routes());
+    let pages = health::docs().merge(dashboard::routes()).merge(sign_in::routes());
     let node = service.state.node.clone();
     let mut router = around(api, pages, service);
     if let Some(membership) = node {

@@ -7,6 +7,7 @@
 mod access_token;
 mod fetch;
 mod keys;
+mod sign_in;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -24,7 +25,9 @@ use config::http_client;
 
 use self::access_token::AccessToken;
 pub(crate) use self::access_token::MAX_TOKEN_BYTES;
+use self::fetch::Endpoints;
 use self::keys::IssuerKey;
+pub(crate) use self::sign_in::{SignInAttempt, SignInError};
 
 /// How long a request to the issuer may take, and how long all requests for its keys may take together.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,15 +40,17 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct Issuer {
     pub(crate) config: IssuerConfig,
     http: reqwest::Client,
-    keys: RwLock<Arc<Keys>>,
+    keys: RwLock<Arc<FromIssuer>>,
     /// When the last attempt to fetch keys began. Held during an attempt.
     last_attempt: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// The keys of one answer of the issuer.
+/// What the issuer has said of itself, and its keys.
 #[derive(Default)]
-struct Keys {
+struct FromIssuer {
     keys: Vec<IssuerKey>,
+    /// Where people sign in, if the issuer says so.
+    endpoints: Option<Endpoints>,
     /// Whether the issuer has answered at all.
     are_known: bool,
 }
@@ -105,13 +110,13 @@ impl Issuer {
         }
     }
 
-    fn current(&self) -> Arc<Keys> {
+    fn current(&self) -> Arc<FromIssuer> {
         Arc::clone(&self.keys.read())
     }
 
     /// Fetches the keys again, unless others than `known` were fetched meanwhile or the last attempt was a moment ago. Returns the
     /// present ones. An attempt goes on if its request is given up, or callers who leave at once would keep others from new keys.
-    async fn renew(self: &Arc<Self>, operators: &Arc<Operators>, known: &Arc<Keys>) -> Arc<Keys> {
+    async fn renew(self: &Arc<Self>, operators: &Arc<Operators>, known: &Arc<FromIssuer>) -> Arc<FromIssuer> {
         let (issuer, operators, known) = (Arc::clone(self), Arc::clone(operators), Arc::clone(known));
         let attempt = tokio::spawn(async move {
             let mut last_attempt = issuer.last_attempt.lock().await;
@@ -129,9 +134,9 @@ impl Issuer {
 
     async fn fetch(&self, operators: &Operators) {
         match tokio::time::timeout(TIMEOUT, fetch::keys(&self.http, &self.config)).await {
-            Ok(Ok(keys)) => {
+            Ok(Ok((keys, endpoints))) => {
                 tracing::debug!(keys = keys.len(), "fetched the issuer's keys");
-                let keys = Arc::new(Keys { keys, are_known: true });
+                let keys = Arc::new(FromIssuer { keys, endpoints, are_known: true });
                 *self.keys.write() = Arc::clone(&keys);
                 operators.retain_issued(|known| keys.keys.iter().any(|key| key.fingerprint == *known));
             }

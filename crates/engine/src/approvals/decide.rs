@@ -6,6 +6,8 @@ use std::sync::Arc;
 use ledger::{ApprovalFilter, DecidedApproval, Entry, Epoch};
 use model::{Approval, ApprovalId, ApprovalState, ApprovalVote, Code, LogicalPath, Outcome, Refusal, RunId};
 
+use serde::Deserialize;
+
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::call::Call;
@@ -17,6 +19,22 @@ use crate::run::chain_head::ChainHead;
 /// Approvals that are ended at a time.
 const PAGE: u32 = 100;
 
+/// Maximum number of changes to the result of one call.
+pub(crate) const MAX_EDITS: usize = 100;
+
+/// A change to the result of a call that is approved.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"path": "Cargo.lock", "oldString": "version = 3", "newString": "version = 4"}))]
+pub struct ApprovalEdit {
+    /// One of the files that the call changes, by its path after the change.
+    pub(crate) path: String,
+    /// Text to replace, as the call leaves it. It must occur exactly once.
+    pub(crate) old_string: String,
+    /// The new text.
+    pub(crate) new_string: String,
+}
+
 /// The person who decides about an approval.
 #[derive(Clone, Debug)]
 pub struct DecidingPerson {
@@ -26,6 +44,8 @@ pub struct DecidingPerson {
     pub on_behalf_of: Option<String>,
     /// The note.
     pub note: Option<String>,
+    /// What the person changes in the result of an approved call.
+    pub edits: Vec<ApprovalEdit>,
     /// The HTTP request of the decision.
     pub request: Option<Arc<RequestIds>>,
 }
@@ -171,6 +191,7 @@ pub(crate) fn decision_of(
         ApprovalVote { operator, on_behalf_of }
     }));
     DecidedApproval {
+        edits_after: None,
         approval_id: approval.approval_id.clone(),
         state,
         voter,

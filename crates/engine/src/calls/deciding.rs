@@ -1,5 +1,6 @@
 //! Decisions of people about pending approvals.
 
+pub(crate) mod edits;
 pub(crate) mod persons;
 pub(crate) mod votes;
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use model::{Approval, ApprovalId, ApprovalState, Code, EvidenceFact, Refusal, Sha256};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::approvals::decide::{DecidingPerson, decided, decision_of};
@@ -50,11 +51,11 @@ impl Calls {
     /// If the run's policy requires several operators, the approval stays pending until the last of them approves.
     ///
     /// The call is planned and judged again with the present files. If that results in another change or a refusal, the approval
-    /// fails and nothing changes.
+    /// fails and nothing changes. With changes of the person who decides, it stays pending instead.
     ///
     /// # Errors
     ///
-    /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
+    /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; the refusal of a change of the person who decides; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
     /// leaves it pending.
     pub async fn approve(
         self: &Arc<Self>,
@@ -68,6 +69,7 @@ impl Calls {
     async fn record_approval(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
         failpoint::hit("decision.begin");
         let mut approval = self.pending_approval(id).await?;
+        edits::check(&approval, &decider.edits)?;
         let mut voting = None;
         if approval.approvers > 1 {
             voting = Some(self.votes.lock(id).await);
@@ -95,6 +97,9 @@ impl Calls {
 
     async fn record_denial(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
         failpoint::hit("decision.begin");
+        if !decider.edits.is_empty() {
+            return Err(edits::refused_in_denial().into());
+        }
         let approval = self.pending_approval(id).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
             .with_details(|details| {
@@ -128,12 +133,15 @@ impl Calls {
         let calls = self.engine.stored_calls(approval, Some(decider)).await?.into_iter();
         // A person has approved the change, so that the evidence is only recorded.
         let calls: Vec<_> = calls.map(|call| call.opened(&run, EvidenceFact::Missing)).collect();
+        let edits = edits::calls(&run, approval, decider)?;
         let executed = if approval.tool == RUN_COMMAND {
             self.approve_command(&run, approval, &calls, decider).await
         } else {
-            self.execute_calls(&run, approval, &calls, decider).await
+            self.execute_calls(&run, approval, (&calls, &edits), decider).await
         };
-        if executed.as_ref().is_err_and(|error| error.is_retryable() || error.is(Code::Unauthenticated)) {
+        let stays_pending =
+            |error: &CallError| error.is_retryable() || error.is(Code::Unauthenticated) || !edits.is_empty();
+        if executed.as_ref().is_err_and(stays_pending) {
             self.engine.count_waiting(&run, &approval.approval_id).await?;
         }
         match executed {
@@ -141,7 +149,8 @@ impl Calls {
                 self.engine.refresh_state(&run).await?;
                 let seq = head.map(|head| head.seq);
                 self.engine.end_waiting(approval).await;
-                let decided = decided(approval, Some(decider), ApprovalState::Approved, seq, None);
+                let mut decided = decided(approval, Some(decider), ApprovalState::Approved, seq, None);
+                decided.edited_seq = seq.filter(|_| !edits.is_empty());
                 if approval.tool == RUN_COMMAND {
                     // Its caller is told when the command has ended.
                     run.decisions.correct(&decided);
@@ -157,6 +166,12 @@ impl Calls {
             }
             // The operator may not decide any more: the approval stays pending.
             Err(error) if error.is(Code::Unauthenticated) => Err(error),
+            // The person may change something else, or approve the call as it is.
+            Err(error @ CallError::Refused(_)) if let Some(edit) = edits.first() => {
+                let paths: Vec<_> = approval.files.iter().map(|file| file.path.clone()).collect();
+                let refused = self.engine.record_error(edit, &paths, error).await;
+                Err(if edit.caller.may_read() { refused } else { refused.without_content() }.into())
+            }
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
                 self.engine.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal, run.epoch).await
             }
@@ -172,27 +187,30 @@ impl Calls {
         }
     }
 
-    /// Executes the calls that wait for an approval, with the large content of an upload. Returns the newest of their records.
+    /// Executes the calls that wait for an approval, with the large content of an upload, and then the changes of the person who
+    /// decides. Returns the newest of their records.
     async fn execute_calls(
         &self,
         run: &Arc<OpenRun>,
         approval: &Approval,
-        calls: &[OpenedCall],
+        (calls, edits): (&[OpenedCall], &[OpenedCall]),
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
-        let (mut parsed, mut staged) = (Vec::with_capacity(calls.len()), None);
+        let (mut parsed, mut staged) = (Vec::with_capacity(calls.len() + edits.len()), None);
         for call in calls {
-            let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
-                return Err(CallError::Internal("a stored input is not an object".into()));
-            };
-            let members = self.engine.follow_names(call, run, Call::without_common(members)).await?;
+            let members = self.engine.follow_names(call, run, stored_members(call)?).await?;
             let mut operation = Operation::parse(call, members);
             if let Ok(Operation::Mutation(tool)) = &mut operation {
                 staged = staged.or(self.engine.stage_waiting(run, approval, tool.as_mut()).await?);
             }
             parsed.push((call.clone(), operation));
         }
-        let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
+        for edit in edits {
+            // Of a file as the calls leave it, which has no other name yet.
+            parsed.push((edit.clone(), Operation::parse(edit, stored_members(edit)?)));
+        }
+        let mut decision = decision_of(approval, Some(decider), ApprovalState::Approved);
+        decision.edits_after = (!edits.is_empty()).then_some(calls.len() as u64);
         let executed = self.engine.execute_approved(run, Parsed::new(parsed), approval, decision).await;
         let executed = executed.map_err(Failure::into_error);
         if let (Err(error), Some(name)) = (&executed, staged)
@@ -201,5 +219,13 @@ impl Calls {
             staged_files::discard(run, &[name]);
         }
         Ok(executed?.iter().filter_map(|answer| answer.head).next_back())
+    }
+}
+
+/// Returns the members of a call's stored input that are the tool's own.
+fn stored_members(call: &Call) -> Result<Map<String, Value>, CallError> {
+    match serde_json::from_str(&call.input) {
+        Ok(Value::Object(members)) => Ok(Call::without_common(members)),
+        Ok(_) | Err(_) => Err(CallError::Internal("a stored input is not an object".into())),
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use ledger::{ApprovalFilter, Ledger};
-use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, RUN_TOKEN_ACTOR, RunId, Sha256};
+use ledger::{ApprovalFilter, Ledger, PageSize, RecordFilter};
+use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, LogicalPath, RUN_TOKEN_ACTOR, RunId, Sha256};
 use parking_lot::Mutex;
+use serde::Deserialize;
 
 use crate::CallError;
 use crate::clock::latest;
-use crate::run::last_records::{LastRecord, last_records};
+use crate::run::last_records::{LastRecord, last_of_all, last_records};
 
 /// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
 const MAX_PAGES: usize = 16;
@@ -21,12 +22,44 @@ const MAX_SEARCHED: usize = 1000;
 const PAGE: u32 = 100;
 /// The decisions that one answer tells.
 const MAX_NOTICES: usize = 20;
+/// The newest comments of a run that its agents are told.
+const MAX_COMMENTS: u32 = 50;
+
+/// The tool in the record of a comment.
+pub(crate) const COMMENT_TOOL: &str = "event.comment";
+
+/// A comment of a person on the run.
+pub(crate) struct Comment {
+    /// The number of its record.
+    pub seq: u64,
+    /// Who says it.
+    pub by: String,
+    /// The file that it is about.
+    pub path: Option<LogicalPath>,
+    /// The line of the file.
+    pub line: Option<u64>,
+    /// What it says.
+    pub text: String,
+}
+
+impl Comment {
+    fn notice(&self) -> String {
+        let at = match (&self.path, self.line) {
+            (Some(path), Some(line)) => format!(" on {path}:{line}"),
+            (Some(path), None) => format!(" on {path}"),
+            (None, _) => String::new(),
+        };
+        on_one_line(&format!("comment{at} by {}: {}", self.by, quoted(&self.text)))
+    }
+}
 
 /// The decisions about calls of an open run.
 #[derive(Debug, Default)]
 pub struct Decisions {
     /// Number of decisions that a caller has not been told. Almost always 0, so that a call takes no lock.
     untold: AtomicUsize,
+    /// The record of the newest comment; 0 if there is none, so that a call takes no lock.
+    newest_comment: AtomicU64,
     state: Mutex<DecisionNews>,
 }
 
@@ -40,6 +73,10 @@ struct DecisionNews {
     denied: HashMap<Sha256, DeniedChange>,
     /// The keys of `denied`, oldest first.
     denied_order: VecDeque<Sha256>,
+    /// The numbers and lines of the newest comments, oldest first. Every agent of the run is told them.
+    comments: VecDeque<(u64, String)>,
+    /// Up to which record each caller was told the comments.
+    comments_told: HashMap<String, u64>,
 }
 
 /// A change that a person has denied.
@@ -101,7 +138,35 @@ impl Decisions {
             let is_told = approval.decided_seq.is_none_or(|seq| seq < last_call);
             decisions.add(key, &approval, is_told);
         }
+        decisions.load_comments(ledger, run).await?;
         Ok(decisions)
+    }
+
+    /// Reads the newest comments of people. A comment after the last call of a token was not told to it yet.
+    async fn load_comments(&self, ledger: &dyn Ledger, run: &RunId) -> Result<(), CallError> {
+        let tool = Some(COMMENT_TOOL.to_owned());
+        let outcome = Some("ok".to_owned());
+        let filter =
+            RecordFilter { run: Some(run.clone()), tool, outcome, newest_first: true, ..RecordFilter::default() };
+        let mut found = Vec::new();
+        for stored in ledger.records(&filter, None, PageSize::rows(MAX_COMMENTS)).await? {
+            found.push(comment_of(&stored.text)?);
+        }
+        let Some(oldest) = found.last().map(|comment| comment.seq) else { return Ok(()) };
+        let last_calls = last_of_all(ledger, run, oldest, MAX_SEARCHED).await?;
+        self.state.lock().comments_told = last_calls;
+        found.iter().rev().for_each(|comment| self.commented(comment));
+        Ok(())
+    }
+
+    /// Adds a comment, which every agent of the run is told with its next answer.
+    pub(crate) fn commented(&self, comment: &Comment) {
+        let mut state = self.state.lock();
+        state.comments.push_back((comment.seq, comment.notice()));
+        if state.comments.len() > MAX_COMMENTS as usize {
+            state.comments.pop_front();
+        }
+        self.newest_comment.fetch_max(comment.seq, Ordering::AcqRel);
     }
 
     /// Adds a change of `actor` that waits for an approval.
@@ -169,7 +234,8 @@ impl Decisions {
 
     /// Returns `actor` if it may have to be told of decisions.
     pub fn listener(&self, actor: &str) -> Option<String> {
-        (self.untold.load(Ordering::Acquire) > 0).then(|| actor.to_owned())
+        let has_news = self.untold.load(Ordering::Acquire) > 0 || self.newest_comment.load(Ordering::Acquire) > 0;
+        has_news.then(|| actor.to_owned())
     }
 
     /// Adds the decisions that `listener` was not told yet to the answer to it, given as JSON text.
@@ -189,8 +255,11 @@ impl Decisions {
     }
 
     fn take(&self, listener: &str) -> Vec<String> {
-        let mut notices = self.state.lock().notices.remove(listener).unwrap_or_default();
+        let mut state = self.state.lock();
+        let mut notices = state.notices.remove(listener).unwrap_or_default();
         self.untold.fetch_sub(notices.len(), Ordering::AcqRel);
+        notices.extend(state.take_comments(listener));
+        drop(state);
         let older = notices.len().saturating_sub(MAX_NOTICES);
         if older > 0 {
             notices.drain(..older);
@@ -198,6 +267,46 @@ impl Decisions {
         }
         notices
     }
+}
+
+impl DecisionNews {
+    /// Returns the comments that `listener` was not told yet. Operators see them in the run's records.
+    fn take_comments(&mut self, listener: &str) -> Vec<String> {
+        let Some((newest, _)) = self.comments.back() else { return Vec::new() };
+        if !listener.starts_with(RUN_TOKEN_ACTOR) {
+            return Vec::new();
+        }
+        let told = self.comments_told.insert(listener.to_owned(), *newest).unwrap_or(0);
+        let untold = self.comments.iter().filter(|(seq, _)| *seq > told);
+        untold.map(|(_, line)| line.clone()).collect()
+    }
+}
+
+/// Reads a comment from the text of its record.
+fn comment_of(text: &str) -> Result<Comment, CallError> {
+    let record: StoredComment = serde_json::from_str(text).map_err(|error| CallError::Internal(Box::new(error)))?;
+    let by = record.actor.strip_prefix("operator:").unwrap_or(&record.actor).to_owned();
+    let StoredComment { seq, input, .. } = record;
+    let StoredCommentInput { summary, path, line, on_behalf_of } = input;
+    Ok(Comment { seq, by: on_behalf_of.unwrap_or(by), path, line, text: summary })
+}
+
+/// The members of a comment's record that an agent is told.
+#[derive(Deserialize)]
+struct StoredComment {
+    seq: u64,
+    actor: String,
+    input: StoredCommentInput,
+}
+
+/// The input of that record.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredCommentInput {
+    summary: String,
+    path: Option<LogicalPath>,
+    line: Option<u64>,
+    on_behalf_of: Option<String>,
 }
 
 /// Adds the member `notices` to the JSON text of an object.
@@ -238,6 +347,9 @@ fn notice(approval: &Approval) -> String {
         ApprovalState::Pending => format!("waiting: {what}"),
         // A command that was run tells its outcome itself.
         ApprovalState::Approved if approval.files.is_empty() => format!("approved: {what}{note}"),
+        ApprovalState::Approved if approval.edited_seq.is_some() => {
+            format!("approved: {what}, applied with changes by a person: read it again{note}")
+        }
         ApprovalState::Approved => format!("approved: {what}, applied{note}"),
         ApprovalState::Denied => format!("denied: {what}{note}"),
         ApprovalState::Expired => format!("expired: {what}, nobody has decided"),
@@ -249,7 +361,11 @@ fn notice(approval: &Approval) -> String {
             )
         }
     };
-    // One line, whatever a name or a note has.
+    on_one_line(&line)
+}
+
+/// Returns one line, whatever a name or a note has.
+fn on_one_line(line: &str) -> String {
     line.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 

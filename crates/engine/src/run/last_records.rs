@@ -57,3 +57,35 @@ pub(crate) async fn last_records(
     }
     Ok(found)
 }
+
+/// Returns the number of the newest record of every actor in `run` that has one from `down_to` on, among the newest `max` records.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn last_of_all(
+    ledger: &dyn Ledger,
+    run: &RunId,
+    down_to: u64,
+    max: usize,
+) -> Result<HashMap<String, u64>, CallError> {
+    let filter = RecordFilter { run: Some(run.clone()), newest_first: true, ..RecordFilter::default() };
+    let (mut found, mut after, mut searched) = (HashMap::new(), None, 0);
+    while searched < max {
+        let page = ledger.records(&filter, after, PageSize::rows(PAGE)).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(page.resume.unwrap_or(last.position));
+        let (more, mut reached) = (page.more, u64::MAX);
+        searched += page.len();
+        for stored in page {
+            let record: LastRecord =
+                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+            reached = record.seq;
+            found.entry(record.actor).or_insert(record.seq);
+        }
+        if !more || reached <= down_to {
+            break;
+        }
+    }
+    Ok(found)
+}

@@ -1,7 +1,7 @@
 //! The list of runs.
 
 use ledger::RunFilter;
-use model::{Refusal, Run, RunState, Source};
+use model::{Refusal, Run, RunSort, RunState, Source};
 use serde::Deserialize;
 
 use crate::CallError;
@@ -10,6 +10,9 @@ use crate::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use crate::page::{Cursor, List, Page};
 use crate::run::open_run::has_expired;
 use crate::runs::Runs;
+
+/// Maximum characters of a text that is searched for.
+const MAX_TEXT: usize = 200;
 
 /// Which runs to list.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -21,6 +24,15 @@ pub struct RunQuery {
     /// Only runs that this operator created, as the audit names it: `operator:NAME`.
     #[param(example = "operator:ada")]
     actor: Option<String>,
+    /// Only runs whose ID, labels, source or creator contain this text, 1 to 200 characters, in any letter case.
+    #[param(max_length = 200, example = "login")]
+    q: Option<String>,
+    /// Whether deleted runs are listed too. Default: true.
+    deleted: Option<bool>,
+    /// What the runs are ordered by; with `order=desc` the last or the most comes first. Default: `created`. A run whose number changes while a caller reads page
+    /// after page may be on two of them, or on none.
+    #[param(inline)]
+    sort: Option<RunSort>,
 }
 
 impl RunQuery {
@@ -36,12 +48,19 @@ impl RunQuery {
         order: OrderQuery,
     ) -> Result<RunFilter, Refusal> {
         let (created_after, created_before) = created.times()?;
+        let is_text = |text: &String| (1..=MAX_TEXT).contains(&text.chars().count());
+        if !self.q.as_ref().is_none_or(is_text) {
+            return Err(Refusal::invalid("`q` is empty or too long", "Give 1 to 200 characters, or omit it."));
+        }
         Ok(RunFilter {
             state: self.state,
             created_by: self.actor.as_deref().map(operator_name).transpose()?,
             labels: labels.check()?,
             created_after,
             created_before,
+            text: self.q.clone(),
+            without_deleted: self.deleted == Some(false),
+            sort: self.sort.filter(|sort| *sort != RunSort::Created),
             newest_first: order.is_newest_first(),
         })
     }

@@ -347,6 +347,7 @@ fn new_approval(
         note: None,
         votes: Vec::new(),
         decided_seq: None,
+        edited_seq: None,
         resolution: None,
     }
 }

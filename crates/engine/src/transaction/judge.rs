@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    ApprovalFile, ChangeFacts, Code, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal, Usage, Verdict,
+    ApprovalFile, By, ChangeFacts, Code, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal, Usage, Verdict,
     judge_change,
 };
 
@@ -138,14 +138,22 @@ impl Judged {
 
     /// Returns the files that the changes write, which an approval is bound to.
     pub(crate) fn files(&self) -> Vec<ApprovalFile> {
-        self.changes().flat_map(|(_, change)| files_of(&change.plan)).collect()
+        self.files_of_first(self.calls.len())
     }
 
-    /// Returns what the changes take from the budgets together.
+    /// As [`files`](Self::files), of the first `calls`: those after them are of the person who approves.
+    pub(crate) fn files_of_first(&self, calls: usize) -> Vec<ApprovalFile> {
+        let changes = self.changes().take_while(|(index, _)| *index < calls);
+        changes.flat_map(|(_, change)| files_of(&change.plan)).collect()
+    }
+
+    /// Returns what the changes take from the budgets together. People's changes take nothing from the agent's budget.
     pub(crate) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
-        for (_, change) in self.changes() {
-            usage.add(&change.usage);
+        for (index, change) in self.changes() {
+            if self.calls[index].made_by() == By::Agent {
+                usage.add(&change.usage);
+            }
         }
         usage
     }

@@ -172,6 +172,7 @@ async fn entries_of_one_append_are_recorded_all_or_none(
         on_behalf_of: None,
         note: None,
         votes: None,
+        edits_after: None,
     });
     let appended = db.ledger.append(vec![write("r1", "newer", "a"), undecided]).await.unwrap();
     assert!(matches!(appended, Appended::NotPending), "{appended:?}");

@@ -62,6 +62,7 @@ pub(crate) fn approval_decision(run: &str, id: &str, state: ApprovalState) -> En
         on_behalf_of: Some("bo \0".into()),
         note: Some("fine".into()),
         votes: None,
+        edits_after: None,
     });
     entry
 }

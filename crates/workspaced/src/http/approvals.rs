@@ -1,7 +1,7 @@
 //! Routes of approvals.
 
 use axum::extract::State;
-use engine::calls::{self, ApprovalDecision, ApprovalQuery, ApprovalResult};
+use engine::calls::{self, ApprovalDecision, ApprovalQuery, ApprovalResult, CurrentApproval};
 use engine::{CreatedQuery, List, OrderQuery, Page, Paging};
 use model::{Approval, ApprovalId};
 
@@ -30,17 +30,20 @@ pub(crate) async fn list_approvals(
 }
 
 /// Get an approval
+///
+/// While it is pending, `present` has the hashes of its files as they are now, so that a reviewer sees whether they still are as the
+/// change expects.
 #[utoipa::path(
     get, path = "/v1/approvals/{approvalId}", tag = "approvals", operation_id = "getApproval",
     params(("approvalId" = ApprovalId, Path)),
-    responses((status = 200, description = "The approval, with the diff of the call.", body = Approval)),
+    responses((status = 200, description = "The approval, with the diff of the call.", body = CurrentApproval)),
 )]
 pub(crate) async fn get_approval(
     State(service): State<Service>,
     _reviewer: Reviewer,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
-) -> Result<Json<Approval>, Problem> {
+) -> Result<Json<CurrentApproval>, Problem> {
     Ok(Json(service.calls.approval(&id).await?))
 }
 
@@ -50,6 +53,10 @@ pub(crate) async fn get_approval(
 /// `failed` if the files have changed since. If the run's policy requires several approvers, the approval stays `pending`
 /// with the operator in `approvedBy` until the last of them approves; an operator who approves again changes nothing. With
 /// `notCreator`, the operator who created the run, and the one who made the call, get 403 `FORBIDDEN`.
+///
+/// With `edits` the operator changes the result: each is a call of `edit_file` by the operator, judged like any other, recorded after
+/// the approved call, and applied with it or not at all. `editedSeq` is the first of their records. If one is refused, nothing
+/// changes and the approval stays `pending`.
 #[utoipa::path(
     post, path = "/v1/approvals/{approvalId}/approve", tag = "approvals", operation_id = "approveCall",
     params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,

@@ -4,6 +4,7 @@ pub(crate) mod artifacts;
 pub(crate) mod changes;
 pub(crate) mod checkpoints;
 mod event_stream;
+pub(crate) mod export;
 pub(crate) mod report;
 
 use axum::extract::State;
@@ -15,7 +16,7 @@ use engine::{CreatedQuery, Cursor, LabelQuery, List, ListKey, OrderQuery, Page, 
 use futures_util::stream;
 use model::{Record, RunId, ToolCallId};
 
-use crate::http::auth::{Auditor, RunAuditor, RunReviewer};
+use crate::http::auth::{Reviewer, RunAuditor};
 use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -28,7 +29,8 @@ type AuditQuery = (FilterByRun, Filters, CreatedQuery, LabelQuery, OrderQuery, P
 ///
 /// In the order in which they were written, or the newest first. A page may have fewer records than match, also none, because
 /// it searches a bounded number of records: there are more as long as it has a `nextCursor`. The records of an archived run are
-/// in its archive: a list of that run is refused, and one of all runs is without them.
+/// in its archive: a list of that run is refused, and one of all runs is without them. An operator with the scope `approve` alone
+/// names a run.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "audit", operation_id = "listAudit",
     params(FilterByRun, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
@@ -36,9 +38,10 @@ type AuditQuery = (FilterByRun, Filters, CreatedQuery, LabelQuery, OrderQuery, P
 )]
 pub(crate) async fn list_audit(
     State(service): State<Service>,
-    _auditor: Auditor,
+    reviewer: Reviewer,
     Query((run, filters, created, labels, order, paging)): Query<AuditQuery>,
 ) -> Result<impl IntoResponse, Problem> {
+    reviewer.check_may_list(run.run()?.as_ref())?;
     let filter = filters.to_ledger(run.run()?, &created, &labels, order)?;
     let list = List::Audit.filtered(&filter);
     let (limit, after) = paging.check(&list)?;
@@ -99,7 +102,7 @@ async fn page_of(
 /// As Server-Sent Events: `event: audit`, the record as `data`, and an `id` to resume from with `Last-Event-ID`, without a
 /// gap. Without that header the stream begins at `since`, if given, or with the next record. An open stream counts as a
 /// concurrent request of its token; streams may be half of them. Records of a run that was archived meanwhile are in its archive:
-/// a stream of all runs that resumes before them continues without them.
+/// a stream of all runs that resumes before them continues without them. An operator with the scope `approve` alone names a run.
 #[utoipa::path(
     get, path = "/v1/audit/stream", tag = "audit", operation_id = "streamAudit",
     params(
@@ -111,10 +114,11 @@ async fn page_of(
 )]
 pub(crate) async fn stream_audit(
     State(service): State<Service>,
-    Auditor { permit, .. }: Auditor,
+    reviewer: Reviewer,
     Query((run, filters, created, labels)): Query<(FilterByRun, Filters, CreatedQuery, LabelQuery)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    reviewer.check_may_list(run.run()?.as_ref())?;
     let filter = filters.to_ledger(run.run()?, &created, &labels, OrderQuery::default())?;
     let list = List::Audit.unfiltered();
     let last = event_stream::last_event_id(&headers, |raw| Cursor::parse(raw, &list).ok())?;
@@ -124,7 +128,7 @@ pub(crate) async fn stream_audit(
         None => service.audit.newest_position(),
     };
     service.audit.check_not_archived(filter.run.as_ref()).await?;
-    let state = (service.audit.follow_records(filter, after), service.operators.open_stream(permit)?);
+    let state = (service.audit.follow_records(filter, after), service.operators.open_stream(reviewer.permit)?);
     let records = stream::unfold(state, async |(mut follow, open)| {
         let record = follow.next().await.transpose()?;
         Some((record, (follow, open)))
@@ -165,7 +169,7 @@ pub(crate) async fn verify_run(
 )]
 pub(crate) async fn get_tool_call(
     State(service): State<Service>,
-    RunReviewer { run, may_read, permit, .. }: RunReviewer,
+    RunAuditor { run, may_read, permit, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ToolCallId)>,
     Query((wait,)): Query<(WaitQuery,)>,
 ) -> Result<Json<ToolCall>, Problem> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bearer;
 pub(crate) mod scopes;
+pub(crate) mod session;
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -49,6 +50,22 @@ pub(crate) type Decider = OperatorWith<Deciders>;
 pub(crate) type Auditor = OperatorWith<Auditors>;
 /// An operator that may read runs and approvals.
 pub(crate) type Reviewer = OperatorWith<Reviewers>;
+
+impl Reviewer {
+    /// Checks that the operator may list the records of `run`, or of all chains if it is `None`: who only decides about calls sees
+    /// runs, and not what was done to operators.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`.
+    pub(crate) fn check_may_list(&self, run: Option<&RunId>) -> Result<(), Refusal> {
+        if self.operator.has_any(Auditors::SCOPES) || run.is_some_and(|run| !run.is_service()) {
+            return Ok(());
+        }
+        let message = "the scope `approve` permits the records of one run";
+        Err(Refusal::new(Code::Forbidden, message, "Name a run in `run`, or use a token with the scope `audit`."))
+    }
+}
 
 /// An operator with any scope.
 pub(crate) type AnyOperator = OperatorWith<Everyone>;
@@ -98,23 +115,17 @@ pub(crate) struct RunTokenCaller {
 #[derive(Debug)]
 pub(crate) struct ToolCaller(pub(crate) RunCaller);
 
-/// A caller that may read about the run in the path: an operator with a scope that `S` accepts, or one of the run's tokens
-/// with the permission `audit:read`.
+/// A caller that may read the audit of the run in the path, its calls and their diffs: an operator that may read runs, or one of the
+/// run's tokens with the permission `audit:read`.
 #[derive(Debug)]
-pub(crate) struct RunAuditorWith<S> {
+pub(crate) struct RunAuditor {
     /// The run.
     pub(crate) run: RunId,
     /// Whether the caller may see file content: operators may, run tokens need `file:read`.
     pub(crate) may_read: bool,
     /// The rate-limit permit of the request.
     pub(crate) permit: RequestPermit,
-    scopes: PhantomData<S>,
 }
-
-/// A caller that may read the run's audit.
-pub(crate) type RunAuditor = RunAuditorWith<Auditors>;
-/// A caller that may read a call of the run and its diff.
-pub(crate) type RunReviewer = RunAuditorWith<Reviewers>;
 
 /// A caller that may see the run in the path: an operator that may read runs, or any of the run's tokens.
 #[derive(Debug)]
@@ -267,14 +278,14 @@ fn forbidden_operator() -> Refusal {
     Refusal::new(Code::Forbidden, message, "Create a run, or issue a token for one, and use that token.")
 }
 
-impl<S: Accepts> FromRequestParts<Service> for RunAuditorWith<S> {
+impl FromRequestParts<Service> for RunAuditor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
         let raw_run = run_in_path(parts, service).await?;
         let may_read = match &bearer.identity {
-            Identity::Operator(operator) if operator.has_any(S::SCOPES) => true,
+            Identity::Operator(operator) if operator.has_any(Reviewers::SCOPES) => true,
             Identity::Run(token)
                 if token.run_id.as_str() == raw_run && token.permissions.contains(&Permission::AuditRead) =>
             {
@@ -283,7 +294,7 @@ impl<S: Accepts> FromRequestParts<Service> for RunAuditorWith<S> {
             Identity::Operator(_) | Identity::Run(_) => return Err(Problem::forbidden()),
         };
         let permit = bearer.permit(parts, service)?;
-        Ok(Self { run: parse_run(&raw_run)?, may_read, permit, scopes: PhantomData })
+        Ok(Self { run: parse_run(&raw_run)?, may_read, permit })
     }
 }
 

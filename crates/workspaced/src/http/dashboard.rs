@@ -29,7 +29,7 @@ const PAGES_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'se
                             base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Addresses that the script of the page shows.
-const PAGES: [&str; 7] = ["/", "/runs", "/runs/{*page}", "/approvals", "/audit", "/nodes", "/about"];
+const PAGES: [&str; 8] = ["/", "/runs", "/runs/{*page}", "/approvals", "/audit", "/operators", "/nodes", "/about"];
 
 /// The names of these files change with their content.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";

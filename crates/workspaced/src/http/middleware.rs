@@ -217,7 +217,10 @@ fn into_problem(response: Response, route: &str) -> Response {
     let media_type = response.headers().get(header::CONTENT_TYPE);
     let is_complete = response.extensions().get::<Forwarded>().is_some()
         || media_type.is_some_and(|media_type| {
-            media_type == PROBLEM_JSON || (route == mcp::PATH && media_type == "application/json")
+            // Pages for people are of this service.
+            media_type == PROBLEM_JSON
+                || media_type == pages::HTML
+                || (route == mcp::PATH && media_type == "application/json")
         });
     if status.as_u16() < 400 || is_complete {
         return response;

@@ -108,7 +108,7 @@ impl Asked {
     }
 
     /// Returns the URL of the service, without a `/` at its end: that of the configuration, or else the one that was asked.
-    fn base_url(&self, access: &OpenAccess) -> Option<String> {
+    pub(crate) fn base_url(&self, access: &OpenAccess) -> Option<String> {
         let configured = access.issuer.as_ref().and_then(|issuer| issuer.config.resource.clone());
         configured.or_else(|| {
             // HTTP/2 has the host in the target.

@@ -42,6 +42,14 @@ pub(super) fn has_form(token: &str) -> bool {
 impl<'a> AccessToken<'a> {
     /// Reads a token; `None` if it is no access token with an accepted algorithm.
     pub(super) fn parse(token: &'a str) -> Option<Self> {
+        Self::parse_kind(token, |kind| {
+            let is_kind = |known: &&str| kind.is_some_and(|kind| known.eq_ignore_ascii_case(kind));
+            ["at+jwt", "application/at+jwt"].iter().any(is_kind)
+        })
+    }
+
+    /// Reads a token whose `typ` is accepted by `is_kind`.
+    pub(super) fn parse_kind(token: &'a str, is_kind: impl Fn(Option<&str>) -> bool) -> Option<Self> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let header = object(header)?;
@@ -49,8 +57,7 @@ impl<'a> AccessToken<'a> {
         if header.contains_key("crit") {
             return None;
         }
-        let kind = header.get("typ")?.as_str()?;
-        if !["at+jwt", "application/at+jwt"].iter().any(|known| known.eq_ignore_ascii_case(kind)) {
+        if !is_kind(header.get("typ").and_then(Value::as_str)) {
             return None;
         }
         let key = match header.get("kid") {
@@ -75,16 +82,7 @@ impl<'a> AccessToken<'a> {
 
     /// Returns whom the token names; `None` if it is from another issuer, for another service, or not valid at `now`.
     pub(super) fn caller(&self, config: &IssuerConfig, now: i64) -> Option<IssuedCaller> {
-        #[expect(clippy::cast_precision_loss, reason = "seconds of this era are exact")]
-        let now = now as f64;
-        if self.text("iss")? != config.issuer || !self.is_for(&config.audiences) {
-            return None;
-        }
-        let (ends, issued_at) = (self.time("exp")? + SKEW_SECONDS, self.time("iat")?);
-        let not_before = if self.claims.contains_key("nbf") { self.time("nbf")? } else { issued_at };
-        if ends <= now || issued_at.max(not_before) > now + SKEW_SECONDS {
-            return None;
-        }
+        let ends = self.valid_until(config, &config.audiences, now)?;
         let subject = self.text("sub").filter(|subject| (1..=MAX_TEXT_BYTES).contains(&subject.len()))?;
         // A token that names a run is for that run and nothing else, whatever its scopes.
         let run = match config.run_claim.as_ref().and_then(|claim| self.claims.get(claim)) {
@@ -107,7 +105,25 @@ impl<'a> AccessToken<'a> {
         })
     }
 
-    fn text(&self, claim: &str) -> Option<&str> {
+    /// Returns until when the token is valid, in seconds; `None` if it is from another issuer, for others than `audiences`, or not
+    /// valid at `now`.
+    pub(super) fn valid_until(&self, config: &IssuerConfig, audiences: &[String], now: i64) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "seconds of this era are exact")]
+        let now = now as f64;
+        if self.text("iss")? != config.issuer || !self.is_for(audiences) {
+            return None;
+        }
+        let (ends, issued_at) = (self.time("exp")? + SKEW_SECONDS, self.time("iat")?);
+        let not_before = if self.claims.contains_key("nbf") { self.time("nbf")? } else { issued_at };
+        (ends > now && issued_at.max(not_before) <= now + SKEW_SECONDS).then_some(ends)
+    }
+
+    /// Returns a claim.
+    pub(super) fn claim(&self, name: &str) -> Option<&Value> {
+        self.claims.get(name)
+    }
+
+    pub(super) fn text(&self, claim: &str) -> Option<&str> {
         self.claims.get(claim)?.as_str()
     }
 
@@ -148,6 +164,7 @@ mod tests {
             resource: None,
             audiences: vec!["files".to_owned()],
             run_claim: Some("run".to_owned()),
+            sign_in: None,
         }
     }
 

@@ -3,6 +3,7 @@
 mod checkpoint_vectors;
 pub(crate) mod checkpoints;
 mod events;
+mod export;
 pub(crate) mod key_changes;
 mod lifecycle;
 mod records;

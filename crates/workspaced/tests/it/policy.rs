@@ -2,6 +2,7 @@
 
 mod approvals;
 mod disclosure;
+mod edited_approvals;
 mod evidence;
 mod file_kinds;
 mod large_approvals;

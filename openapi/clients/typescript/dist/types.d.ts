@@ -87,6 +87,7 @@ export interface Approval {
     decidedBy?: string | null;
     decidedSeq?: number | null;
     diff?: string | null;
+    editedSeq?: number | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
@@ -103,8 +104,14 @@ export interface Approval {
 }
 export interface ApprovalDecision {
     decidedBy?: string | null;
+    edits?: Array<ApprovalEdit>;
     note?: string | null;
     onBehalfOf?: string | null;
+}
+export interface ApprovalEdit {
+    newString: string;
+    oldString: string;
+    path: string;
 }
 export interface ApprovalFile {
     newSha256?: Sha256 | null;
@@ -122,6 +129,7 @@ export interface ApprovalResult {
     decidedBy?: string | null;
     decidedSeq?: number | null;
     diff?: string | null;
+    editedSeq?: number | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
@@ -378,6 +386,12 @@ export interface CommandResultRequest {
     startedAt?: string | null;
     timedOut?: boolean;
 }
+export interface CommentRequest {
+    line?: number | null;
+    onBehalfOf?: string | null;
+    path?: string | null;
+    text: string;
+}
 export interface Conflict {
     appliesAt?: Array<number>;
     expected: string;
@@ -425,6 +439,31 @@ export interface CreatedOperator {
 export interface CreatedRun {
     run: Run;
     token: IssuedToken;
+}
+export interface CurrentApproval {
+    actor: string;
+    approvalId: ApprovalId;
+    approvedBy: Array<OperatorName>;
+    approvers: number;
+    createdAt: string;
+    decidedBy?: string | null;
+    decidedSeq?: number | null;
+    diff?: string | null;
+    editedSeq?: number | null;
+    expiresAt: string;
+    files: Array<ApprovalFile>;
+    notCreator: boolean;
+    note?: string | null;
+    onBehalfOf?: string | null;
+    reason: string;
+    reasons: Array<string>;
+    resolution?: string | null;
+    runId: RunId;
+    state: ApprovalState;
+    tool: string;
+    toolCallId: ToolCallId;
+    votes: Array<ApprovalVote>;
+    present?: Array<PresentFile> | null;
 }
 export interface Degradation {
     detail: string;
@@ -963,6 +1002,12 @@ export interface PolicyQuery {
     command?: string | null;
     patch?: string | null;
     path?: string | null;
+}
+export interface PresentFile {
+    exists: boolean;
+    isExpected?: boolean | null;
+    path: LogicalPath;
+    sha256?: Sha256 | null;
 }
 export interface Problem {
     actual?: number | null;

@@ -95,6 +95,7 @@ export interface Approval {
   decidedBy?: string | null;
   decidedSeq?: number | null;
   diff?: string | null;
+  editedSeq?: number | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
   notCreator: boolean;
@@ -112,8 +113,15 @@ export interface Approval {
 
 export interface ApprovalDecision {
   decidedBy?: string | null;
+  edits?: Array<ApprovalEdit>;
   note?: string | null;
   onBehalfOf?: string | null;
+}
+
+export interface ApprovalEdit {
+  newString: string;
+  oldString: string;
+  path: string;
 }
 
 export interface ApprovalFile {
@@ -134,6 +142,7 @@ export interface ApprovalResult {
   decidedBy?: string | null;
   decidedSeq?: number | null;
   diff?: string | null;
+  editedSeq?: number | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
   notCreator: boolean;
@@ -409,6 +418,13 @@ export interface CommandResultRequest {
   timedOut?: boolean;
 }
 
+export interface CommentRequest {
+  line?: number | null;
+  onBehalfOf?: string | null;
+  path?: string | null;
+  text: string;
+}
+
 export interface Conflict {
   appliesAt?: Array<number>;
   expected: string;
@@ -460,6 +476,32 @@ export interface CreatedOperator {
 export interface CreatedRun {
   run: Run;
   token: IssuedToken;
+}
+
+export interface CurrentApproval {
+  actor: string;
+  approvalId: ApprovalId;
+  approvedBy: Array<OperatorName>;
+  approvers: number;
+  createdAt: string;
+  decidedBy?: string | null;
+  decidedSeq?: number | null;
+  diff?: string | null;
+  editedSeq?: number | null;
+  expiresAt: string;
+  files: Array<ApprovalFile>;
+  notCreator: boolean;
+  note?: string | null;
+  onBehalfOf?: string | null;
+  reason: string;
+  reasons: Array<string>;
+  resolution?: string | null;
+  runId: RunId;
+  state: ApprovalState;
+  tool: string;
+  toolCallId: ToolCallId;
+  votes: Array<ApprovalVote>;
+  present?: Array<PresentFile> | null;
 }
 
 export interface Degradation {
@@ -1073,6 +1115,13 @@ export interface PolicyQuery {
   command?: string | null;
   patch?: string | null;
   path?: string | null;
+}
+
+export interface PresentFile {
+  exists: boolean;
+  isExpected?: boolean | null;
+  path: LogicalPath;
+  sha256?: Sha256 | null;
 }
 
 export interface Problem {

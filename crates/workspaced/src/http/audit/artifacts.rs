@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use engine::forbidden;
 use model::{ArtifactId, Permission, RunId};
 
-use crate::http::auth::RunReviewer;
+use crate::http::auth::RunAuditor;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -22,7 +22,7 @@ use crate::service::Service;
 )]
 pub(crate) async fn get_artifact(
     State(service): State<Service>,
-    RunReviewer { run, may_read, .. }: RunReviewer,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ArtifactId)>,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {

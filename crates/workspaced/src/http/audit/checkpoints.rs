@@ -9,7 +9,7 @@ use model::{Permission, RunId};
 use serde::Deserialize;
 use transparency::{ConsistencyProof, InclusionProof};
 
-use crate::http::auth::{Auditor, RunAuditor};
+use crate::http::auth::{Reviewer, RunAuditor};
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -52,7 +52,7 @@ pub(crate) struct InclusionQuery {
 )]
 pub(crate) async fn get_checkpoint(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
     Ok(text(service.checkpoints().newest()?.note.clone()))
@@ -68,7 +68,7 @@ pub(crate) async fn get_checkpoint(
 )]
 pub(crate) async fn get_checkpoint_key(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Query(()): Query<()>,
 ) -> Response {
     text(format!("{}\n", service.checkpoints().verifier_key()))
@@ -85,7 +85,7 @@ pub(crate) async fn get_checkpoint_key(
 )]
 pub(crate) async fn get_checkpoint_key_changes(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Query(()): Query<()>,
 ) -> Response {
     let mut notes = service.checkpoints().key_changes().join("\n");
@@ -108,7 +108,7 @@ pub(crate) async fn get_checkpoint_key_changes(
 )]
 pub(crate) async fn prove_consistency(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Query((query,)): Query<(ConsistencyQuery,)>,
 ) -> Result<Json<ConsistencyProof>, Problem> {
     Ok(Json(service.checkpoints().prove_consistency(query.from, query.to).await?))

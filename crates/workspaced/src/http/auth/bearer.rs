@@ -9,6 +9,7 @@ use engine::operators::{Identity, RequestPermit, network_of, operator_party, tok
 use model::{Refusal, RunId, Sha256};
 use shared_pool::{Parties, Party};
 
+use crate::http::auth::session::session_token;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::problem::Problem;
 use crate::http::serve::timeout_stream::Phase;
@@ -47,7 +48,7 @@ impl Bearer {
         let peer = connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
         let issuer = service.state.access.issuer.as_ref();
         let max_bytes = issuer.map_or(MAX_TOKEN_BYTES, |_| issuer::MAX_TOKEN_BYTES);
-        let Some(token) = bearer_token(&parts.headers, max_bytes) else {
+        let Some(token) = token_of(&parts.headers, max_bytes) else {
             service.operators.fail(peer)?;
             return Err(Problem::unauthenticated());
         };
@@ -83,6 +84,14 @@ impl Bearer {
             }
         })
     }
+}
+
+/// Returns the token of a request: the bearer token, or without one that of the session of a person who has signed in.
+fn token_of(headers: &HeaderMap, max_bytes: usize) -> Option<&str> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return bearer_token(headers, max_bytes);
+    }
+    session_token(headers).filter(|token| (1..=MAX_TOKEN_BYTES).contains(&token.len()))
 }
 
 /// Returns the bearer token, of at most `max_bytes`, of a request with exactly one `Authorization` header.

@@ -29,9 +29,9 @@ accepts! {
     Orchestrators: Orchestrate;
     /// Operators that may decide about calls.
     Deciders: Orchestrate | Approve;
-    /// Operators that may read the audit and files.
+    /// Operators that may read files, and the records of all chains.
     Auditors: Orchestrate | Audit;
-    /// Operators that may read runs, approvals and diffs.
+    /// Operators that may read runs with their records, approvals and diffs.
     Reviewers: Orchestrate | Approve | Audit;
     /// Operators with any scope.
     Everyone: Orchestrate | Approve | Audit | Metrics;

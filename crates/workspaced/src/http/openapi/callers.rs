@@ -75,23 +75,31 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "nextCommand"
         | "reportCommand"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
-        "approveCall" | "denyCall" => (Deciders::SCOPES, false),
-        "listAudit"
-        | "listNodes"
+        "approveCall" | "denyCall" | "commentOnRun" => (Deciders::SCOPES, false),
+        "listNodes" => (Auditors::SCOPES, false),
+        "getFile" => (Auditors::SCOPES, true),
+        "listRuns"
+        | "listApprovals"
+        | "getApproval"
+        | "listTokens"
+        | "getRunUsage"
+        | "listAudit"
         | "streamAudit"
+        | "exportAudit"
         | "getCheckpoint"
         | "getCheckpointKey"
         | "getCheckpointKeyChanges"
-        | "proveConsistency" => (Auditors::SCOPES, false),
-        "listRunAudit"
+        | "proveConsistency" => (Reviewers::SCOPES, false),
+        "getRun"
+        | "getToolCall"
+        | "getArtifact"
+        | "getPatch"
+        | "listRunAudit"
         | "verifyRunAudit"
         | "listChanges"
         | "proveInclusion"
-        | "getFile"
         | "getReport"
-        | "getUploadedArtifact" => (Auditors::SCOPES, true),
-        "listRuns" | "listApprovals" | "getApproval" | "listTokens" | "getRunUsage" => (Reviewers::SCOPES, false),
-        "getRun" | "getToolCall" | "getArtifact" | "getPatch" => (Reviewers::SCOPES, true),
+        | "getUploadedArtifact" => (Reviewers::SCOPES, true),
         "getOperator" => (Everyone::SCOPES, false),
         "getMetrics" => (MetricsReaders::SCOPES, false),
         "sendMcpMessage" => (&[][..], true),

@@ -13,6 +13,8 @@ use crate::http::problem::{Problem, status, title};
 /// Content policy of the pages: their own style, and nothing else.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
                            frame-ancestors 'none'";
+/// The media type of the pages.
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem;\
                      color:#1f2328;background:#fff}code{font:0.9em ui-monospace,monospace}\
                      @media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}a{color:#4493f8}}";
@@ -79,18 +81,25 @@ pub(crate) fn prefers_page(headers: &HeaderMap) -> bool {
 
 /// The answer to a browser for an address that does not exist.
 pub(crate) fn unknown_page() -> Response {
-    let mut page = ProblemPage::new("There is no such page");
-    page.html.push_str(
-        "<p>The address may have been typed wrong.</p><p><a href=\"/\">Runs and approvals</a> · \
-         <a href=\"/docs/\">The API</a> · <a href=\"/problems\">Codes of refusals</a></p>",
+    message(StatusCode::NOT_FOUND, "There is no such page", "The address may have been typed wrong.")
+}
+
+/// A page that tells a person something, with the way to the others. The texts contain no markup.
+pub(crate) fn message(status: StatusCode, title: &str, text: &str) -> Response {
+    let mut page = ProblemPage::new(title);
+    // Writing to a string never fails.
+    let _ = write!(
+        page.html,
+        "<p>{text}</p><p><a href=\"/\">Runs and approvals</a> · <a href=\"/docs/\">The API</a> · \
+         <a href=\"/problems\">Codes of refusals</a></p>",
     );
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (header::CONTENT_TYPE, HeaderValue::from_static(HTML)),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
         (header::VARY, HeaderValue::from_static("accept")),
     ];
-    (StatusCode::NOT_FOUND, headers, page.html + "</body></html>\n").into_response()
+    (status, headers, page.html + "</body></html>\n").into_response()
 }
 
 impl ProblemPage {
@@ -113,7 +122,7 @@ impl ProblemPage {
 
     fn respond(self, headers: &HeaderMap) -> Response {
         let (media_type, body) = if accept::prefers(headers, "text/html", "text/plain") {
-            ("text/html; charset=utf-8", self.html + "</body></html>\n")
+            (HTML, self.html + "</body></html>\n")
         } else {
             ("text/plain; charset=utf-8", self.text)
         };

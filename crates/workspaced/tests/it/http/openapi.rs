@@ -48,7 +48,7 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 7] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems", "/.well-known"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 24] = [
+const AUDITORS: [&str; 25] = [
     "/v1/runs/{run}/usage",
     "/v1/runs/{run}/tokens",
     "/v1/nodes",
@@ -72,6 +72,7 @@ const AUDITORS: [&str; 24] = [
     "/v1/approvals/{id}",
     "/v1/audit",
     "/v1/audit/stream",
+    "/v1/audit/export",
     "/v1/operators/{name}",
 ];
 

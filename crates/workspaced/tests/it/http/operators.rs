@@ -218,10 +218,42 @@ async fn an_auditor_reads_files_by_recorded_calls_and_changes_nothing(
     assert!(approver.get(&path("patch")).await.text().contains("+b"));
     let diff = approver.post(&path("tools/diff_workspace"), json!({})).await.ok();
     assert!(diff["diff"].as_str().unwrap().contains("+b"), "{diff:#}");
-    for rest in ["files/a.txt", "audit", "audit/verify"] {
-        approver.get(&path(rest)).await.refused("FORBIDDEN");
-    }
+    approver.get(&path("files/a.txt")).await.refused("FORBIDDEN");
     read(&approver, &run).await.refused("FORBIDDEN");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_reviewer_sees_the_story_of_a_run_and_no_file(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let path = |rest: &str| format!("/v1/runs/{}/{rest}", run.id);
+    let log = "test log\n";
+    let digest = sha256(log);
+    run.operator.put(&path(&format!("artifacts/sha256/{digest}")), log).await.is(201);
+    let event = json!({"kind": "prompt", "summary": "Fix the login", "data": {"text": "all of it"}});
+    let event = run.operator.post(&path("events"), event).await;
+    assert!(event.status < 300, "{event:?}");
+    run.create("b.txt", "b\n").await;
+    let (_, approver) = server.named_operator("approver", &["approve"]).await;
+    let records = items(&approver, &path("audit")).await;
+    let prompt = records.iter().find(|record| record["tool"] == "event.prompt").unwrap();
+    assert_eq!(prompt["input"]["data"]["text"], "all of it");
+    assert_eq!(approver.get(&path("audit/verify")).await.ok()["intact"], true);
+    approver.get(&path("report")).await.ok();
+    assert_eq!(approver.get(&path(&format!("artifacts/sha256/{digest}"))).await.text(), log);
+    assert!(approver.get("/v1/checkpoint/key").await.text().contains('+'));
+
+    let of_run = format!("?run={}", run.id);
+    assert_eq!(items(&approver, &format!("/v1/audit{of_run}")).await.len(), records.len());
+    let mut stream = approver.stream(&format!("/v1/audit/stream{of_run}&since=2026-01-01T00:00:00Z"), None).await;
+    assert!(stream.chunk().await.unwrap().is_some());
+    for all in ["", "?run=_service"] {
+        approver.get(&format!("/v1/audit{all}")).await.refused("FORBIDDEN");
+        approver.get(&format!("/v1/audit/stream{all}")).await.refused("FORBIDDEN");
+    }
+    approver.get("/v1/nodes").await.refused("FORBIDDEN");
 }
 
 #[rstest]

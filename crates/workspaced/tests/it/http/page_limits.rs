@@ -156,6 +156,7 @@ async fn reading_all_records_of_a_run_needs_memory_for_one_page(
     assert_growth("streams", growth, 64);
     let all = async || {
         server.operator().get(&format!("{run}/audit/verify")).await.ok();
+        assert_eq!(server.operator().get("/v1/audit/export").await.status, 200);
         changed.call("list_dir", json!({"atSeq": ROWS})).await.ok();
         let undone = json!({"toSeq": 0, "reason": "test", "dryRun": true});
         changed.call("revert_calls", undone).await.refused("PATCH_BUDGET_EXCEEDED");

@@ -16,7 +16,7 @@ const PAGES: &str = include_str!("page_limits.rs");
 const UPLOADS: &str = include_str!("../files/large_uploads.rs");
 
 /// Routes that other tests measure: the source, the test, and the limit that it asserts.
-const ELSEWHERE: [(&str, &str, &str, &str); 8] = [
+const ELSEWHERE: [(&str, &str, &str, &str); 9] = [
     ("get /v1/runs/{run}/patch", EXPORTS, "a_patch_is_streamed_in_constant_memory", "80"),
     ("put /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
     ("get /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
@@ -24,6 +24,7 @@ const ELSEWHERE: [(&str, &str, &str, &str); 8] = [
     ("post /v1/runs/{run}/batch", MEMORY, "a_batch_loads_no_more_content_than_the_limit_of_a_call", "160"),
     ("get /v1/audit", PAGES, "a_page_is_limited_in_bytes_and_the_next_page_continues", "96"),
     ("get /v1/audit/stream", PAGES, HISTORIES, "64"),
+    ("get /v1/audit/export", PAGES, HISTORIES, "64"),
     ("get /v1/runs/{run}/audit/verify", PAGES, HISTORIES, "64"),
 ];
 const LARGE_FILE: &str = "a_large_file_is_transferred_in_little_memory";
@@ -302,6 +303,10 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         archive,
         MeasuredRequest { request: changeset(run), ..of_run(run, "post /v1/runs/{run}/changesets", &none, 320) },
         MeasuredRequest { status: 201, ..of_run(run, "post /v1/runs/{run}/events", &event, 32) },
+        MeasuredRequest {
+            status: 201,
+            ..of_run(run, "post /v1/runs/{run}/comments", &json!({"text": "x", "onBehalfOf": "ada"}), 32)
+        },
         MeasuredRequest {
             status: 201,
             ..of_run(run, "post /v1/runs/{run}/events/batch", &json!({"events": vec![event.clone(); 50]}), 192)

@@ -339,3 +339,24 @@ async fn a_decider_may_not_have_the_name_of_an_actor_of_the_service(#[values(Bac
         assert_eq!(run.operator.post(&format!("/v1/approvals/{id}/deny"), body).await.ok()["onBehalfOf"], name);
     }
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_pending_approval_says_whether_its_files_still_are_as_expected(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (run, id) = run_with_pending_approval(backend).await;
+    let (old, other) = (sha256("old\n"), sha256("changed meanwhile\n"));
+    let present = async |run: &Run| state(run, &id).await["present"].clone();
+    let expected = json!([{"path": "Cargo.lock", "exists": true, "sha256": old, "isExpected": true}]);
+    assert_eq!(present(&run).await, expected);
+    run.put("Cargo.lock", "changed meanwhile\n");
+    let expected = json!([{"path": "Cargo.lock", "exists": true, "sha256": other, "isExpected": false}]);
+    assert_eq!(present(&run).await, expected);
+    std::fs::remove_file(run.repo.join("Cargo.lock")).unwrap();
+    assert_eq!(present(&run).await, json!([{"path": "Cargo.lock", "exists": false, "isExpected": false}]));
+    let listed = run.operator.get(&format!("/v1/approvals?run={}", run.id)).await.ok();
+    assert_eq!(listed["items"][0].get("present"), None, "{listed:#}");
+    decide(&run, &id, "deny").await.ok();
+    assert_eq!(state(&run, &id).await.get("present"), None);
+}

@@ -183,3 +183,66 @@ async fn mcp_says_what_was_decided(#[values(Backend::Sqlite)] backend: Backend) 
     let answer = mcp_read(&run).await.text();
     assert!(answer.contains("denied: package-lock.json (write_file)\\n1  a"), "{answer}");
 }
+
+#[rstest]
+#[tokio::test]
+async fn agents_are_told_the_comments_of_people_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start_with(Setup::new(backend)).await;
+    let run = server.run_with_files(&FILES, json!({})).await;
+    let issued = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({})).await.is(201);
+    let token = issued["token"].as_str().unwrap().to_owned();
+    let path = format!("/v1/runs/{}/comments", run.id);
+    let (name, reviewer) = server.named_operator("reviewer", &["approve"]).await;
+    let secret = format!("ghp_{}", "0123456789abcdefghijABCDEFGHIJ012345");
+    let body = json!({"text": format!("keep\nthe name {secret}"), "path": "./a.txt", "line": 1});
+    let said = reviewer.post(&path, body).await.is(201);
+    let record = run.last_record().await;
+    assert_eq!(
+        (&record["tool"], &record["seq"], &record["by"], &record["actor"]),
+        (&json!("event.comment"), &said["seq"], &json!("operator"), &json!(format!("operator:{name}")))
+    );
+    let text = "keep\nthe name [redacted: GitHub token]";
+    assert_eq!(record["input"], json!({"summary": text, "path": "a.txt", "line": 1}));
+    let first = format!("comment on a.txt:1 by {name}: \"keep the name [redacted: GitHub token]\"");
+    assert_eq!(read(&run).await["notices"], json!([first]));
+    assert_eq!(read(&run).await.get("notices"), None);
+    run.operator.post(&path, json!({"text": "and a test", "onBehalfOf": "Bo"})).await.is(201);
+    let second = "comment by Bo: \"and a test\"";
+    server.stop();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(read(&run).await["notices"], json!([second]));
+    assert_eq!(read(&run).await.get("notices"), None);
+    let other = Client::new(&server.base, Some(&token));
+    let answer = other.post(&format!("/v1/runs/{}/tools/read_file", run.id), json!({"path": "a.txt"})).await.ok();
+    assert_eq!(answer["notices"], json!([first, second]));
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn only_people_comment_on_an_open_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &FILES).await;
+    let path = format!("/v1/runs/{}/comments", run.id);
+    run.agent.post(&path, json!({"text": "x"})).await.refused("FORBIDDEN");
+    let (_, auditor) = server.named_operator("auditor", &["audit"]).await;
+    auditor.post(&path, json!({"text": "x"})).await.refused("FORBIDDEN");
+    let (_, reviewer) = server.named_operator("reviewer", &["approve"]).await;
+    for bad in [
+        json!({"text": ""}),
+        json!({"text": "x".repeat(2001)}),
+        json!({"text": "x", "line": 1}),
+        json!({"text": "x", "path": "a.txt", "line": 0}),
+        json!({"text": "x", "onBehalfOf": "operator:ada"}),
+        json!({"text": "x", "more": 1}),
+    ] {
+        reviewer.post(&path, bad.clone()).await.refused("INVALID_REQUEST");
+    }
+    reviewer.post(&path, json!({"text": "x", "path": "../a"})).await.refused("PATH_REJECTED");
+    run.operator.post(&path, json!({"text": "x"})).await.refused("INVALID_REQUEST");
+    reviewer.post("/v1/runs/none-such/comments", json!({"text": "x"})).await.refused("RUN_NOT_FOUND");
+    assert_eq!(read(&run).await.get("notices"), None);
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    reviewer.post(&path, json!({"text": "x"})).await.refused("RUN_CLOSED");
+    assert_eq!(run.last_record().await["tool"], "event.comment");
+}

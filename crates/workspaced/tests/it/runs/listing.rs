@@ -101,3 +101,52 @@ async fn approvals_are_filtered_and_ordered(#[values(Backend::Sqlite, Backend::P
         run.operator.get(&format!("/v1/approvals?{bad}")).await.refused("INVALID_REQUEST");
     }
 }
+
+#[rstest]
+#[tokio::test]
+async fn runs_are_searched_and_ordered_by_what_happens_in_them(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let operator = server.operator();
+    let folder = server.template(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")]);
+    let mut runs = Vec::new();
+    for (id, labels) in
+        [("fix-login", json!({"ticket": "A-1"})), ("two", json!({"team": "Login"})), ("three", json!({}))]
+    {
+        let body = json!({"runId": id, "source": {"type": "directory", "path": folder}, "labels": labels});
+        let created = operator.post("/v1/runs", body).await.is(201);
+        runs.push(server.run_from(&created).await);
+    }
+    operator.post("/v1/runs", json!({"runId": "gone", "source": {"type": "empty"}})).await.is(201);
+    operator.delete("/v1/runs/gone").await.ok();
+    runs[1].ok("write_file", json!({"path": "b.txt", "content": "1\n2\n3\n", "reason": "r"})).await;
+    runs[2].ok("write_file", json!({"path": "b.txt", "content": "1\n", "reason": "r"})).await;
+    let lock = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
+    runs[0].call("write_file", lock).await.refused("APPROVAL_REQUIRED");
+    let by_source = format!("q={}", folder.file_name().unwrap().to_string_lossy().to_uppercase());
+    for (query, expected) in [
+        ("q=login", vec!["fix-login", "two"]),
+        ("q=LOGIN&order=desc", vec!["two", "fix-login"]),
+        ("q=ticket:a-1", vec!["fix-login"]),
+        ("q=none-of-them", vec![]),
+        (by_source.as_str(), vec!["fix-login", "two", "three"]),
+        ("deleted=false", vec!["fix-login", "two", "three"]),
+        ("deleted=true", vec!["fix-login", "two", "three", "gone"]),
+        ("sort=created&order=desc&deleted=false", vec!["three", "two", "fix-login"]),
+        ("sort=activity&order=desc&deleted=false", vec!["fix-login", "three", "two"]),
+        ("sort=activity&deleted=false", vec!["two", "three", "fix-login"]),
+        ("sort=changes&order=desc&deleted=false", vec!["two", "three", "fix-login"]),
+        ("sort=changes&order=desc&q=t&deleted=false", vec!["two", "three", "fix-login"]),
+        ("sort=waiting&order=desc&state=awaiting_approval", vec!["fix-login"]),
+        ("sort=waiting&order=desc&deleted=false", vec!["fix-login", "three", "two"]),
+    ] {
+        for limit in [1, 2, 100] {
+            let listed = items(&operator, &format!("/v1/runs?{query}&limit={limit}")).await;
+            assert_eq!(ids(&listed, "runId"), expected, "{query}, {limit}");
+        }
+    }
+    for bad in ["q=", "sort=size", "deleted=maybe"] {
+        operator.get(&format!("/v1/runs?{bad}")).await.refused("INVALID_REQUEST");
+    }
+}

@@ -101,6 +101,7 @@ class Approval(TypedDict):
     decidedBy: NotRequired[str | None]
     decidedSeq: NotRequired[int | None]
     diff: NotRequired[str | None]
+    editedSeq: NotRequired[int | None]
     expiresAt: str
     files: list[ApprovalFile]
     notCreator: bool
@@ -118,8 +119,15 @@ class Approval(TypedDict):
 
 class ApprovalDecision(TypedDict):
     decidedBy: NotRequired[str | None]
+    edits: NotRequired[list[ApprovalEdit]]
     note: NotRequired[str | None]
     onBehalfOf: NotRequired[str | None]
+
+
+class ApprovalEdit(TypedDict):
+    newString: str
+    oldString: str
+    path: str
 
 
 class ApprovalFile(TypedDict):
@@ -141,6 +149,7 @@ class ApprovalResult(TypedDict):
     decidedBy: NotRequired[str | None]
     decidedSeq: NotRequired[int | None]
     diff: NotRequired[str | None]
+    editedSeq: NotRequired[int | None]
     expiresAt: str
     files: list[ApprovalFile]
     notCreator: bool
@@ -420,6 +429,13 @@ class CommandResultRequest(TypedDict):
     timedOut: NotRequired[bool]
 
 
+class CommentRequest(TypedDict):
+    line: NotRequired[int | None]
+    onBehalfOf: NotRequired[str | None]
+    path: NotRequired[str | None]
+    text: str
+
+
 class Conflict(TypedDict):
     appliesAt: NotRequired[list[int]]
     expected: str
@@ -472,6 +488,32 @@ class CreatedOperator(TypedDict):
 class CreatedRun(TypedDict):
     run: Run
     token: IssuedToken
+
+
+class CurrentApproval(TypedDict):
+    actor: str
+    approvalId: ApprovalId
+    approvedBy: list[OperatorName]
+    approvers: int
+    createdAt: str
+    decidedBy: NotRequired[str | None]
+    decidedSeq: NotRequired[int | None]
+    diff: NotRequired[str | None]
+    editedSeq: NotRequired[int | None]
+    expiresAt: str
+    files: list[ApprovalFile]
+    notCreator: bool
+    note: NotRequired[str | None]
+    onBehalfOf: NotRequired[str | None]
+    reason: str
+    reasons: list[str]
+    resolution: NotRequired[str | None]
+    runId: RunId
+    state: ApprovalState
+    tool: str
+    toolCallId: ToolCallId
+    votes: list[ApprovalVote]
+    present: NotRequired[list[PresentFile] | None]
 
 
 class Degradation(TypedDict):
@@ -1105,6 +1147,13 @@ class PolicyQuery(TypedDict):
     command: NotRequired[str | None]
     patch: NotRequired[str | None]
     path: NotRequired[str | None]
+
+
+class PresentFile(TypedDict):
+    exists: bool
+    isExpected: NotRequired[bool | None]
+    path: LogicalPath
+    sha256: NotRequired[Sha256 | None]
 
 
 class Problem(TypedDict):
