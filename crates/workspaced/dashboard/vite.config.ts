@@ -5,7 +5,7 @@ const service = process.env.WORKSPACED_URL ?? "http://127.0.0.1:8080";
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  server: { proxy: Object.fromEntries(["/v1", "/healthz", "/readyz", "/openapi.json"].map((path) => [path, service])) },
+  server: { proxy: Object.fromEntries(["/v1", "/healthz", "/readyz", "/openapi.json", "/sign-in", "/sign-out"].map((path) => [path, service])) },
   build: {
     target: "es2022",
     // The Content-Security-Policy permits no inline script.

@@ -1,7 +1,7 @@
 /** The frame of every page: navigation, who is signed in, keys. */
 
-import { useEffect, useState } from "preact/hooks";
-import { get, hasToken, setToken, whenSignedOut } from "./lib/api.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { endSession, get, hasSession, hasToken, setToken, signInIssuer, whenSignedOut } from "./lib/api.ts";
 import { useKeys, useLoad } from "./lib/hooks.ts";
 import { navigate, useRoute } from "./lib/route.ts";
 import type { Approval, Node, Operator, Page } from "./lib/types.ts";
@@ -11,6 +11,7 @@ import { About } from "./pages/about.tsx";
 import { Approvals } from "./pages/approvals.tsx";
 import { Audit } from "./pages/audit.tsx";
 import { Nodes } from "./pages/nodes.tsx";
+import { Operators } from "./pages/operators.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { RunPage } from "./pages/run.tsx";
 import { Runs } from "./pages/runs.tsx";
@@ -27,14 +28,30 @@ function rightsOf({ name, scopes }: Operator): Rights {
 }
 
 export function App() {
-  const [session, setSession] = useState<"open" | "none" | "ended">(hasToken() ? "open" : "none");
+  const [session, setSession] = useState<"asking" | "open" | "none" | "ended">(hasToken() ? "open" : "asking");
+  const [issuer, setIssuer] = useState<string>();
+  useEffect(() => {
+    const controller = new AbortController();
+    const ask = async () => {
+      const found = await signInIssuer(controller.signal);
+      setIssuer(found);
+      const isSignedIn = !hasToken() && found !== undefined && (await hasSession(controller.signal));
+      setSession((before) => (before === "asking" ? (isSignedIn ? "open" : "none") : before));
+    };
+    // Without an answer a token may still be entered.
+    ask().catch(() => controller.signal.aborted || setSession((before) => (before === "asking" ? "none" : before)));
+    return () => controller.abort();
+  }, []);
   useEffect(() => whenSignedOut(() => setSession((before) => (before === "open" ? "ended" : before))), []);
   const signOut = () => {
+    const isSession = !hasToken();
     setToken("");
     setSession("none");
+    if (isSession) void endSession().catch(() => setSession("open"));
   };
+  if (session === "asking") return <main><Loading what="who you are" /></main>;
   // The address stays, so that signing in again returns to the same page.
-  return session === "open" ? <Frame signOut={signOut} /> : <SignIn hasEnded={session === "ended"} onSignedIn={() => setSession("open")} />;
+  return session === "open" ? <Frame signOut={signOut} /> : <SignIn issuer={issuer} hasEnded={session === "ended"} onSignedIn={() => setSession("open")} />;
 }
 
 function Frame({ signOut }: { signOut: () => void }) {
@@ -62,6 +79,7 @@ function PageOf({ path, rights }: { path: string[]; rights: Rights }) {
   if (page === "runs" && (!part || (part === "calls" && /^\d+$/.test(seq ?? "")))) return <RunPage key={run} run={run} seq={part ? Number(seq) : undefined} rights={rights} />;
   if (page === "approvals" && !run) return <Approvals rights={rights} />;
   if (page === "audit" && !run && rights.audit) return <Audit />;
+  if (page === "operators" && !run && rights.orchestrate) return <Operators self={rights.operator} />;
   if (page === "nodes" && !run && rights.audit) return <Nodes />;
   if (page === "about" && !run) return <About rights={rights} />;
   return <Empty><p>No such page, or your scopes do not include it.</p><p><a href="/">Overview</a></p></Empty>;
@@ -87,12 +105,26 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
     <header class="top">
       <a class="brand" href="/" tabIndex={-1} aria-hidden="true">workspaced</a>
       {rights.review && <nav aria-label="Pages">
-        {link("/", "Overview")}{link("/runs", "Runs")}{link("/approvals", "Approvals", waiting)}{rights.audit && link("/audit", "Audit")}{nodes.data && nodes.data.items.length > 0 && link("/nodes", "Nodes")}{link("/about", "About")}
+        {link("/", "Overview")}{link("/runs", "Runs")}{link("/approvals", "Approvals", waiting)}{rights.audit && link("/audit", "Audit")}{rights.orchestrate && link("/operators", "Operators")}{nodes.data && nodes.data.items.length > 0 && link("/nodes", "Nodes")}{link("/about", "About")}
       </nav>}
       <span class="who"><button type="button" class="plain" onClick={() => setHelpOpen(true)} aria-label="Keyboard shortcuts">?</button> <bdi title={`Scopes: ${operator.scopes.join(", ")}`}>{operator.name}</bdi> <button type="button" onClick={signOut}>Sign out</button></span>
+      {rights.review && <Stale error={pending.error} />}
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
     </header>
   );
+}
+
+/** How often the page looks whether the service has another version of it. */
+const VERSION_MILLIS = 60000;
+
+/** Says that this tab is not what the service shows: because the service does not answer, or because it has a newer dashboard. */
+function Stale({ error }: { error?: Error }) {
+  const first = useRef<string | null>(null);
+  const version = useLoad("version", async (signal) => (await fetch("/", { method: "HEAD", signal })).headers.get("etag"), VERSION_MILLIS);
+  if (version.data && first.current === null) first.current = version.data;
+  if (error) return <p class="note wait stale" role="status">This page is not up to date: the service does not answer. It is asked again.</p>;
+  if (version.data && version.data !== first.current) return <p class="note wait stale" role="status">The service has a newer dashboard. <button type="button" onClick={() => location.reload()}>Load it</button></p>;
+  return null;
 }
 
 const KEYS: [string, string][] = [

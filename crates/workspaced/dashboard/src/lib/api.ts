@@ -1,4 +1,7 @@
-/** Requests to the service. The token is in memory and in the session storage of the tab, nowhere else. */
+/**
+ * Requests to the service. A token is in memory and in the session storage of the tab, nowhere else. Without one the session counts of
+ * whoever has signed in at the issuer: a cookie that no script reads, with a header that says that this page asks.
+ */
 
 const KEY = "workspaced.token";
 let token = sessionStorage.getItem(KEY) ?? "";
@@ -10,6 +13,21 @@ export function setToken(value: string): void {
   else sessionStorage.removeItem(KEY);
 }
 export const hasToken = (): boolean => token !== "";
+const credentials = (): Record<string, string> => (token ? { authorization: `Bearer ${token}` } : { "workspaced-session": "1" });
+/** Returns the issuer at which people sign in, if there is one. */
+export async function signInIssuer(signal?: AbortSignal): Promise<string | undefined> {
+  const response = await fetch("/sign-in/issuer", { signal, cache: "no-store" });
+  return ((await response.json()) as { issuer?: string | null }).issuer ?? undefined;
+}
+/** Whether somebody has signed in at the issuer in this browser. */
+export async function hasSession(signal?: AbortSignal): Promise<boolean> {
+  const response = await fetch("/v1/operators/self", { headers: { "workspaced-session": "1" }, signal, cache: "no-store" });
+  return response.ok;
+}
+/** Ends every session of whoever has signed in at the issuer. */
+export async function endSession(): Promise<void> {
+  await send("/sign-out", { method: "POST" });
+}
 /** Sets what happens when the service no longer accepts the token. */
 export function whenSignedOut(handler: () => void): void {
   onSignedOut = handler;
@@ -32,7 +50,7 @@ interface Options { method?: string; body?: unknown; headers?: Record<string, st
 
 /** Sends a request and returns the response, whatever its media type. Throws a `RequestError` on a status of 400 or more. */
 export async function send(path: string, options: Options = {}): Promise<Response> {
-  const headers: Record<string, string> = { authorization: `Bearer ${token}`, ...options.headers };
+  const headers: Record<string, string> = { ...credentials(), ...options.headers };
   if (options.body !== undefined) headers["content-type"] = "application/json";
   let response: Response;
   try {
@@ -42,7 +60,7 @@ export async function send(path: string, options: Options = {}): Promise<Respons
       body: options.body === undefined ? undefined : JSON.stringify(options.body),
       signal: options.signal,
       cache: "no-store",
-      credentials: "omit",
+      credentials: token ? "omit" : "same-origin",
     });
   } catch (cause) {
     if (options.signal?.aborted) throw cause;
@@ -60,7 +78,7 @@ async function refusal(response: Response): Promise<RequestError> {
   } catch {
     problem = { detail: `Status ${response.status} without a problem document.` };
   }
-  if (response.status === 401 && token) {
+  if (response.status === 401) {
     setToken("");
     onSignedOut();
   }

@@ -1,12 +1,12 @@
 import { useMemo, useState } from "preact/hooks";
-import { query } from "../lib/api.ts";
-import { count, dayTime, duration, exactTime, hoursAgo, visible } from "../lib/format.ts";
+import { query, send } from "../lib/api.ts";
+import { dayTime, duration, exactTime, hoursAgo, visible } from "../lib/format.ts";
 import { useNewest } from "../lib/newest.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import { follow, type StreamState } from "../lib/sse.ts";
 import type { AuditRecord } from "../lib/types.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
-import { Badge, Choice, Field } from "../ui/parts.tsx";
+import { Badge, Choice, Failed, Field } from "../ui/parts.tsx";
 import { OUTCOMES, subject } from "./run/timeline.tsx";
 
 const BY: [string, string][] = [["agent", "agents"], ["operator", "people"], ["service", "the service"], ["all", "everyone"]];
@@ -15,13 +15,43 @@ const NAMES = ["run", "tool", "pathPrefix", "decision", "outcome", "code", "acto
 
 const idOf = (record: AuditRecord): string => `${record.runId} ${record.seq}`;
 
-function download(records: AuditRecord[]): void {
-  const url = URL.createObjectURL(new Blob([records.map((record) => JSON.stringify(record)).join("\n") + "\n"], { type: "application/x-ndjson" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = "audit.ndjson";
-  link.click();
-  URL.revokeObjectURL(url);
+const FORMATS: [string, string][] = [["ndjson", "as NDJSON"], ["csv", "as CSV"], ["ocsf", "as OCSF"]];
+
+/** Every record that matches, which the service sends as one file. */
+function Export({ filters }: { filters: Record<string, string | undefined> }) {
+  const [format, setFormat] = useState("ndjson");
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<Error>();
+  const download = async () => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      const response = await send(`/v1/audit/export${query({ ...filters, format })}`);
+      const url = URL.createObjectURL(await response.blob());
+      const link = document.createElement("a");
+      link.href = url;
+      link.download = format === "csv" ? "audit.csv" : "audit.ndjson";
+      link.click();
+      URL.revokeObjectURL(url);
+    } catch (failure) {
+      setError(failure as Error);
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      <Choice label="Export all that match" value={format} options={FORMATS} onChange={setFormat} />
+      <button type="button" disabled={isBusy} onClick={() => void download()}>{isBusy ? "Exporting…" : "Export"}</button>
+      {error && <Failed error={error} what="Exporting" retry={() => void download()} />}
+    </>
+  );
+}
+
+/** The time at which a day begins here, `days` later. */
+function dayOf(text: string, days: number): string {
+  const [year, month, day] = text.split("-").map(Number);
+  const time = new Date(year, month - 1, day + days);
+  return text && !Number.isNaN(time.getTime()) ? time.toISOString() : "";
 }
 
 /** What every run did, newest first, under the filters of the address. The stream says when there is more. */
@@ -33,8 +63,10 @@ export function Audit() {
   // The story is that of the agents: what people look at is shown on request.
   const by = params.get("by") || "agent";
   const byFilter = by === "all" ? "" : by;
-  const since = useMemo(() => hoursAgo(span), [span]);
-  const list = useNewest<AuditRecord>("/v1/audit", { ...filters, by: byFilter, since }, idOf, (changed, signal) =>
+  const [from, to] = [params.get("from") ?? "", params.get("to") ?? ""];
+  const since = useMemo(() => dayOf(from, 0) || hoursAgo(span), [from, span]);
+  const wanted = { ...filters, by: byFilter, since, until: dayOf(to, 1) };
+  const list = useNewest<AuditRecord>("/v1/audit", wanted, idOf, (changed, signal) =>
     void follow(`/v1/audit/stream${query({ ...filters, by: byFilter })}`, signal, { onState: setStream, onFresh: changed, onEvent: changed }));
   const field = (name: (typeof NAMES)[number], label: string, placeholder = "") =>
     <Field label={label} search={name === "pathPrefix"} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text })} />;
@@ -47,11 +79,14 @@ export function Audit() {
         <Choice label="Outcome" value={filters.outcome} options={OUTCOMES} onChange={(outcome) => setParams({ outcome })} />
         <Choice label="By" value={by} options={BY} onChange={(value) => setParams({ by: value === "agent" ? "" : value })} />
         <Choice label="Time" value={span} options={SPANS} onChange={(value) => setParams({ span: value })} />
+        <Day label="From" value={from} onChange={(value) => setParams({ from: value })} />
+        <Day label="To" value={to} onChange={(value) => setParams({ to: value })} />
+        <Export filters={wanted} />
         <span class="live" role="status">{stream === "live" ? "● live" : stream === "refused" ? "not live" : `◌ ${stream}`}</span>
-        <button type="button" disabled={!list.items.length} onClick={() => download(list.items)}>Export {count(list.items.length)}</button>
       </div>
       <NewestList list={list} what="records" idOf={idOf} hrefOf={({ runId, seq }) => callHref(runId, seq)} row={(record, isFocused) => <AuditRow record={record} isFocused={isFocused} />}
-        empty={query({ ...filters, span, by: byFilter === "agent" ? "" : by }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />
+        head={<div class="row audit-row table-head" aria-hidden="true"><span>Time</span><span>Run</span><span>Call</span><span>Outcome</span><span>Why</span><span class="number">Duration</span></div>}
+        empty={query({ ...filters, span, from, to, by: byFilter === "agent" ? "" : by }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />
     </>
   );
 }
@@ -67,4 +102,8 @@ function AuditRow({ record, isFocused }: { record: AuditRecord; isFocused: boole
       <span class="number quiet">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
     </a>
   );
+}
+
+function Day({ label, value, onChange }: { label: string; value: string; onChange: (value: string) => void }) {
+  return <label class="field"><span>{label}</span><input type="date" value={value} onChange={(event) => onChange(event.currentTarget.value)} /></label>;
 }

@@ -37,7 +37,7 @@ export async function runs_are_newest_first_and_filtered_by_the_service({ base, 
 }
 
 export async function records_are_newest_first_in_pages_and_live({ base, operator, open }) {
-  const first = (page) => page.locator(".audit-row").first().textContent();
+  const first = (page) => page.locator("a.audit-row").first().textContent();
   const call = await startRun(operator, "paged", { labels: { team: "paged" } });
   await work(call);
   for (let number = 0; number < 20; number += 1) await Promise.all(Array.from({ length: 11 }, () => call("list_dir", {})));
@@ -50,18 +50,18 @@ export async function records_are_newest_first_in_pages_and_live({ base, operato
   assert.equal(await page.getByRole("button", { name: "Older records" }).count(), 0);
   await page.getByText("● live").waitFor();
   await call("write_file", { path: "late.txt", content: "x\n", reason: "late" });
-  await page.locator(".audit-row", { hasText: "late.txt" }).waitFor();
+  await page.locator("a.audit-row", { hasText: "late.txt" }).waitFor();
   assert.match(await first(page), /#230/);
   // Who reads further down is not moved by what arrives.
   const list = page.locator(".page-window");
   await list.evaluate((element) => (element.scrollTop = 2000));
-  await page.locator(".audit-row", { hasText: "late.txt" }).waitFor({ state: "detached" });
+  await page.locator("a.audit-row", { hasText: "late.txt" }).waitFor({ state: "detached" });
   const before = await first(page);
   await call("write_file", { path: "later.txt", content: "x\n", reason: "later" });
   await page.getByRole("button", { name: "1 new" }).waitFor();
   assert.equal(await first(page), before);
   await page.getByRole("button", { name: "1 new" }).click();
-  await page.locator(".audit-row", { hasText: "later.txt" }).waitFor();
+  await page.locator("a.audit-row", { hasText: "later.txt" }).waitFor();
   await page.getByLabel("Code").fill("POLICY_DENIED_SECRET");
   await page.locator("h1", { hasText: /Audit 1$/ }).waitFor();
   assert.match(await first(page), /read_file.*\.env/);

@@ -1,15 +1,16 @@
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { callTool, getText, query, get, runPath } from "../../lib/api.ts";
 import { blame, type Change } from "../../lib/blame.ts";
 import { parseDiff } from "../../lib/diff.ts";
 import { linesOf, readPage } from "../../lib/files.ts";
-import { bytes, count, visible } from "../../lib/format.ts";
+import { bytes, count, visible, visiblePath } from "../../lib/format.ts";
 import { languageOf, tokens } from "../../lib/highlight.ts";
 import { useLoad } from "../../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../../lib/route.ts";
 import { type AuditRecord, type ChangeList, changesOf, type Run, type RunChange, type TreeEntry } from "../../lib/types.ts";
-import { Empty, Failed, Field, Loading, Time } from "../../ui/parts.tsx";
+import { Boundary } from "../../ui/boundary.tsx";
 import { LINE_HEIGHT } from "../../ui/diff_view.tsx";
+import { Choice, Empty, Failed, Field, Foreign, Loading, Path, Time } from "../../ui/parts.tsx";
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 
 /** Every change of a run, in order. */
@@ -24,6 +25,10 @@ async function readChanges(run: string, signal: AbortSignal): Promise<RunChange[
   }
 }
 
+type Search = "names" | "content";
+const SEARCHES: [string, string][] = [["names", "in names"], ["content", "in content"]];
+const MOST_FOUND = 1000;
+
 /** The tree as it is, or as it was after a record. */
 export function Files({ run }: { run: Run }) {
   const { params } = useRoute();
@@ -31,30 +36,25 @@ export function Files({ run }: { run: Run }) {
   const seq = Number.isInteger(wanted) && wanted > 0 && wanted <= run.headSeq ? wanted : undefined;
   const path = params.get("path") ?? "";
   const search = params.get("q") ?? "";
+  const kind: Search = params.get("in") === "content" ? "content" : "names";
   const [shownSeq, setShownSeq] = useState<number>();
   const changes = useLoad(`changes ${run.runId}`, (signal) => readChanges(run.runId, signal), 0, changesOf(run));
-  const tree = useLoad(`tree ${run.runId} ${seq ?? "now"}`, (signal) =>
-    callTool<{ entries: TreeEntry[]; truncated: boolean }>(run.runId, "list_dir", { maxDepth: 20, maxEntries: 10000, includeHidden: true, ...(seq ? { atSeq: seq } : {}) }, signal), 0, seq ? "" : changesOf(run));
-  const entries = (tree.data?.entries ?? []).filter((entry) => entry.type !== "directory" && entry.path.toLowerCase().includes(search.toLowerCase()));
   const at = shownSeq ?? seq ?? run.headSeq;
   return (
     <>
       <div class="toolbar filters">
-        <Field label="Search" search value={search} placeholder="path" onChange={(q) => setParams({ q })} />
+        <Field label="Search" search value={search} placeholder={kind === "names" ? "part of a path, or a glob" : "text in files"} onChange={(q) => setParams({ q })} />
+        <Choice label="Where" value={kind} options={SEARCHES} onChange={(value) => setParams({ in: value === "names" ? "" : value })} />
         <label class="field grow"><span>After record {count(at)}{seq ? "" : " (now)"}</span>
           <input type="range" min={1} max={run.headSeq} value={at} onInput={(event) => setShownSeq(event.currentTarget.valueAsNumber)}
             onChange={(event) => { setShownSeq(undefined); setParams({ at: event.currentTarget.valueAsNumber >= run.headSeq ? "" : event.currentTarget.value }); }} />
         </label>
-        <span class="quiet">The service records each look-up of the tree and of a file.</span>
+        <span class="quiet">The service records each look-up of a folder and of a file.</span>
       </div>
-      {tree.error && <Failed error={tree.error} what="Reading the tree" retry={tree.reload} />}
       {changes.error && <Failed error={changes.error} what="Reading the changes" retry={changes.reload} />}
       <div class="files">
         <div class="tree">
-          {!tree.data && !tree.error && <Loading what="the tree" />}
-          {tree.data && !entries.length && <Empty><p>{search ? "No file matches." : "The tree is empty."}</p></Empty>}
-          {tree.data?.truncated && <p class="tone-wait">The tree has more than 10,000 entries; the rest is not listed.</p>}
-          {entries.length > 0 && <Windowed count={entries.length} rowHeight={ROW_HEIGHT} label="Files" render={(index) => <TreeRow entry={entries[index]} isOpen={entries[index].path === path} />} />}
+          <Boundary what="the tree">{search ? <Found key={`${kind} ${search} ${seq ?? ""}`} run={run} text={search} kind={kind} seq={seq} path={path} /> : <Tree key={`${run.runId} ${seq ?? ""}`} run={run} seq={seq} path={path} />}</Boundary>
         </div>
         <div class="file">{path ? <File key={`${path} ${seq ?? ""}`} run={run} path={path} seq={seq} changes={changes.data ?? []} /> : <Empty><p>Choose a file to see its content, its history, and which call wrote each line.</p></Empty>}</div>
       </div>
@@ -62,16 +62,142 @@ export function Files({ run }: { run: Run }) {
   );
 }
 
-function TreeRow({ entry, isOpen }: { entry: TreeEntry; isOpen: boolean }) {
-  const params = new URLSearchParams(location.search);
-  params.set("path", entry.path);
+interface Listing { entries: TreeEntry[]; truncated: boolean }
+interface Folder { version: number; entries?: TreeEntry[]; isCut?: boolean; error?: Error }
+
+const SMALL_TREE = 300;
+
+/** The entries of a whole tree, by their folders. */
+function byFolder(entries: TreeEntry[], version: number): Map<string, Folder> {
+  const folders = new Map<string, Folder>([["", { version, entries: [] }]]);
+  for (const { path, type } of entries) if (type === "directory") folders.set(path, { version, entries: [] });
+  for (const entry of entries) folders.get(entry.path.slice(0, Math.max(0, entry.path.lastIndexOf("/"))))?.entries!.push(entry);
+  return folders;
+}
+
+/** The folders above a path, the root first. */
+const above = (path: string): string[] => ["", ...path.split("/").slice(0, -1).map((_, index, names) => names.slice(0, index + 1).join("/"))];
+
+/** The tree, whose folders are read when they are opened. */
+function Tree({ run, seq, path }: { run: Run; seq?: number; path: string }) {
+  const [open, setOpen] = useState(() => new Set(above(path)));
+  const [folders, setFolders] = useState<ReadonlyMap<string, Folder>>(new Map());
+  const version = seq ? 0 : changesOf(run);
+  const known = useRef(folders);
+  known.current = folders;
+  useEffect(() => {
+    const controller = new AbortController();
+    const read = async (folder: string) => {
+      let found: Folder;
+      const list = (maxDepth: number, maxEntries: number) => callTool<Listing>(run.runId, "list_dir", { path: folder || ".", maxDepth, maxEntries, includeHidden: true, ...(seq ? { atSeq: seq } : {}) }, controller.signal);
+      try {
+        // A small tree is read at once, and shown whole.
+        const all = folder === "" && !known.current.has("") ? await list(20, SMALL_TREE) : undefined;
+        if (all && !all.truncated) {
+          const whole = byFolder(all.entries, version);
+          if (controller.signal.aborted) return;
+          setFolders(whole);
+          setOpen(new Set(whole.keys()));
+          return;
+        }
+        const one = await list(1, 10000);
+        found = { version, entries: one.entries, isCut: one.truncated };
+      } catch (error) {
+        found = { version, error: error as Error };
+      }
+      if (!controller.signal.aborted) setFolders((before) => new Map(before).set(folder, found));
+    };
+    // Each look-up is recorded: what is known is not read again.
+    for (const folder of open) {
+      const before = known.current.get(folder);
+      if (!before || before.error || before.version !== version) void read(folder);
+    }
+    return () => controller.abort();
+  }, [open, version]);
+  const toggle = (folder: string) => setOpen((before) => {
+    const after = new Set(before);
+    if (!after.delete(folder)) after.add(folder);
+    return after;
+  });
+  const rows: { entry: TreeEntry; depth: number }[] = [];
+  const add = (folder: string, depth: number) => {
+    for (const entry of folders.get(folder)?.entries ?? []) {
+      rows.push({ entry, depth });
+      if (entry.type === "directory" && open.has(entry.path)) add(entry.path, depth + 1);
+    }
+  };
+  add("", 0);
+  const failed = [...folders].find(([folder, { error }]) => error && open.has(folder));
+  const cut = [...folders].filter(([folder, { isCut }]) => isCut && open.has(folder)).map(([folder]) => folder || "the root");
   return (
-    <a class={`tree-row ${isOpen ? "focused" : ""}`} href={`${location.pathname}?${params.toString()}`}>
-      <bdi class="cut">{visible(entry.path)}</bdi> {!entry.readable && <span class="tone-bad">{entry.kind ?? entry.reason ?? "not readable"}</span>}
+    <>
+      {failed && <Failed error={failed[1].error!} what={`Reading ${failed[0] ? visible(failed[0]) : "the tree"}`} retry={() => setOpen(new Set(open))} />}
+      {!folders.has("") && <Loading what="the tree" />}
+      {folders.get("")?.entries?.length === 0 && <Empty><p>The tree is empty.</p></Empty>}
+      {cut.length > 0 && <p class="tone-wait">{cut.map(visible).join(", ")}: more than 10,000 entries. The others are found by a search.</p>}
+      {rows.length > 0 && <Windowed count={rows.length} rowHeight={ROW_HEIGHT} label="Files" render={(index) => <TreeRow key={rows[index].entry.path} {...rows[index]} isShown={rows[index].entry.path === path} isOpen={open.has(rows[index].entry.path)} toggle={toggle} />} />}
+    </>
+  );
+}
+
+interface TreeRowProps { entry: TreeEntry; depth: number; isShown: boolean; isOpen: boolean; toggle: (folder: string) => void }
+
+function TreeRow({ entry, depth, isShown, isOpen, toggle }: TreeRowProps) {
+  const name = visiblePath(entry.path.slice(entry.path.lastIndexOf("/") + 1));
+  const style = { paddingLeft: `${8 + depth * 16}px` };
+  if (entry.type === "directory") {
+    return (
+      <button type="button" class="tree-row" style={style} aria-expanded={isOpen} onClick={() => toggle(entry.path)}>
+        <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <bdi class="cut" title={visible(entry.path)}>{name}/</bdi> {entry.kind && !["DIRECTORY", "UNKNOWN"].includes(entry.kind) && <span class="quiet">{entry.kind.toLowerCase().replace("_", " ")}</span>}
+      </button>
+    );
+  }
+  return (
+    <a class={`tree-row ${isShown ? "focused" : ""}`} style={style} href={hrefOf(entry.path)}>
+      <bdi class="cut" title={visible(entry.path)}>{name}</bdi> {!entry.readable && <span class="tone-bad">{entry.kind ?? entry.reason ?? "not readable"}</span>}
       <span class="number quiet">{entry.sizeBytes === undefined ? "" : bytes(entry.sizeBytes)}</span>
     </a>
   );
 }
+
+/** The address of a file on this page. */
+function hrefOf(path: string): string {
+  const params = new URLSearchParams(location.search);
+  params.set("path", path);
+  return `${location.pathname}?${params.toString()}`;
+}
+
+interface FoundFile { path: string; line?: number; snippet?: string }
+
+/** What a search finds: files by their names, or lines by their text. */
+function Found({ run, text, kind, seq, path }: { run: Run; text: string; kind: Search; seq?: number; path: string }) {
+  const load = useLoad(`search ${kind} ${run.runId} ${seq ?? "now"} ${text}`, async (signal): Promise<{ found: FoundFile[]; isCut: boolean }> => {
+    const at = seq ? { atSeq: seq } : {};
+    if (kind === "content") {
+      const answer = await callTool<{ matches: FoundFile[]; truncated: boolean }>(run.runId, "search_text", { query: text, caseSensitive: false, maxMatches: MOST_FOUND, ...at }, signal);
+      return { found: answer.matches, isCut: answer.truncated };
+    }
+    // Without a wildcard, a part of a path. Characters of a glob that are meant as themselves are escaped.
+    const glob = /[*?]/.test(text) ? [text] : [`**/*${literal(text)}*`, `**/*${literal(text)}*/**`];
+    const answer = await callTool<{ entries: TreeEntry[]; truncated: boolean }>(run.runId, "find_files", { glob, maxResults: MOST_FOUND, ...at }, signal);
+    return { found: answer.entries, isCut: answer.truncated };
+  });
+  if (load.error) return <Failed error={load.error} what="Searching" retry={load.reload} />;
+  if (!load.data) return <Loading what="what matches" />;
+  const { found, isCut } = load.data;
+  if (!found.length) return <Empty><p>{kind === "names" ? "No file matches." : "No file contains this text."}</p></Empty>;
+  return (
+    <>
+      {isCut && <p class="tone-wait">More than {count(MOST_FOUND)} match; the first are shown.</p>}
+      <Windowed count={found.length} rowHeight={ROW_HEIGHT} label="Files" render={(index) => {
+        const { path: name, line, snippet } = found[index];
+        return <a class={`tree-row ${name === path ? "focused" : ""}`} href={hrefOf(name)}><span class="cut"><Path path={name} />{line !== undefined && <span class="quiet">:{line}</span>} {snippet !== undefined && <Foreign text={snippet.trim()} class="quiet" />}</span></a>;
+      }} />
+    </>
+  );
+}
+
+const literal = (text: string): string => text.replace(/[[\]{}!\\]/g, (character) => `\\${character}`);
 
 interface FileProps { run: Run; path: string; seq?: number; changes: RunChange[] }
 

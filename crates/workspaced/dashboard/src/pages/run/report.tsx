@@ -15,6 +15,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
   // Each format is a report of its own, which reads every record.
   const [isCopyWanted, setCopyWanted] = useState(false);
   const copy = useLoad(isCopyWanted ? `markdown ${run}` : "", (signal) => getText(`${runPath(run)}/report?format=markdown`, signal));
+  const [isCopied, setCopied] = useState(false);
   if (load.error) return <Failed error={load.error} what="Reading the report" retry={load.reload} />;
   if (!load.data) return <Loading what="the report" />;
   const report = load.data;
@@ -23,9 +24,10 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       <p class="inline">
         {Object.entries(report.counts).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}</span>)}
         {report.diff && <span>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
-        {copy.data === undefined ? <button type="button" disabled={isCopyWanted && copy.isLoading} onClick={() => (isCopyWanted ? copy.reload() : setCopyWanted(true))}>{isCopyWanted && copy.isLoading ? "Reading…" : "Read as Markdown"}</button>
-          : <button type="button" onClick={() => void navigator.clipboard.writeText(copy.data!)}>Copy as Markdown</button>}
+        {copy.data === undefined ? <button type="button" disabled={isCopyWanted && copy.isLoading} onClick={() => (isCopyWanted ? copy.reload() : setCopyWanted(true))}>{isCopyWanted && copy.isLoading ? "Reading…" : "Body of a pull request"}</button>
+          : <button type="button" class="primary" onClick={() => void navigator.clipboard.writeText(copy.data!).then(() => setCopied(true))}>{isCopied ? "✓ Copied" : "Copy as Markdown"}</button>}
       </p>
+      {copy.data !== undefined && <pre class="preview" role="region" aria-label="Body of a pull request" tabIndex={0}>{visible(copy.data)}</pre>}
       {copy.error && <Failed error={copy.error} what="Reading the report as Markdown" />}
       {report.verification && <p class="quiet">The service says: chain {report.verification.intact ? "intact" : "broken"}, verified to record {count(report.verification.verifiedSeq)}, signed to {count(report.verification.checkpointedSeq)}. The header of this page says what this browser checked.</p>}
       <h2>Approvals</h2>
