@@ -37,6 +37,7 @@ fn approval(run: &str, id: &str) -> Approval {
         note: None,
         votes: vec![],
         decided_seq: None,
+        edited_seq: None,
         resolution: None,
     }
 }

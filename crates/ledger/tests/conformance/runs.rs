@@ -2,8 +2,8 @@
 
 use ledger::{Appended, LedgerError, RunFilter, RunTransition, StorageTotals, StoredRun};
 use model::{
-    Disk, DiskChange, DiskUse, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage,
-    Verdict,
+    Disk, DiskChange, DiskUse, ImportReport, Outcome, Run, RunSort, RunState, Sha256, SkippedEntry, Token, TokenId,
+    Usage, Verdict,
 };
 use rstest::rstest;
 
@@ -240,6 +240,12 @@ async fn runs_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend
         (RunFilter { created_by: text("ada"), ..RunState::Closed.into() }, vec!["d"]),
         (RunFilter { created_after: text("2026-01-02T00:00:00.000000Z"), ..all() }, vec!["d", "c"]),
         (RunFilter { created_before: text("2026-01-02T00:00:00.000000Z"), ..all() }, vec!["b"]),
+        (RunFilter { text: text("TEAM:X"), ..all() }, vec!["b", "a", "c"]),
+        (RunFilter { text: text("bob"), ..all() }, vec!["a"]),
+        (RunFilter { without_deleted: true, ..all() }, vec!["b", "a", "d", "c"]),
+        (RunFilter { sort: Some(RunSort::Waiting), newest_first: true, ..all() }, vec!["c", "d", "a", "b"]),
+        (RunFilter { sort: Some(RunSort::Changes), ..all() }, vec!["b", "a", "d", "c"]),
+        (RunFilter { sort: Some(RunSort::Activity), text: text("ada"), ..all() }, vec!["b", "d", "c"]),
     ] {
         assert_eq!(listed(&db, &filter).await, expected, "{filter:?}");
     }
