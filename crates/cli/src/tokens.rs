@@ -65,7 +65,8 @@ enum TokenAction {
 
 #[derive(Debug, clap::Args)]
 struct NewTokenArgs {
-    /// Permission, such as `file:read`; may be repeated [default: all but `event:append` and `evidence:attest`]
+    /// Permission, such as `file:read`; may be repeated [default: all but `event:append`, `evidence:attest`,
+    /// `changeset:apply` and `command:serve`]
     #[arg(long = "permission", value_name = "NAME", value_parser = parse_permission)]
     permissions: Vec<Permission>,
     /// When the token expires, RFC 3339 [default: never]

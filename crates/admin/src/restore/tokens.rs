@@ -32,15 +32,19 @@ impl RestoredTokens {
     /// Returns what the operator has to know, if there is a token.
     pub(crate) fn remark(&self) -> Option<String> {
         let Self { of_runs, operators, are_revoked } = self;
-        if *of_runs + *operators == 0 {
+        let counted = [(of_runs, "tokens of runs"), (operators, "operators")];
+        let counted: Vec<_> =
+            counted.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        if counted.is_empty() {
             return None;
         }
+        let counted = counted.join(" and ");
         Some(if *are_revoked {
-            format!("{of_runs} tokens of runs and {operators} operators were revoked")
+            format!("{counted} were revoked")
         } else {
             format!(
-                "{of_runs} tokens of runs and {operators} operators are valid, and those that were revoked after the backup are \
-                 valid again: revoke them again before agents reach the service, or repeat the restore with --revoke-tokens"
+                "{counted} are valid, and those that were revoked after the backup are valid again: revoke them again before \
+                 agents reach the service, or repeat the restore with --revoke-tokens"
             )
         })
     }
@@ -110,4 +114,18 @@ fn revocation(token: &Token, at: &str) -> Entry {
     let mut entry = Entry::new(draft, Sha256::ZERO);
     entry.run_change = Some(RunTransition::RevokeToken(token.token_id.clone()));
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RestoredTokens;
+
+    #[test]
+    fn a_remark_names_only_what_there_is() {
+        let remark = |of_runs, operators, are_revoked| RestoredTokens { of_runs, operators, are_revoked }.remark();
+        assert_eq!(remark(0, 0, true), None);
+        assert_eq!(remark(2, 1, true).unwrap(), "2 tokens of runs and 1 operators were revoked");
+        assert_eq!(remark(2, 0, true).unwrap(), "2 tokens of runs were revoked");
+        assert!(remark(0, 1, false).unwrap().starts_with("1 operators are valid, and"));
+    }
 }

@@ -89,7 +89,8 @@ pub struct Tokens {
 #[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IssueTokenRequest {
-    /// Permissions of the token. Default: all but `event:append` and `evidence:attest`, which are given by name only.
+    /// Permissions of the token. Default: all but `event:append`, `evidence:attest`, `changeset:apply` and `command:serve`, which are
+    /// given by name only.
     #[serde(default)]
     #[schema(example = json!(["file:list", "file:read"]))]
     permissions: Option<Vec<Permission>>,

@@ -87,7 +87,8 @@ pub(crate) struct MountRequest {
 pub struct CreatedRun {
     /// The run.
     pub run: Run,
-    /// The run's first token, with every permission but `event:append` and `evidence:attest`.
+    /// The run's first token, with every permission but `event:append`, `evidence:attest`, `changeset:apply` and
+    /// `command:serve`.
     pub token: IssuedToken,
 }
 
