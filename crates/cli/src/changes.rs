@@ -1,8 +1,8 @@
 //! What changed in a folder and in a run, for people, and the flags of what sends it.
 
 use workspaced_client::{
-    ChangeKind, ChangesetConflict, ChangesetDenied, ChangesetOutcome, LeftEntry, Pulled, PushOptions, ScanReport,
-    ScanScope,
+    ChangeKind, ChangesetConflict, ChangesetDenied, ChangesetOutcome, LeftEntry, PathChange, Pulled, PushOptions,
+    ScanReport, ScanScope,
 };
 
 use crate::output::Output;
@@ -82,6 +82,13 @@ pub(crate) fn print_changes(output: Output, report: &ScanReport) {
         output.note(&format!("and {} more", report.changes.len() - MAX_PRINTED));
     }
     print_left(output, &report.left, report.left_count);
+}
+
+/// Prints what differed from the run before a command.
+pub(crate) fn print_earlier(output: Output, earlier: &[PathChange]) {
+    let [first, rest @ ..] = earlier else { return };
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    output.note(&format!("changed before this command, and no part of it: {}{more}", first.path));
 }
 
 /// Prints what policy left out of a set of changes.

@@ -15,7 +15,9 @@ use workspaced_client::{
 };
 
 use crate::call::parse_run;
-use crate::changes::{PushFlags, print_changes, print_denied, print_left, pulled_summary, pushed_summary};
+use crate::changes::{
+    PushFlags, print_changes, print_denied, print_earlier, print_left, pulled_summary, pushed_summary,
+};
 use crate::checkout::check_out;
 use crate::checkout_notes::CheckoutNotes;
 use crate::connection::{Connection, Env, connect};
@@ -100,10 +102,11 @@ pub(super) async fn run(args: ExecArgs, env: &Env<'_>) -> Result<ExitCode, CliEr
 
 /// Prints what came of the command, and returns its exit code.
 fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode, CliError> {
-    let Executed { pulled, execution, report, recorded } = executed;
+    let Executed { pulled, execution, report, earlier, recorded } = executed;
     let mut line = vec![pulled_summary(&pulled), ended(&execution.outcome), changed(&report)];
     if !output.is_json {
         print_changes(output, &report);
+        print_earlier(output, &earlier);
     }
     let recorded = recorded.map_err(CliError::from).and_then(|recorded| summary(output, recorded, &report));
     match &recorded {
@@ -118,6 +121,7 @@ fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode
             "run": pulled.now.run, "fromSeq": pulled.from, "seq": pulled.now.seq, "exitCode": execution.outcome.exit_code,
             "signal": execution.outcome.signal, "durationMicros": execution.outcome.duration_micros,
             "changes": report.changes, "left": report.left, "notWalked": report.not_walked,
+            "earlier": earlier,
         });
         if let Value::Object(answer) = &mut answer {
             answer.extend(recorded.members);

@@ -58,6 +58,9 @@ pub struct CommandResult {
     pub duration_micros: u64,
     /// The end of its output, at most 64 KiB.
     pub output: String,
+    /// Whether `output` begins within a line.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub output_start_cut: bool,
     /// How many lines the whole output has.
     pub output_lines: u64,
     /// SHA-256 of the whole output, if it was uploaded.
@@ -72,12 +75,39 @@ pub struct CommandResult {
     pub on_conflict: ChangesetConflict,
     /// What happens if a file is denied.
     pub on_denied: ChangesetDenied,
+    /// What it left that cannot be sent: the first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutPath>,
+    /// How many there are of those, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out_count: Option<u64>,
+    /// Why the files that it has seen are not those of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// Why the changes are not sent, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_sent: Option<String>,
     /// Why the command could not be started. Nothing else counts then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl CommandResult {
+    /// Notes `count` paths that cannot be sent, of which some are named.
+    #[cfg(feature = "folders")]
+    pub(crate) fn leave_out(&mut self, count: u64, named: Vec<LeftOutPath>) {
+        self.left_out.extend(named);
+        self.left_out_count = Some(self.left_out_count.unwrap_or(0) + count).filter(|count| *count > 0);
+    }
+}
+
+/// What a command left that cannot be part of a run, such as a FIFO, a file that is too large, or a folder of build output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutPath {
+    /// The path. That of a folder ends with a slash.
+    pub path: String,
+    /// Why it cannot be sent.
+    pub why: String,
 }
 
 /// What became of a result.

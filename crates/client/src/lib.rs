@@ -69,7 +69,7 @@ pub use audit::{AuditFilter, Verification};
 pub use changesets::{
     ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, RunLayer,
 };
-pub use commands::{CommandOrder, CommandResult, NextCommand, ReportedChanges, ReportedCommand};
+pub use commands::{CommandOrder, CommandResult, LeftOutPath, NextCommand, ReportedChanges, ReportedCommand};
 pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
 #[cfg(feature = "folders")]

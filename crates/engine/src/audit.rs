@@ -115,11 +115,7 @@ impl ToolCall {
     pub fn without_content(mut self) -> Self {
         let diff = self.approval.as_mut().and_then(|approval| approval.diff.replace(String::new()));
         self.content_withheld = diff.is_some_and(|diff| !diff.is_empty());
-        if content::is_event(&self.record.tool)
-            && let Some(input) = &mut self.record.input
-        {
-            self.content_withheld |= content::withhold_data(input);
-        }
+        self.content_withheld |= content::withhold(&mut self.record);
         self
     }
 

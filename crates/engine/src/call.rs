@@ -382,10 +382,8 @@ fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
         return Err(Refusal::invalid(message, "Give an ID without credentials, or omit it."));
     }
     if model::is_reserved_id(raw) {
-        let message = format!(
-            "`toolCallId` ends with one of {}, which the service gives",
-            model::RESERVED_SUFFIXES.join(" and ")
-        );
+        let message =
+            format!("`toolCallId` ends with one of {}, which the service gives", model::RESERVED_SUFFIXES.join(", "));
         return Err(Refusal::invalid(message, "Give another ID, or omit it."));
     }
     ToolCallId::parse_new(raw)

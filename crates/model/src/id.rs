@@ -171,8 +171,9 @@ impl OperatorName {
     }
 }
 
-/// What the service adds to the ID of a call for the records that belong to it: the command that it had run, and what that changed.
-pub const RESERVED_SUFFIXES: [&str; 2] = [".command", ".changes"];
+/// What the service adds to the ID of a call for the records that belong to it: the command that it had run, and what that changed; and to
+/// the ID of an approval for the call of the command that it allows.
+pub const RESERVED_SUFFIXES: [&str; 3] = [".command", ".changes", ".approved"];
 
 /// Whether only the service gives such an ID.
 pub fn is_reserved_id(id: &str) -> bool {

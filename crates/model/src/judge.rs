@@ -11,7 +11,9 @@ mod sensitive;
 mod weakened_tests;
 
 pub use budget::{judge_call_bytes, judge_file_count};
-pub use change::{bytes_written, explain_path, judge_change, judge_new_text, judge_scanned_content};
+pub use change::{
+    bytes_written, changes_to_approve, explain_path, judge_change, judge_new_text, judge_scanned_content,
+};
 pub use command::judge_command;
 pub use decision::Decision;
 pub use facts::{Access, ChangeFacts, EvidenceFact, PathFacts};

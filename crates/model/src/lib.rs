@@ -39,8 +39,8 @@ pub use id::{
     is_reserved_id,
 };
 pub use judge::{
-    Access, ChangeFacts, Decision, EvidenceFact, PathFacts, bytes_written, explain_path, judge_call_bytes,
-    judge_change, judge_command, judge_file_count, judge_new_text, judge_path, judge_scanned_content,
+    Access, ChangeFacts, Decision, EvidenceFact, PathFacts, bytes_written, changes_to_approve, explain_path,
+    judge_call_bytes, judge_change, judge_command, judge_file_count, judge_new_text, judge_path, judge_scanned_content,
     may_read_redacted,
 };
 pub use kind::{FileKind, is_binary};

@@ -139,12 +139,19 @@ fn spawn(root: &Path, spec: &CommandSpec) -> Result<Child, ShimError> {
     };
     let cwd = if matches!(spec.cwd.as_str(), "" | ".") { root.to_owned() } else { root.join(inside(&spec.cwd)?) };
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.args(arguments).current_dir(&cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
     // What starts the command knows the service; the command does not.
     command.env_remove("WORKSPACED_TOKEN").env_remove("WORKSPACED_TOKEN_FILE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     heed_signals(&mut command);
-    command.spawn().map_err(|error| ShimError::io(program, error))
+    command.spawn().map_err(|error| {
+        // The system does not say which of the two it has not found.
+        if cwd.is_dir() {
+            ShimError::io(program, error)
+        } else {
+            ShimError::Refused(format!("the command's folder {:?} is no folder of the checkout", spec.cwd))
+        }
+    })
 }
 
 /// Gives the command the default reaction to signals. What starts this program in the background may have it ignore interrupts, which

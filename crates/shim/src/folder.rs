@@ -1,5 +1,6 @@
 //! What can be done with a folder, here or in a sandbox.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,21 @@ pub struct ScanReport {
     pub left_count: u64,
     /// Folders of build output, which were not looked into: the run has nothing in them.
     pub not_walked: Vec<String>,
+}
+
+impl ScanReport {
+    /// Takes out what an earlier scan has found as it is now: what is left came after it. Returns the changes that were taken out.
+    pub fn leave_out(&mut self, earlier: &Self) -> Vec<PathChange> {
+        let known: HashMap<&str, &PathChange> =
+            earlier.changes.iter().map(|change| (change.path.as_str(), change)).collect();
+        let is_known = |change: &PathChange| known.get(change.path.as_str()).is_some_and(|known| **known == *change);
+        let (before, changes) = std::mem::take(&mut self.changes).into_iter().partition(is_known);
+        self.changes = changes;
+        self.left.retain(|entry| !earlier.left.contains(entry));
+        self.left_count = self.left_count.saturating_sub(earlier.left_count).max(self.left.len() as u64);
+        self.not_walked.retain(|folder| !earlier.not_walked.contains(folder));
+        before
+    }
 }
 
 /// The bounds of a read.

@@ -25,6 +25,10 @@ use crate::transport::Client;
 const LIMITS: ReadLimits = ReadLimits { max_file_bytes: 8 << 20, max_total_bytes: 64 << 20 };
 /// A layer up to this size is kept in memory.
 const MAX_LAYER_IN_MEMORY: usize = 64 << 20;
+/// How many of the entries that cannot be part of a run a scan names, as the shim does.
+const MAX_LEFT: usize = 100;
+/// The most characters of a path that is only shown.
+const MAX_SHOWN_CHARS: usize = 300;
 /// How often files that change while they are read are read again.
 const MAX_READS: usize = 3;
 
@@ -183,7 +187,7 @@ impl Checkout {
         self.apply(layer, from).await
     }
 
-    /// Finds what differs from the run.
+    /// Finds what differs from the run. Files that are too large for a set are among what is left.
     ///
     /// # Errors
     ///
@@ -193,7 +197,12 @@ impl Checkout {
             ScanScope::All => Vec::new(),
             ScanScope::Usual => FileKind::filled_folders().map(str::to_owned).collect(),
         };
-        self.folder.with(move |folder| Ok(folder.scan(&filled)?)).await
+        let mut report = self.folder.with(move |folder| Ok(folder.scan(&filled)?)).await?;
+        let is_large = |change: &PathChange| change.size > LIMITS.max_file_bytes;
+        let (large, changes) = std::mem::take(&mut report.changes).into_iter().partition(is_large);
+        report.changes = changes;
+        name_large(large, &mut report);
+        Ok(report)
     }
 
     /// Reads `changes` as they are now.
@@ -321,6 +330,15 @@ impl Checkout {
             }
         }
     }
+}
+
+/// Names files that no set takes, however they are read.
+fn name_large(large: Vec<PathChange>, report: &mut ScanReport) {
+    report.left_count += large.len() as u64;
+    let room = MAX_LEFT.saturating_sub(report.left.len());
+    let why = format!("it has more than {} bytes", LIMITS.max_file_bytes);
+    let path = |change: PathChange| change.path.chars().take(MAX_SHOWN_CHARS).collect();
+    report.left.extend(large.into_iter().take(room).map(|change| LeftEntry { path: path(change), why: why.clone() }));
 }
 
 /// Reads a layer. Files that change again and again while they are read are left.

@@ -57,6 +57,9 @@ pub struct Executed {
     pub execution: Execution,
     /// What it changed.
     pub report: ScanReport,
+    /// What differed from the run before it and does so still: by hand, or left by a command before. It is no part of what this one
+    /// changed; [`Checkout::push`] sends it.
+    pub earlier: Vec<PathChange>,
     /// What was recorded, or why it was not, such as the refusal of the set. The run is unchanged then.
     pub recorded: Result<RecordedCommand, FolderError>,
 }
@@ -89,7 +92,8 @@ impl ExecOptions {
 }
 
 impl Checkout {
-    /// Pulls, runs a command, finds what it changed, and records it. `sink` gets its output as it comes.
+    /// Pulls, runs a command, finds what it changed, and records it. `sink` gets its output as it comes. What differed from the run before
+    /// is no part of that, unless the command has changed it again.
     ///
     /// # Errors
     ///
@@ -116,6 +120,9 @@ impl Checkout {
     ) -> Result<Executed, FolderError> {
         let ExecOptions { command, time_limit, signals, .. } = options;
         let environment = self.environment().await?;
+        // A folder that cannot be looked at may be one that the command is to put in order.
+        let before =
+            if self.folder().is_untouched() { Ok(ScanReport::default()) } else { self.scan(options.scope).await };
         let mut begun =
             BegunCommand { options, based_on_seq: pulled.now.seq, environment, execution: None, lost: None };
         let execution = match self.run_to_end(command, *time_limit, signals, sink).await {
@@ -130,15 +137,20 @@ impl Checkout {
             }
         };
         begun.execution = Some(&execution);
-        let report = match self.scan(options.scope).await {
-            Ok(report) => report,
+        let scanned = match (before, self.scan(options.scope).await) {
+            (Ok(before), Ok(report)) => Ok((before, report)),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        };
+        let (before, mut report) = match scanned {
+            Ok(scanned) => scanned,
             Err(error) => {
                 self.record_failed(&begun, &error).await?;
                 return Err(error);
             }
         };
+        let earlier = report.leave_out(&before);
         let recorded = self.record(&begun, &execution, &report).await;
-        Ok(Executed { pulled, execution, report, recorded })
+        Ok(Executed { pulled, execution, report, earlier, recorded })
     }
 
     /// Records the command, and applies what it changed if that is wanted.

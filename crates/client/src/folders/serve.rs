@@ -1,15 +1,14 @@
 //! A runner: it runs the commands that callers of `run_command` want, one after the other, in one checkout.
 
-use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
 use model::{RunId, ToolCallId};
 use serde_json::json;
-use shim::{CheckedOut, CommandSpec, OutputStream, PathChange, ShimError};
+use shim::{CheckedOut, CommandSpec, LeftEntry, OutputStream, PathChange, ScanReport, ShimError};
 
-use crate::changesets::{ChangesetConflict, ChangesetDenied, ChangesetPath};
-use crate::commands::{CommandOrder, CommandResult, ReportedCommand};
+use crate::changesets::{ChangesetConflict, ChangesetDenied};
+use crate::commands::{CommandOrder, CommandResult, LeftOutPath, ReportedCommand};
 use crate::events::{CommandEvent, NewEvent};
 use crate::folders::checkout::{Checkout, ScanScope};
 use crate::folders::command::{CommandSignals, Execution};
@@ -26,6 +25,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 const MAX_REPORTS: u32 = 30;
 /// The largest end of an output in a result, in bytes.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+/// How many of the paths that cannot be sent a result names.
+const MAX_LEFT_OUT: usize = 50;
+/// How many of the files that an interrupted command has left a result names.
+const MAX_INTERRUPTED: usize = 5;
 
 /// Runs the commands of one run in one checkout. Its caller needs the permissions `command:serve`, `changeset:apply`, `event:append` and
 /// `file:read`.
@@ -36,7 +39,6 @@ pub struct Runner {
     scope: ScanScope,
     /// The last command, which is never run twice.
     last: Option<ToolCallId>,
-    not_taken: NotTaken,
 }
 
 /// A runner whose checkout is closed. It continues where it was with one that is opened again.
@@ -45,14 +47,9 @@ pub struct PausedRunner {
     name: String,
     scope: ScanScope,
     last: Option<ToolCallId>,
-    not_taken: NotTaken,
     /// The states that the folder can have: what a command has written there leads nobody elsewhere.
     known: Vec<Option<CheckedOut>>,
 }
-
-/// What the run has not taken, with the time of its change: it is not sent again with every command.
-#[derive(Debug, Default)]
-struct NotTaken(HashMap<String, i64>);
 
 /// A command that was run.
 #[derive(Clone, Debug)]
@@ -68,7 +65,7 @@ pub struct ServedCommand {
 impl Runner {
     /// A runner with a name of its own.
     pub fn new(checkout: Checkout, scope: ScanScope) -> Self {
-        Self { checkout, name: new_id("runner_"), scope, last: None, not_taken: NotTaken::default() }
+        Self { checkout, name: new_id("runner_"), scope, last: None }
     }
 
     /// Waits for a command, at most 25 seconds, runs it and reports its result. `sink` gets its output as it comes.
@@ -111,12 +108,10 @@ impl Runner {
     ) -> Result<Option<ServedCommand>, FolderError> {
         match self.run(&order, signals, sink).await {
             Ok(RanOrder { result, layer, lost }) => {
-                let (layer, sent) = layer.unzip();
                 let reported = self.report(&order, &result, layer.as_deref()).await?;
                 if let Some(lost) = lost {
                     return Err(lost);
                 }
-                self.remember(sent.unwrap_or_default(), &reported);
                 self.take_back(&result, &reported).await?;
                 Ok(Some(ServedCommand { order, result, reported }))
             }
@@ -135,10 +130,10 @@ impl Runner {
     ///
     /// Those of [`Checkout::close`].
     pub async fn pause(self) -> Result<PausedRunner, FolderError> {
-        let Self { checkout, name, scope, last, not_taken } = self;
+        let Self { checkout, name, scope, last } = self;
         let known = checkout.known().to_vec();
         checkout.close().await?;
-        Ok(PausedRunner { name, scope, last, not_taken, known })
+        Ok(PausedRunner { name, scope, last, known })
     }
 
     /// Closes the checkout.
@@ -162,11 +157,22 @@ impl Runner {
             Err(error @ FolderError::Folder(ShimError::Conflicts(_))) => Some(error),
             Err(error) => return Err(error),
         };
+        // What differs from the run already is not what this command changes. A folder that cannot be looked at may be one that the
+        // command is to put in order.
+        let before = match self.checkout.scan(self.scope).await {
+            Err(error @ FolderError::Folder(ShimError::Lost(_))) => return Err(error),
+            before => before,
+        };
         let argv = ["sh", "-c", &order.command].map(str::to_owned).to_vec();
         let spec = CommandSpec { argv, cwd: order.cwd.clone(), env: Vec::new() };
         let limit = Some(Duration::from_secs(order.timeout_seconds));
         let execution = match self.checkout.run_to_end(&spec, limit, signals, sink).await {
             Ok(execution) => execution,
+            // It was not started, such as in a folder that is missing. The sandbox is as it was.
+            Err(unfinished) if !matches!(unfinished.error, FolderError::Folder(ShimError::Lost(_))) => {
+                let result = CommandResult { error: Some(said(&unfinished.error)), ..CommandResult::default() };
+                return Ok(RanOrder { result, layer: None, lost: None });
+            }
             // It may have had effects: it is recorded, without an end.
             Err(unfinished) => {
                 let result = CommandResult {
@@ -182,7 +188,7 @@ impl Runner {
             }
         };
         let mut result = self.result(&execution, differs.as_ref()).await;
-        match self.changes(&execution).await {
+        match self.changes(&execution, before, &mut result).await {
             Ok(layer) => Ok(RanOrder { result, layer, lost: None }),
             // What it printed is told, and why nothing of it is in the run.
             Err(error) => {
@@ -193,26 +199,34 @@ impl Runner {
         }
     }
 
-    /// Returns what a command has changed, as a layer and by name; nothing of one that did not end by itself.
-    async fn changes(&mut self, execution: &Execution) -> Result<Option<(Vec<u8>, Vec<PathChange>)>, FolderError> {
+    /// Returns what a command has changed, as a layer; nothing of one that did not end by itself. What cannot be sent is named in `result`.
+    async fn changes(
+        &mut self,
+        execution: &Execution,
+        before: Result<ScanReport, FolderError>,
+        result: &mut CommandResult,
+    ) -> Result<Option<Vec<u8>>, FolderError> {
+        let mut report = self.checkout.scan(self.scope).await?;
+        report.leave_out(&before?);
+        result.leave_out(report.left_count + report.not_walked.len() as u64, left_out(report.left));
+        result.left_out.extend(report.not_walked.into_iter().map(not_walked));
         if !execution.is_complete() {
+            result.not_sent = interrupted(&report.changes);
             return Ok(None);
         }
-        let mut changes = self.checkout.scan(self.scope).await?.changes;
-        self.not_taken.leave_out(&mut changes);
-        if changes.is_empty() {
+        if report.changes.is_empty() {
             return Ok(None);
         }
-        let layer = self.checkout.layer_of(&changes).await?;
-        Ok((layer.entries > 0).then_some((layer.packed, changes)))
+        let layer = self.checkout.layer_of(&report.changes).await?;
+        result.leave_out(layer.left.len() as u64, left_out(layer.left));
+        result.left_out.truncate(MAX_LEFT_OUT);
+        Ok((layer.entries > 0).then_some(layer.packed))
     }
 
     async fn result(&self, execution: &Execution, differs: Option<&FolderError>) -> CommandResult {
         let (client, run) = (self.checkout.client(), self.checkout.run());
-        let mut output = execution.output_end(MAX_OUTPUT_BYTES / 2).to_owned();
-        if let Some(error) = differs {
-            output.insert_str(0, &format!("[the sandbox is not up to date with the run: {error}]\n"));
-        }
+        let output = execution.output_end(MAX_OUTPUT_BYTES / 2);
+        let before = &execution.output[..execution.output.len() - output.len()];
         // Without it, the end of the output is all that is kept.
         let output_sha256 = match execution.output_sha256 {
             Some(sha256) => {
@@ -227,13 +241,17 @@ impl Runner {
             timed_out: execution.is_timed_out,
             started_at: Some(execution.started_at.clone()),
             duration_micros: execution.outcome.duration_micros,
-            output,
+            output: output.to_owned(),
+            output_start_cut: !before.is_empty() && !before.ends_with('\n'),
             output_lines: execution.output.lines().count() as u64,
             output_sha256,
             environment: self.checkout.folder().environment().clone(),
             based_on_seq: self.checkout.seq(),
             on_conflict: ChangesetConflict::Merge,
             on_denied: ChangesetDenied::Leave,
+            left_out: Vec::new(),
+            left_out_count: None,
+            warning: differs.map(|error| format!("the sandbox is not up to date with the run: {error}")),
             not_sent: None,
             error: None,
         }
@@ -271,13 +289,6 @@ impl Runner {
         }
     }
 
-    /// Notes what of a set that was taken has stayed out of the run: it is sent again once it changes.
-    fn remember(&mut self, sent: Vec<PathChange>, reported: &ReportedCommand) {
-        let Some(changes) = reported.changes.as_ref().filter(|changes| changes.message.is_none()) else { return };
-        let taken: HashSet<_> = changes.applied.iter().chain(&changes.merged).map(ChangesetPath::path).collect();
-        self.not_taken.note(sent.into_iter().filter(|change| !taken.contains(change.path.as_str())));
-    }
-
     /// Brings the folder to the state after its changes were applied.
     async fn take_back(&mut self, result: &CommandResult, reported: &ReportedCommand) -> Result<(), FolderError> {
         let (Some(base), Some(changes)) = (result.based_on_seq, &reported.changes) else { return Ok(()) };
@@ -297,36 +308,17 @@ impl Runner {
 impl PausedRunner {
     /// Goes on in a checkout of the same folder, or of one that was made anew in its place.
     pub fn resume(self, mut checkout: Checkout) -> Runner {
-        let Self { name, scope, last, not_taken, known } = self;
+        let Self { name, scope, last, known } = self;
         checkout.expect(known);
-        Runner { checkout, name, scope, last, not_taken }
-    }
-}
-
-impl NotTaken {
-    /// Leaves out of a scan what is as it was when it was not taken, and forgets what has changed since or is gone.
-    fn leave_out(&mut self, changes: &mut Vec<PathChange>) {
-        let mut kept = HashMap::new();
-        changes.retain(|change| match self.0.remove_entry(&change.path) {
-            Some((path, changed_ns)) if changed_ns == change.changed_ns => {
-                kept.insert(path, changed_ns);
-                false
-            }
-            _ => true,
-        });
-        self.0 = kept;
-    }
-
-    fn note(&mut self, changes: impl Iterator<Item = PathChange>) {
-        self.0.extend(changes.map(|change| (change.path, change.changed_ns)));
+        Runner { checkout, name, scope, last }
     }
 }
 
 /// A command that was begun.
 struct RanOrder {
     result: CommandResult,
-    /// What it changed, as a layer and by name.
-    layer: Option<(Vec<u8>, Vec<PathChange>)>,
+    /// What it changed.
+    layer: Option<Vec<u8>>,
     /// Why the checkout has to be opened again.
     lost: Option<FolderError>,
 }
@@ -343,6 +335,25 @@ fn said(error: &FolderError) -> String {
         step if step.is_empty() => text,
         step => format!("{text}. {step}"),
     }
+}
+
+fn left_out(left: Vec<LeftEntry>) -> Vec<LeftOutPath> {
+    left.into_iter().take(MAX_LEFT_OUT).map(|LeftEntry { path, why }| LeftOutPath { path, why }).collect()
+}
+
+fn not_walked(path: String) -> LeftOutPath {
+    LeftOutPath { path, why: "a folder of build output, which is not looked into".to_owned() }
+}
+
+/// Says what an interrupted command has left, if it has changed something.
+fn interrupted(changes: &[PathChange]) -> Option<String> {
+    let named: Vec<_> = changes.iter().take(MAX_INTERRUPTED).map(|change| change.path.as_str()).collect();
+    let more = match changes.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let why = "the command did not end by itself, so that what it left stays in the sandbox and out of the run";
+    (!named.is_empty()).then(|| format!("{why}: {}{more}", named.join(", ")))
 }
 
 /// The event of a command whose result nobody takes.
@@ -373,39 +384,6 @@ async fn watch(client: Client, run: RunId, name: String, id: ToolCallId, signals
         if is_over {
             signals.end();
             std::future::pending::<()>().await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use shim::ChangeKind;
-
-    use super::*;
-
-    #[test]
-    fn what_was_not_taken_is_forgotten_once_it_is_not_found_any_more() {
-        let scan = |entries: &[(&str, i64)]| -> Vec<PathChange> {
-            let change = |(path, changed_ns): &(&str, i64)| PathChange {
-                path: (*path).to_owned(),
-                change: ChangeKind::Added,
-                size: 1,
-                changed_ns: *changed_ns,
-            };
-            entries.iter().map(change).collect()
-        };
-        let mut not_taken = NotTaken::default();
-        not_taken.note(scan(&[("a", 1), ("b", 1)]).into_iter());
-        let mut changes = scan(&[("a", 1), ("b", 2), ("c", 1)]);
-        not_taken.leave_out(&mut changes);
-        assert_eq!(changes, scan(&[("b", 2), ("c", 1)]));
-        // A command that makes thousands of files, each time with other names, fills no memory.
-        for number in 0..1000_i64 {
-            let (own, next) = (format!("t{number}"), format!("t{}", number + 1));
-            not_taken.note(scan(&[(&own, number)]).into_iter());
-            let mut changes = scan(&[("a", 1), (&next, 0)]);
-            not_taken.leave_out(&mut changes);
-            assert_eq!((changes, not_taken.0.len()), (scan(&[(&next, 0)]), 1));
         }
     }
 }

@@ -130,7 +130,8 @@ impl Disclosure {
                 let body = serde_json::from_str(&body).map_err(|error| CallError::Internal(Box::new(error)));
                 // The call is recorded as answered.
                 let mut body: Value = body.map_err(RecordedError::left_out)?;
-                if empty(&mut body, self.tool.content) {
+                let is_emptied = empty(&mut body, self.tool.content);
+                if is_emptied | remove_derived(&mut body) {
                     body["contentWithheld"] = Value::Bool(true);
                 }
                 Ok(Answer { body: body.to_string(), head })
@@ -153,6 +154,16 @@ fn empty(value: &mut Value, names: &[&str]) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     emptied
+}
+
+/// What is computed of the output of a command, and would confirm a guess of it.
+const DERIVED: [&str; 6] =
+    ["outputSha256", "outputLines", "outputStartLine", "outputStartCut", "cutLine", "nextColumn"];
+
+/// Removes what is computed of content that is withheld. Returns whether there was any.
+fn remove_derived(body: &mut Value) -> bool {
+    let Value::Object(members) = body else { return false };
+    DERIVED.iter().filter(|name| members.remove(**name).is_some()).count() > 0
 }
 
 /// Replaces the value by an empty one of its type. Returns whether it was not empty.

@@ -13,6 +13,9 @@ use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
 
+/// The tool in the record of an upload.
+pub(crate) const UPLOAD: &str = "artifact.upload";
+
 /// Why a transaction had no effect.
 #[derive(Debug)]
 pub(crate) enum Failure {

@@ -3,6 +3,7 @@
 //! The records of one command follow each other: the command itself (`event.command`) and what it changed (`apply_changeset`), in one
 //! commit, and then the call (`run_command`), whose answer names both.
 
+mod approved;
 pub(crate) mod desk;
 pub(crate) mod result;
 
@@ -12,15 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use ledger::{Appended, Entry, PageSize, RecordFilter, Reply};
 use model::{
-    Approval, ApprovalState, By, Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict,
-    json, judge_command,
+    Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict, json, judge_command,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::CallError;
-use crate::approvals::decide::{DecidingPerson, decision_of};
 use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
 use crate::call::evidence::{fact_of, is_check};
 use crate::call::record::{Failure, RecordedError};
@@ -29,15 +28,14 @@ use crate::call_error::refusals::{forbidden, refusal_of, run_not_open, shutting_
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::calls::changesets::CommandSet;
+use crate::calls::commands::approved::approved_call;
 use crate::calls::commands::desk::{Claim, CommandCount, Instruction, RunnerKey, WantedCommand};
 use crate::calls::commands::result::{CommandResultRequest, EndedCommand, MAX_LINES, asked_members, summarised};
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
-use crate::clock::{new_tool_call_id, now};
-use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
-use crate::tools::run_command::{CommandChanges, CommandInput, RanCommand, RunCommandInput};
+use crate::tools::run_command::{CommandChanges, CommandInput, OutputStart, RanCommand, RunCommandInput};
 use crate::transaction::ask::{AskedCommand, ask_for_command};
 
 /// What follows the ID of a call in that of its command's event, and in that of its change set.
@@ -47,6 +45,8 @@ const SET_SUFFIX: &str = ".changes";
 const MAX_ID: usize = 118;
 /// The longest time that a request of a runner waits.
 const MAX_POLL: Duration = Duration::from_secs(30);
+/// The longest warning of a runner about the files that a command has seen, in characters.
+const MAX_WARNING: usize = 1000;
 /// The longest name that a runner gives itself, in characters.
 const MAX_NAME: usize = 128;
 /// Records that are counted at a time.
@@ -172,7 +172,7 @@ impl Calls {
             StoredAnswer::None => {}
             StoredAnswer::OtherCall => return Err(self.engine.record_reused_id(&call).await),
             StoredAnswer::Found(Ok(answer)) => return Ok(answer),
-            StoredAnswer::Found(Err(refusal)) => return Err(RecordedError::left_out(refusal)),
+            StoredAnswer::Found(Err(refusal)) => return self.once_approved(&call, refusal).await,
         }
         match self.try_command(&call, run, members, abandoned).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -192,8 +192,8 @@ impl Calls {
         let input = CommandInput::try_from(parse::<RunCommandInput>(members)?)?;
         self.engine.check_history(run, std::slice::from_ref(call), 0).await?;
         let (command, cwd, timeout_seconds, max_chars) = match input {
-            CommandInput::Output { of, start_line, max_chars } => {
-                let (ran, record) = self.output_of(&call.run_id, &of, start_line, max_chars).await?;
+            CommandInput::Output { of, start, max_chars } => {
+                let (ran, record) = self.output_of(&call.run_id, &of, start, max_chars).await?;
                 return self.record_command_call(call, &ran, record, Vec::new()).await;
             }
             CommandInput::Run { command, cwd, timeout_seconds, max_chars } => {
@@ -262,9 +262,11 @@ impl Calls {
             output_sha256: result.output_sha256,
             event_seq: ended.event_seq,
             changes: ended.changes.clone(),
+            warning: result.warning.as_deref().map(|warning| model::excerpt(warning, MAX_WARNING)),
             ..RanCommand::default()
         };
-        ran.set_end(&model::redact(&result.output), result.output_lines.min(MAX_LINES), max_chars);
+        let (output, lines) = (model::redact(&result.output), result.output_lines.min(MAX_LINES));
+        ran.set_end(&output, lines, result.output_start_cut, max_chars);
         data.extend(outcome_members(&ran));
         let record = summarised(&line, &result.ended(), data);
         self.record_command_call(call, &ran, record, reasons).await
@@ -312,7 +314,7 @@ impl Calls {
         if record["input"]["data"]["callSha256"] != json!(call.input_sha256) {
             return Ok(Some(Err(self.engine.record_reused_id(call).await)));
         }
-        let (mut ran, record) = self.output_of(&call.run_id, &call.tool_call_id, 1, max_chars).await?;
+        let (mut ran, record) = self.output_of(&call.run_id, &call.tool_call_id, OutputStart::FIRST, max_chars).await?;
         let set = with_suffix(&call.tool_call_id, SET_SUFFIX)?;
         if let Some(stored) = self.engine.ledger.call(&call.run_id, &set).await?
             && let Some(reply) = stored.reply
@@ -329,13 +331,16 @@ impl Calls {
         &self,
         run: &RunId,
         id: &ToolCallId,
-        start_line: u64,
+        start: OutputStart,
         max_chars: usize,
     ) -> Result<(RanCommand, Map<String, Value>), CallError> {
-        let event = match self.engine.ledger.call(run, &with_suffix(id, EVENT_SUFFIX)?).await? {
-            Some(event) => Some(event),
-            None => self.engine.ledger.call(run, id).await?,
-        };
+        let mut event = self.engine.ledger.call(run, &with_suffix(id, EVENT_SUFFIX)?).await?;
+        if event.is_none() {
+            event = self.engine.ledger.call(run, id).await?;
+            if let Some(approved) = event.as_ref().and_then(approved_call) {
+                event = self.engine.ledger.call(run, &with_suffix(&approved?, EVENT_SUFFIX)?).await?;
+            }
+        }
         let event = event.filter(|event| is_check(&event.tool)).ok_or_else(|| no_such_command(id))?;
         let record: Value =
             serde_json::from_str(&event.record).map_err(|error| CallError::Internal(Box::new(error)))?;
@@ -358,8 +363,8 @@ impl Calls {
             event_seq: Some(event.seq),
             ..RanCommand::default()
         };
-        ran.set_lines(&text, start_line, max_chars);
-        let data = json!({ "outputOf": id, "startLine": start_line });
+        ran.set_lines(&text, start, max_chars);
+        let data = json!({ "outputOf": id, "startLine": start.line });
         let data = data.as_object().cloned().unwrap_or_default();
         Ok((ran, summarised(&format!("output of {id}"), "", data)))
     }
@@ -546,11 +551,13 @@ impl Calls {
             ),
             _ => result.not_sent.as_deref().map(|message| model::excerpt(message, 500)),
         };
+        let (left_out, left_out_count) = result.left_out();
         let Some(layer) = layer.filter(|_| is_whole) else {
             let seq = self.append_command(event).await.map_err(RecordedError::left_out)?;
-            let not_applied =
-                not_applied.map(|message| CommandChanges { message: Some(message), ..CommandChanges::default() });
-            return Ok((seq, not_applied));
+            let is_told = not_applied.is_some() || left_out_count > 0;
+            let changes =
+                CommandChanges { message: not_applied, left_out, left_out_count, ..CommandChanges::default() };
+            return Ok((seq, is_told.then_some(changes)));
         };
         let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
         let set = CommandSet {
@@ -568,9 +575,9 @@ impl Calls {
             event,
         };
         let set_id = set.id.clone();
-        let changes = match Box::pin(self.apply_set_of_command(run, caller.clone(), set, layer)).await {
+        let mut changes = match Box::pin(self.apply_set_of_command(run, caller.clone(), set, layer)).await {
             Ok(answer) => {
-                let changes = serde_json::from_str(&answer.body);
+                let changes: Result<CommandChanges, _> = serde_json::from_str(&answer.body);
                 changes.map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))?
             }
             Err(Failed { error, .. }) => match error.as_error() {
@@ -585,6 +592,7 @@ impl Calls {
                 _ => return Err(error),
             },
         };
+        (changes.left_out, changes.left_out_count) = (left_out, left_out_count);
         let recorded = self.engine.ledger.call(run, &event_id).await;
         let seq = recorded.map_err(RecordedError::left_out)?.map(|event| event.seq);
         Ok((seq, Some(changes)))
@@ -635,101 +643,4 @@ fn runner_key(caller: &Caller, name: &str) -> Result<RunnerKey, Refusal> {
         return Err(Refusal::invalid(message, "Give the runner a name of its own, the same in all its requests."));
     }
     Ok((caller.actor.clone(), name.to_owned()))
-}
-
-/// What people decide about commands.
-impl Calls {
-    /// Records that a person has approved a command, and has it run. Its caller is told when it has ended.
-    ///
-    /// # Errors
-    ///
-    /// `POLICY_DENIED` and `RUN_CLOSED`; `UNAVAILABLE` and `RATE_LIMITED`, which leave it pending.
-    pub(crate) async fn approve_command(
-        &self,
-        run: &Arc<OpenRun>,
-        approval: &Approval,
-        calls: &[OpenedCall],
-        decider: &DecidingPerson,
-    ) -> Result<Option<ChainHead>, CallError> {
-        let [call] = calls else { return Err(CallError::Internal("an approved command is not one call".into())) };
-        let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
-            return Err(CallError::Internal("a stored input is not an object".into()));
-        };
-        let input = CommandInput::try_from(parse::<RunCommandInput>(Call::without_common(members))?)?;
-        let CommandInput::Run { command, cwd, timeout_seconds, max_chars } = input else {
-            return Err(CallError::Internal("an approved call is no command".into()));
-        };
-        check_open(run)?;
-        if let Some(refusal) = judge_command(&run.rules.policy().commands, &command).refusal {
-            return Err(refusal.into());
-        }
-        // Otherwise the approval would be used up without a run.
-        self.desk.check_room(&run.run_id)?;
-        let most = run.rules.policy().commands.timeout_seconds;
-        let reasons = vec![format!("approval:{}:approved", approval.approval_id)];
-        let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
-        draft.reasons.clone_from(&reasons);
-        draft.reasons.extend(decider.reason());
-        draft.input = Some(summarised(&command, "", asked_members(&command, &cwd, None)));
-        let mut entry = call.entry(draft, None);
-        entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Approved));
-        let records = self.engine.append_for(calls, vec![entry]).await.map_err(Failure::into_error)?;
-        let head = records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash });
-        let allowed = AllowedCommand {
-            cwd,
-            timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
-            max_chars,
-            reasons,
-            command,
-        };
-        let call = of_first_caller(call.call.clone(), approval).opened(run, EvidenceFact::Missing);
-        let (calls, open_run) = (self.clone(), Arc::clone(run));
-        self.engine.tasks.spawn(async move { calls.run_approved(call, &open_run, allowed).await });
-        Ok(head)
-    }
-
-    async fn run_approved(&self, call: OpenedCall, run: &Arc<OpenRun>, allowed: AllowedCommand) {
-        let command = quoted_excerpt(&allowed.command);
-        let ran = self.run_command(&call, run, allowed, &CancellationToken::new()).await;
-        let ran = match ran {
-            Ok(ran) => ran,
-            Err(error) => Err(self.engine.record_error(&call, &[], error).await),
-        };
-        let outcome = match &ran {
-            Ok(answer) => {
-                let ran: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-                let exit = ran["exitCode"]
-                    .as_i64()
-                    .map_or_else(|| "ended without an exit code".to_owned(), |code| format!("exit {code}"));
-                let id = &call.tool_call_id;
-                let output =
-                    ran["outputOf"].as_str().map(|_| format!("; run_command with outputOf={id} shows its output"));
-                format!("{exit}{}", output.unwrap_or_default())
-            }
-            Err(error) => match error.as_error() {
-                CallError::Refused(refusal) => format!("not run: {}", refusal.message),
-                _ => "not run: an internal error".to_owned(),
-            },
-        };
-        run.decisions.tell_later(&call.caller.actor, format!("approved: {command} (run_command): {outcome}"));
-    }
-}
-
-/// Returns the call of a command as its caller made it, under an ID of its own: the first one is that of the request for approval.
-fn of_first_caller(call: Call, approval: &Approval) -> Call {
-    let caller = Caller { actor: approval.actor.clone(), token: None, ..call.caller };
-    Call {
-        tool_call_id: new_tool_call_id(),
-        client_supplied_id: false,
-        made_by: Some(By::of_actor(&approval.actor)),
-        caller,
-        reason: None,
-        timestamp: now(),
-        ..call
-    }
-}
-
-fn quoted_excerpt(command: &str) -> String {
-    let line: String = model::excerpt(command, 100).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("`{line}`")
 }

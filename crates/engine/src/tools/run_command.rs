@@ -55,6 +55,10 @@ pub(crate) struct RunCommandInput {
     #[serde(default)]
     #[schema(minimum = 1)]
     start_line: Option<u64>,
+    /// With startLine: the first character of that line.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    column: Option<u64>,
     /// The maximum length of `output`, in characters; at most 16,000.
     #[serde(default)]
     #[schema(minimum = 1)]
@@ -79,11 +83,25 @@ pub(crate) enum CommandInput {
     Output {
         /// The command.
         of: ToolCallId,
-        /// The first line, from 1.
-        start_line: u64,
+        /// Where to begin.
+        start: OutputStart,
         /// The characters of output that are shown.
         max_chars: usize,
     },
+}
+
+/// Where the reading of an output begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputStart {
+    /// The line, from 1.
+    pub(crate) line: u64,
+    /// The character of that line, from 1.
+    pub(crate) column: u64,
+}
+
+impl OutputStart {
+    /// The first line.
+    pub(crate) const FIRST: Self = Self { line: 1, column: 1 };
 }
 
 /// Checks that a command line can be judged and recorded.
@@ -116,8 +134,8 @@ impl TryFrom<RunCommandInput> for CommandInput {
         match (input.command, input.output_of) {
             (Some(command), None) => {
                 check_command(&command)?;
-                if input.timeout_seconds == Some(0) || input.start_line.is_some() {
-                    let message = "`timeoutSeconds` is 0, or `startLine` is given without `outputOf`";
+                if input.timeout_seconds == Some(0) || input.start_line.is_some() || input.column.is_some() {
+                    let message = "`timeoutSeconds` is 0, or `startLine` or `column` is given without `outputOf`";
                     return Err(Refusal::invalid(message, "Omit them."));
                 }
                 let cwd = any_path(input.cwd.as_deref().unwrap_or_default())?.as_str().to_owned();
@@ -127,7 +145,11 @@ impl TryFrom<RunCommandInput> for CommandInput {
                 let of = ToolCallId::parse(&of).map_err(|error| {
                     Refusal::invalid(error.to_string(), "Give the ID that the answer to the command has.")
                 })?;
-                Ok(Self::Output { of, start_line: input.start_line.unwrap_or(1).max(1), max_chars })
+                let start = OutputStart {
+                    line: input.start_line.unwrap_or(1).max(1),
+                    column: input.column.unwrap_or(1).max(1),
+                };
+                Ok(Self::Output { of, start, max_chars })
             }
             (None, None) | (Some(_), Some(_)) => {
                 let message = "the call needs one of `command` and `outputOf`";
@@ -156,19 +178,34 @@ pub struct RanCommand {
     pub(crate) duration_micros: u64,
     /// What it printed, both streams as they came, without credentials: the end of it, or from `startLine` on.
     pub(crate) output: String,
-    /// The number of the first line of `output`, from 1.
+    /// The number of the first line of `output`, from 1. Omitted for a caller without `file:read`.
+    #[schema(required = false)]
     pub(crate) output_start_line: u64,
-    /// How many lines the whole output has.
+    /// Whether `output` begins within that line.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub(crate) output_start_cut: bool,
+    /// How many lines the whole output has. Omitted for a caller without `file:read`.
+    #[schema(required = false)]
     pub(crate) output_lines: u64,
+    /// The last line of `output`, if it is cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cut_line: Option<u64>,
+    /// The `column` with which `startLine` = `cutLine` continues it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_column: Option<u64>,
     /// The ID by which `outputOf` reads the output; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output_of: Option<String>,
-    /// SHA-256 of the whole output, which is an artifact of the run.
+    /// SHA-256 of the whole output, which is an artifact of the run. Omitted for a caller without `file:read`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output_sha256: Option<Sha256>,
     /// The number of the command's record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event_seq: Option<u64>,
+    /// Why the files that it has seen are not those of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<String>,
     /// What it changed; omitted if nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changes: Option<CommandChanges>,
@@ -196,6 +233,13 @@ pub struct CommandChanges {
     /// How many files were not taken, by the folder at the top.
     #[serde(default)]
     pub(crate) not_taken: BTreeMap<String, u64>,
+    /// What the command left that cannot be part of a run, such as a FIFO, a file that is too large, or a new folder of build output: the
+    /// first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left_out: Vec<LeftOutEntry>,
+    /// How many there are of those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) left_out_count: u64,
     /// Lines added.
     #[serde(default)]
     pub(crate) insertions: u64,
@@ -213,38 +257,62 @@ pub struct CommandChanges {
     pub(crate) approval_id: Option<String>,
 }
 
+/// What a command left that cannot be part of a run.
+#[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct LeftOutEntry {
+    /// The path. That of a folder ends with a slash.
+    #[schema(example = "target/")]
+    pub(crate) path: String,
+    /// Why it cannot be part of the run.
+    pub(crate) why: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl RanCommand {
-    /// Takes as many of the last lines of `text`, which has `lines` in all, as `max_chars` characters.
-    pub(crate) fn set_end(&mut self, text: &str, lines: u64, max_chars: usize) {
+    /// Takes as many of the last lines of `text` as `max_chars` characters. The output has `lines` in all, of which `text` may be the end;
+    /// `is_cut` is whether it begins within a line.
+    pub(crate) fn set_end(&mut self, text: &str, lines: u64, is_cut: bool, max_chars: usize) {
         let total = text.chars().count();
-        let skipped = text.char_indices().nth(total.saturating_sub(max_chars)).map_or(text.len(), |(at, _)| at);
-        let mut begin = skipped;
+        let mut begin = text.char_indices().nth(total.saturating_sub(max_chars)).map_or(text.len(), |(at, _)| at);
+        let is_within = |at: usize| if at == 0 { is_cut } else { !text[..at].ends_with('\n') };
         // From the beginning of a line, unless that leaves nothing.
-        if begin > 0
+        if is_within(begin)
             && let Some(end) = text[begin..].find('\n').filter(|end| begin + end + 1 < text.len())
         {
             begin += end + 1;
         }
+        self.output_start_cut = is_within(begin) && begin < text.len();
         text[begin..].clone_into(&mut self.output);
         self.output_lines = lines.max(line_count(text));
         self.output_start_line = self.output_lines.saturating_add(1).saturating_sub(line_count(&self.output)).max(1);
     }
 
-    /// Takes as many lines from `start_line` on as `max_chars` characters.
-    pub(crate) fn set_lines(&mut self, text: &str, start_line: u64, max_chars: usize) {
+    /// Takes as many lines from `start` on as `max_chars` characters; of a line that is longer than that, its beginning.
+    pub(crate) fn set_lines(&mut self, text: &str, start: OutputStart, max_chars: usize) {
         self.output_lines = line_count(text);
-        self.output_start_line = start_line;
-        let skip = usize::try_from(start_line - 1).unwrap_or(usize::MAX);
-        let mut left = max_chars;
-        for line in text.split_inclusive('\n').skip(skip) {
+        self.output_start_line = start.line;
+        self.output_start_cut = start.column > 1;
+        let skip = |count: u64| usize::try_from(count - 1).unwrap_or(usize::MAX);
+        let (mut left, mut column) = (max_chars, start.column);
+        for (number, line) in (start.line..).zip(text.split_inclusive('\n').skip(skip(start.line))) {
+            let from = line.char_indices().nth(skip(column)).map_or(line.len(), |(at, _)| at);
+            let line = &line[from..];
             let chars = line.chars().count();
             if chars > left {
                 if self.output.is_empty() {
                     self.output = line.chars().take(left).collect();
+                    self.cut_line = Some(number);
+                    self.next_column = Some(column.saturating_add(left as u64));
                 }
                 break;
             }
             left -= chars;
+            column = 1;
             self.output.push_str(line);
         }
     }
@@ -261,7 +329,7 @@ mod tests {
 
     fn end_of(text: &str, max_chars: usize) -> (String, u64, u64) {
         let mut ran = RanCommand::default();
-        ran.set_end(text, 0, max_chars);
+        ran.set_end(text, 0, false, max_chars);
         (ran.output, ran.output_start_line, ran.output_lines)
     }
 
@@ -271,23 +339,52 @@ mod tests {
         assert_eq!(end_of("a\nb\n", 10), ("a\nb\n".into(), 1, 2));
         assert_eq!(end_of("one\ntwo\nthree\n", 7), ("three\n".into(), 3, 3));
         assert_eq!(end_of("one\ntwo\nthree\n", 6), ("three\n".into(), 3, 3));
+        assert_eq!(end_of("one\ntwo\nthree\n", 10), ("two\nthree\n".into(), 2, 3));
         assert_eq!(end_of("äöüäöü", 3), ("äöü".into(), 1, 1));
         // The runner has sent the end alone.
         let mut ran = RanCommand::default();
-        ran.set_end("y\nz\n", 100, 50);
+        ran.set_end("y\nz\n", 100, false, 50);
         assert_eq!((&*ran.output, ran.output_start_line, ran.output_lines), ("y\nz\n", 99, 100));
     }
 
     #[test]
-    fn lines_of_an_output_are_whole() {
-        let lines = |start, max| {
+    fn an_end_that_begins_within_a_line_says_so() {
+        let end = |text, is_cut, max_chars| {
             let mut ran = RanCommand::default();
-            ran.set_lines("one\ntwo\nthree\n", start, max);
+            ran.set_end(text, 9, is_cut, max_chars);
+            (ran.output, ran.output_start_line, ran.output_start_cut)
+        };
+        assert_eq!(end("abcdef\n", false, 4), ("def\n".into(), 9, true));
+        assert_eq!(end("abcdef\n", false, 40), ("abcdef\n".into(), 9, false));
+        assert_eq!(end("f\nz\n", true, 40), ("z\n".into(), 9, false));
+        assert_eq!(end("f\n", true, 40), ("f\n".into(), 9, true));
+        assert_eq!(end("", true, 40), (String::new(), 10, false));
+    }
+
+    #[test]
+    fn lines_of_an_output_are_whole() {
+        let lines = |line, max| {
+            let mut ran = RanCommand::default();
+            ran.set_lines("one\ntwo\nthree\n", OutputStart { line, column: 1 }, max);
             (ran.output, ran.output_start_line, ran.output_lines)
         };
         assert_eq!(lines(2, 100), ("two\nthree\n".into(), 2, 3));
         assert_eq!(lines(1, 8), ("one\ntwo\n".into(), 1, 3));
         assert_eq!(lines(3, 2), ("th".into(), 3, 3));
         assert_eq!(lines(9, 100), (String::new(), 9, 3));
+    }
+
+    #[test]
+    fn a_line_that_is_cut_is_continued_at_its_next_column() {
+        let lines = |line, column, max| {
+            let mut ran = RanCommand::default();
+            ran.set_lines("one\näöüß\nx\n", OutputStart { line, column }, max);
+            (ran.output, ran.output_start_cut, ran.cut_line, ran.next_column)
+        };
+        assert_eq!(lines(2, 1, 3), ("äöü".into(), false, Some(2), Some(4)));
+        assert_eq!(lines(2, 4, 3), ("ß\n".into(), true, None, None));
+        assert_eq!(lines(2, 4, 100), ("ß\nx\n".into(), true, None, None));
+        assert_eq!(lines(2, 100, 100), ("x\n".into(), true, None, None));
+        assert_eq!(lines(1, 100, 3), ("äöü".into(), true, Some(2), Some(4)));
     }
 }

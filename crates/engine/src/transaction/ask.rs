@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use ledger::{Entry, EntryObject};
 use model::{
     Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, Disk, LogicalPath, Outcome,
-    RecordFile, Refusal, RunId, Sha256, Side, Verdict, diff_file, excerpt,
+    RecordFile, Refusal, RunId, Sha256, Side, Verdict, changes_to_approve, diff_file, excerpt,
 };
 use serde_json::{Map, Value};
 use workspace::Workspaces;
@@ -27,6 +27,7 @@ use crate::run::open_run::OpenRun;
 use crate::run::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::expected_version::without_seen;
+use crate::tool::text::quote;
 use crate::tools::apply_changeset::LAYER;
 use crate::transaction::judge::{Judged, JudgedItem};
 use crate::transaction::large_contents;
@@ -37,6 +38,8 @@ use crate::transaction::waiting_contents::NewWaiting;
 const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
 /// The maximum length of a reason that is joined from several, in characters.
 const MAX_JOINED_REASON: usize = 2000;
+/// The files that wait which a message names.
+const MAX_NAMED: usize = 3;
 
 impl Engine {
     /// Returns the approval that the change of `actor` waits for already.
@@ -93,7 +96,7 @@ impl Judged {
         }
         let mut refusal = match &waiting {
             Some(_) if !is_dry_run => already_waiting(&self.decision.reasons),
-            _ => approval_required(&self.decision.reasons, is_dry_run),
+            _ => approval_required(&self.what_waits(run), &self.decision.reasons, is_dry_run),
         };
         let asked = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
         refusal.details.approval_id = asked.clone().or_else(|| waiting.filter(|_| !is_dry_run));
@@ -113,6 +116,27 @@ impl Judged {
         }
         let recorded = refusals.into_iter().zip(&records);
         Ok(recorded.map(|(refusal, record)| RecordedError::of(refusal, record)).collect())
+    }
+
+    /// Names the files that need approval, with the rules by which they do; of a rule about all of them, the rule alone.
+    fn what_waits(&self, run: &OpenRun) -> String {
+        let facts: Vec<_> = self
+            .changes()
+            .flat_map(|(index, change)| {
+                change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_written(path))
+            })
+            .collect();
+        let files = changes_to_approve(&run.rules, &facts);
+        let named: Vec<_> = files
+            .iter()
+            .take(MAX_NAMED)
+            .map(|(path, reasons)| format!("`{}` ({})", quote::one_line(path.as_str()), reasons.join(", ")))
+            .collect();
+        match files.len() {
+            0 => format!("the call ({})", self.decision.reasons.join(", ")),
+            count if count > MAX_NAMED => format!("the change of {} and {} more", named.join(", "), count - MAX_NAMED),
+            _ => format!("the change of {}", named.join(", ")),
+        }
     }
 
     /// Returns the refusal and the entry of each call. The first change has the approval, and the object that it needs.
@@ -230,7 +254,8 @@ pub(crate) async fn ask_for_command(
         return recorded(engine, call, refusal, entry).await;
     }
     let reserved = reserve(engine, run).await?;
-    let mut refusal = approval_required(reasons, false);
+    let what = format!("the command ({})", reasons.join(", "));
+    let mut refusal = approval_required(&what, reasons, false);
     refusal.details.approval_id = Some(approval.approval_id.clone());
     let asked = approval.approval_id.clone();
     let mut entry = waiting_entry(call, Vec::new(), &refusal);
@@ -264,12 +289,14 @@ async fn reserve<'a>(engine: &Engine, run: &'a OpenRun) -> Result<PendingReserva
     Ok(run.pending_approvals.reserve()?)
 }
 
-fn approval_required(reasons: &[String], is_dry_run: bool) -> Refusal {
+/// `what` is what waits, with the rules by which it does.
+fn approval_required(what: &str, reasons: &[String], is_dry_run: bool) -> Refusal {
     let (message, hint) = if is_dry_run {
-        let message = "the call would need a person's approval; this was a dry run, so no approval was requested";
+        let message =
+            format!("{what} would need a person's approval; this was a dry run, so no approval was requested");
         (message, "Make the call without dryRun. It then waits until a person has decided.")
     } else {
-        let message = "the call needs a person's approval; nothing has changed yet";
+        let message = format!("{what} needs a person's approval; nothing has changed yet");
         let hint = "Continue with other work that does not depend on it. A program can read the outcome from \
                     GET /v1/runs/{run}/tool-calls/{toolCallId}.";
         (message, hint)

@@ -42,6 +42,12 @@ pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -
     Decision { verdict: Verdict::RequireApproval, reasons: reasons.into_iter().collect(), refusal: None }
 }
 
+/// Returns the changes that need approval, each with the rules by which it does. [`judge_change`] may need it by a rule about all of them.
+pub fn changes_to_approve<'a>(rules: &Rules, changes: &[ChangeFacts<'a>]) -> Vec<(&'a LogicalPath, Vec<String>)> {
+    let reasons = changes.iter().map(|facts| (facts.path, approval_reasons(rules, facts)));
+    reasons.filter(|(_, reasons)| !reasons.is_empty()).collect()
+}
+
 /// Returns the decision about an access to one path, based on the path alone. A change can still be refused or need approval
 /// because of a budget, a credential, a deletion or a public declaration.
 pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Decision {

@@ -313,3 +313,32 @@ fn a_folder_whose_index_was_removed_says_what_to_do() {
     let refused = checkout.folder.scan(&[]).unwrap_err().to_string();
     assert!(refused.ends_with("check the run out into another folder"), "{refused}");
 }
+
+#[test]
+fn a_scan_leaves_out_what_an_earlier_one_has_found_as_it_is_now() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1"), ("gone", "1")]);
+    checkout.put("a", "2");
+    checkout.put("new", "1");
+    std::fs::remove_file(checkout.path("gone")).unwrap();
+    rustix::fs::mknodat(CWD, checkout.path("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    checkout.put("target/o", "1");
+    let earlier = checkout.scan();
+    let mut same = checkout.scan();
+    let paths = |changes: &[crate::PathChange]| changes.iter().map(|change| change.path.clone()).collect::<Vec<_>>();
+    assert_eq!(paths(&same.leave_out(&earlier)), ["a", "gone", "new"]);
+    assert_eq!(same, crate::ScanReport::default());
+
+    // The clock of the file system may be coarse.
+    std::thread::sleep(Duration::from_millis(20));
+    checkout.put("b", "2");
+    checkout.put("new", "2");
+    checkout.put("sub/target/o", "1");
+    rustix::fs::mknodat(CWD, checkout.path("other"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let mut report = checkout.scan();
+    assert_eq!(paths(&report.leave_out(&earlier)), ["a", "gone"]);
+    assert_eq!(paths(&report.changes), ["b", "new"]);
+    assert_eq!(
+        (report.left[0].path.as_str(), report.left_count, report.not_walked),
+        ("other", 1, vec!["sub/target/".into()])
+    );
+}

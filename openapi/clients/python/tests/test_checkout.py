@@ -147,11 +147,33 @@ class Folders(unittest.TestCase):
         assert done.refusal is not None
         self.assertEqual((done.exit_code, done.refusal.code, done.ok), (0, "POLICY_DENIED_SECRET", False))
         self.assertEqual(run.read_bytes("a.txt"), b"one\n")
-        done = used.exec(["true"], dir=self.dir, push=True, leave_denied=True)
+        done = used.exec("touch .env a.txt", dir=self.dir, push=True, leave_denied=True)
         assert done.pushed is not None
         self.assertEqual(([one["path"] for one in done.pushed.answer["left"]], run.read_bytes("a.txt")), ([".env"], b"two\n"))
         waits = used.exec("echo x > package-lock.json", dir=self.dir, push=True, leave_denied=True)
         self.assertIsInstance(waits.refusal, ApprovalRequired)
+
+    def test_a_set_has_only_what_its_own_command_changed(self) -> None:
+        for place in self.places():
+            run, used = runner({"a.txt": "one\n"})
+            with used.checkout(**place | {"dir": self.dir / run.id}) as checkout:
+                checkout.exec("echo t > tested.txt; mkfifo pipe", test=True)
+                checkout.exec("echo k > killed.txt; kill -9 $$", push=True)
+                done = checkout.exec("echo two > a.txt", push=True)
+                assert done.pushed is not None
+                self.assertEqual((done.pushed.answer["applied"], done.changed.left), (["a.txt"], []))
+                self.assertEqual([change["path"] for change in done.earlier], ["killed.txt", "tested.txt"])
+                done = checkout.exec("echo more >> killed.txt", push=True)
+                self.assertEqual((run.read_bytes("killed.txt"), done.earlier[0]["path"]), (b"k\nmore\n", "tested.txt"))
+                pushed = checkout.push(reason="the rest")
+                assert pushed is not None
+                self.assertEqual(pushed.answer["applied"], ["tested.txt"])
+
+    def test_a_file_that_no_set_takes_is_named(self) -> None:
+        _, used = runner({"a.txt": "one\n"})
+        done = used.exec("truncate -s 9M big.bin", dir=self.dir, push=True)
+        self.assertEqual((done.pushed, done.changed.changes, done.changed.left_count), (None, [], 1))
+        self.assertEqual(done.changed.left, [{"path": "big.bin", "why": "it has more than 8388608 bytes"}])
 
     def test_an_output_with_a_credential_is_not_kept(self) -> None:
         run, used = runner({"a.txt": "one\n"})

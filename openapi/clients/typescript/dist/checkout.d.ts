@@ -1,6 +1,6 @@
 import { WorkspacedError } from "./errors.js";
 import type { Run } from "./run.js";
-import { type FolderChanges, type FolderPlace, type LeftEntry } from "./shim.js";
+import { type FolderChanges, type FolderPlace, type LeftEntry, type PathChange } from "./shim.js";
 import type { Transport } from "./transport.js";
 import type * as types from "./types.js";
 /** What a pull has done. `fromSeq` is null for a first checkout. */
@@ -67,7 +67,10 @@ export interface Executed {
     output: Uint8Array;
     outputSha256: string | null;
     pulled: Pulled;
+    /** What the command changed. */
     changed: FolderChanges;
+    /** What differed from the run before it and does so still: `push` sends it. */
+    earlier: PathChange[];
     eventSeq: number | null;
     pushed: Pushed | null;
     /** Why the command was not recorded or its changes not applied; the run has none of them then. */
@@ -108,9 +111,12 @@ export declare class Checkout {
     /**
      * Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
      *
+     * What differed from the run before is no part of what the command changed, unless it has changed it again: `push` sends that.
      * A refusal of what comes after the command is in the result.
      */
     exec(command: string[] | string, options?: ExecOptions): Promise<Executed>;
+    /** Finds what differs from the run before a command. A folder that cannot be looked at may be one that it is to put in order. */
+    private scanBefore;
     private execute;
     private record;
     /** Records a command alone. Without `done`, it is not known how it ended. */

@@ -69,6 +69,7 @@ export class Checkout {
     /**
      * Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
      *
+     * What differed from the run before is no part of what the command changed, unless it has changed it again: `push` sends that.
      * A refusal of what comes after the command is in the result.
      */
     async exec(command, options = {}) {
@@ -78,6 +79,7 @@ export class Checkout {
         const argv = typeof command === "string" ? ["sh", "-c", command] : command;
         const pulled = await this.pull();
         const environment = await this.environment();
+        const before = await this.scanBefore(options.all);
         const began = new Date();
         const kept = new KeptOutput();
         const about = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt: began.toISOString(), environment };
@@ -102,7 +104,8 @@ export class Checkout {
             output,
             outputSha256: output.length > 0 ? await sha256(output) : null,
             pulled,
-            changed: { changes: [], left: [], leftCount: 0, notWalked: [] },
+            changed: none(),
+            earlier: [],
             eventSeq: null,
             pushed: null,
             refusal: null,
@@ -110,6 +113,9 @@ export class Checkout {
         about.durationMicros = done.durationMicros;
         try {
             done.changed = await this.scan(options.all);
+            if (before instanceof FolderError)
+                throw before;
+            done.earlier = leaveOut(done.changed, before);
         }
         catch (failure) {
             if (failure instanceof FolderError)
@@ -125,6 +131,19 @@ export class Checkout {
             done.refusal = failure;
         }
         return done;
+    }
+    /** Finds what differs from the run before a command. A folder that cannot be looked at may be one that it is to put in order. */
+    async scanBefore(all = false) {
+        if (this.isUntouched)
+            return none();
+        try {
+            return await this.scan(all);
+        }
+        catch (failure) {
+            if (failure instanceof FolderError && failure.code !== "LOST")
+                return failure;
+            throw failure;
+        }
     }
     async execute(argv, options, kept, limit) {
         const { signal, onOutput } = options;
@@ -300,6 +319,23 @@ export class Checkout {
 }
 function judged(options) {
     return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
+}
+function none() {
+    return { changes: [], left: [], leftCount: 0, notWalked: [] };
+}
+/** Takes out what was found as it is now before: what is left came after it. Returns the changes that were taken out. */
+function leaveOut(found, earlier) {
+    const known = new Map(earlier.changes.map((change) => [change.path, change]));
+    const isKnown = (one) => {
+        const other = known.get(one.path);
+        return other?.change === one.change && other.size === one.size && other.changedNs === one.changedNs;
+    };
+    const before = found.changes.filter(isKnown);
+    found.changes = found.changes.filter((change) => !isKnown(change));
+    found.left = found.left.filter((one) => !earlier.left.some((other) => other.path === one.path && other.why === one.why));
+    found.leftCount = Math.max(found.leftCount - earlier.leftCount, found.left.length);
+    found.notWalked = found.notWalked.filter((folder) => !earlier.notWalked.includes(folder));
+    return before;
 }
 /** Returns the arguments that a record has: the first ones, if all would be too large for it. */
 function recordedArgv(argv) {

@@ -8,13 +8,18 @@ export interface PathChange {
     path: string;
     change: "added" | "modified" | "deleted";
     size: number;
+    /** When it was changed last, in nanoseconds since 1970 as far as a number has them; 0 if it is gone. */
+    changedNs: number;
 }
 /** Something in a folder that is not sent, and why. */
 export interface LeftEntry {
     path: string;
     why: string;
 }
-/** What differs from the run. `notWalked` are folders of builds and installations of which the run has nothing. */
+/**
+ * What differs from the run. `left` are the first of the entries that no set takes, such as FIFOs and files that are too large, and
+ * `notWalked` folders of builds and installations of which the run has nothing.
+ */
 export interface FolderChanges {
     changes: PathChange[];
     left: LeftEntry[];

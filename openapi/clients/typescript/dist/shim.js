@@ -17,6 +17,9 @@ const MAX_FILE_BYTES = 8 << 20;
 const MAX_TOTAL_BYTES = 64 << 20;
 // How often files that change while they are read are read again.
 const MAX_READS = 3;
+// How many of the entries that no set takes a scan names, and the most characters of their paths.
+const MAX_LEFT = 100;
+const MAX_SHOWN_CHARS = 300;
 const MAX_SHIM_BYTES = 64 << 20;
 const MAX_ERROR_BYTES = 4096;
 // How a sandbox says that it does not have the shim yet.
@@ -241,7 +244,17 @@ export class ShimFolder {
                 const { leftCount, notWalked } = report;
                 if (typeof leftCount !== "number" || !Array.isArray(notWalked))
                     throw this.unexpected();
-                return { changes, left: this.left(report), leftCount, notWalked: notWalked.map(String) };
+                const [left, large] = [this.left(report), changes.filter((change) => change.size > MAX_FILE_BYTES)];
+                // No set takes them, however they are read.
+                const why = `it has more than ${MAX_FILE_BYTES} bytes`;
+                const named = large.slice(0, Math.max(MAX_LEFT - left.length, 0));
+                left.push(...named.map((change) => ({ path: change.path.slice(0, MAX_SHOWN_CHARS), why })));
+                return {
+                    changes: changes.filter((change) => change.size <= MAX_FILE_BYTES),
+                    left,
+                    leftCount: leftCount + large.length,
+                    notWalked: notWalked.map(String),
+                };
             }
             size += payload.length;
             if (kind !== ITEM || size > MAX_LIST_BYTES || changes.length > MAX_CHANGES)
@@ -414,12 +427,12 @@ export class ShimFolder {
         return value;
     }
     change(value) {
-        const { path, change, size } = this.members(value);
+        const { path, change, size, changedNs = 0 } = this.members(value);
         const isKnown = change === "added" || change === "modified" || change === "deleted";
         // As the shim's own scan gives them.
         if (typeof path !== "string" || !isPath(path) || !isKnown || typeof size !== "number")
             throw this.unexpected();
-        return { path, change, size };
+        return { path, change, size, changedNs: Number(changedNs) };
     }
     left(report) {
         return this.list(report["left"]).map((entry) => {

@@ -315,6 +315,8 @@ export interface CommandChanges {
     deletions?: number;
     insertions?: number;
     left?: Array<LeftFile>;
+    leftOut?: Array<LeftOutEntry>;
+    leftOutCount?: number;
     merged?: Array<string>;
     message?: string | null;
     notTaken?: {
@@ -375,16 +377,20 @@ export interface CommandResultRequest {
     };
     error?: string | null;
     exitCode?: number | null;
+    leftOut?: Array<LeftOutEntry>;
+    leftOutCount?: number;
     notSent?: string | null;
     onConflict?: OnConflict;
     onDenied?: OnDenied;
     output?: string;
     outputLines?: number;
     outputSha256?: Sha256 | null;
+    outputStartCut?: boolean;
     runner: string;
     signal?: number | null;
     startedAt?: string | null;
     timedOut?: boolean;
+    warning?: string | null;
 }
 export interface CommentRequest {
     line?: number | null;
@@ -703,6 +709,10 @@ export type KindDecision = "ALLOW" | "REQUIRE_EVIDENCE" | "REQUIRE_APPROVAL" | "
 export interface LeftFile {
     path: string;
     rule: string;
+}
+export interface LeftOutEntry {
+    path: string;
+    why: string;
 }
 export interface Limits {
     bundle: BundleLimits;
@@ -1087,21 +1097,25 @@ export interface QuotaOverrides {
 export interface RanCommand {
     changes?: CommandChanges | null;
     contentWithheld?: boolean;
+    cutLine?: number | null;
     durationMicros: number;
     eventSeq?: number | null;
     exitCode?: number | null;
     headHash: string;
+    nextColumn?: number | null;
     notices?: Array<string>;
     ok: true;
     output: string;
-    outputLines: number;
+    outputLines?: number;
     outputOf?: string | null;
     outputSha256?: Sha256 | null;
-    outputStartLine: number;
+    outputStartCut?: boolean;
+    outputStartLine?: number;
     seq: number;
     signal?: number | null;
     timedOut: boolean;
     toolCallId: string;
+    warning?: string | null;
 }
 export interface ReadFileInput {
     atSeq?: number | null;
@@ -1363,6 +1377,7 @@ export interface RunChange {
     toolCallId: ToolCallId;
 }
 export interface RunCommandInput {
+    column?: number | null;
     command?: string | null;
     cwd?: string | null;
     maxChars?: number | null;

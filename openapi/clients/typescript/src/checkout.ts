@@ -5,7 +5,7 @@ import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 import type { Run } from "./run.js";
 import {
   bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit,
-  type CheckedOut, type FolderChanges, type FolderPlace, type LeftEntry,
+  type CheckedOut, type FolderChanges, type FolderPlace, type LeftEntry, type PathChange,
 } from "./shim.js";
 import type { Transport } from "./transport.js";
 import type * as types from "./types.js";
@@ -85,7 +85,10 @@ export interface Executed {
   output: Uint8Array;
   outputSha256: string | null;
   pulled: Pulled;
+  /** What the command changed. */
   changed: FolderChanges;
+  /** What differed from the run before it and does so still: `push` sends it. */
+  earlier: PathChange[];
   eventSeq: number | null;
   pushed: Pushed | null;
   /** Why the command was not recorded or its changes not applied; the run has none of them then. */
@@ -170,6 +173,7 @@ export class Checkout {
   /**
    * Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
    *
+   * What differed from the run before is no part of what the command changed, unless it has changed it again: `push` sends that.
    * A refusal of what comes after the command is in the result.
    */
   async exec(command: string[] | string, options: ExecOptions = {}): Promise<Executed> {
@@ -178,6 +182,7 @@ export class Checkout {
     const argv = typeof command === "string" ? ["sh", "-c", command] : command;
     const pulled = await this.pull();
     const environment = await this.environment();
+    const before = await this.scanBefore(options.all);
     const began = new Date();
     const kept = new KeptOutput();
     const about: About = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt: began.toISOString(), environment };
@@ -202,7 +207,8 @@ export class Checkout {
       output,
       outputSha256: output.length > 0 ? await sha256(output) : null,
       pulled,
-      changed: { changes: [], left: [], leftCount: 0, notWalked: [] },
+      changed: none(),
+      earlier: [],
       eventSeq: null,
       pushed: null,
       refusal: null,
@@ -210,6 +216,8 @@ export class Checkout {
     about.durationMicros = done.durationMicros;
     try {
       done.changed = await this.scan(options.all);
+      if (before instanceof FolderError) throw before;
+      done.earlier = leaveOut(done.changed, before);
     } catch (failure) {
       if (failure instanceof FolderError) await this.recordEvent(kind, about, pulled, await this.keep(done), done, failure);
       throw failure;
@@ -221,6 +229,17 @@ export class Checkout {
       done.refusal = failure;
     }
     return done;
+  }
+
+  /** Finds what differs from the run before a command. A folder that cannot be looked at may be one that it is to put in order. */
+  private async scanBefore(all = false): Promise<FolderChanges | FolderError> {
+    if (this.isUntouched) return none();
+    try {
+      return await this.scan(all);
+    } catch (failure) {
+      if (failure instanceof FolderError && failure.code !== "LOST") return failure;
+      throw failure;
+    }
   }
 
   private async execute(argv: string[], options: ExecOptions, kept: KeptOutput, limit: TimeLimit): Promise<Members> {
@@ -396,6 +415,25 @@ export class Checkout {
 
 function judged(options: SetOptions): Members {
   return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
+}
+
+function none(): FolderChanges {
+  return { changes: [], left: [], leftCount: 0, notWalked: [] };
+}
+
+/** Takes out what was found as it is now before: what is left came after it. Returns the changes that were taken out. */
+function leaveOut(found: FolderChanges, earlier: FolderChanges): PathChange[] {
+  const known = new Map(earlier.changes.map((change) => [change.path, change]));
+  const isKnown = (one: PathChange) => {
+    const other = known.get(one.path);
+    return other?.change === one.change && other.size === one.size && other.changedNs === one.changedNs;
+  };
+  const before = found.changes.filter(isKnown);
+  found.changes = found.changes.filter((change) => !isKnown(change));
+  found.left = found.left.filter((one) => !earlier.left.some((other) => other.path === one.path && other.why === one.why));
+  found.leftCount = Math.max(found.leftCount - earlier.leftCount, found.left.length);
+  found.notWalked = found.notWalked.filter((folder) => !earlier.notWalked.includes(folder));
+  return before;
 }
 
 /** Returns the arguments that a record has: the first ones, if all would be too large for it. */

@@ -345,6 +345,8 @@ export interface CommandChanges {
   deletions?: number;
   insertions?: number;
   left?: Array<LeftFile>;
+  leftOut?: Array<LeftOutEntry>;
+  leftOutCount?: number;
   merged?: Array<string>;
   message?: string | null;
   notTaken?: { [name: string]: number };
@@ -406,16 +408,20 @@ export interface CommandResultRequest {
   environment?: { [name: string]: unknown };
   error?: string | null;
   exitCode?: number | null;
+  leftOut?: Array<LeftOutEntry>;
+  leftOutCount?: number;
   notSent?: string | null;
   onConflict?: OnConflict;
   onDenied?: OnDenied;
   output?: string;
   outputLines?: number;
   outputSha256?: Sha256 | null;
+  outputStartCut?: boolean;
   runner: string;
   signal?: number | null;
   startedAt?: string | null;
   timedOut?: boolean;
+  warning?: string | null;
 }
 
 export interface CommentRequest {
@@ -776,6 +782,11 @@ export type KindDecision = "ALLOW" | "REQUIRE_EVIDENCE" | "REQUIRE_APPROVAL" | "
 export interface LeftFile {
   path: string;
   rule: string;
+}
+
+export interface LeftOutEntry {
+  path: string;
+  why: string;
 }
 
 export interface Limits {
@@ -1207,21 +1218,25 @@ export interface QuotaOverrides {
 export interface RanCommand {
   changes?: CommandChanges | null;
   contentWithheld?: boolean;
+  cutLine?: number | null;
   durationMicros: number;
   eventSeq?: number | null;
   exitCode?: number | null;
   headHash: string;
+  nextColumn?: number | null;
   notices?: Array<string>;
   ok: true;
   output: string;
-  outputLines: number;
+  outputLines?: number;
   outputOf?: string | null;
   outputSha256?: Sha256 | null;
-  outputStartLine: number;
+  outputStartCut?: boolean;
+  outputStartLine?: number;
   seq: number;
   signal?: number | null;
   timedOut: boolean;
   toolCallId: string;
+  warning?: string | null;
 }
 
 export interface ReadFileInput {
@@ -1506,6 +1521,7 @@ export interface RunChange {
 }
 
 export interface RunCommandInput {
+  column?: number | null;
   command?: string | null;
   cwd?: string | null;
   maxChars?: number | null;

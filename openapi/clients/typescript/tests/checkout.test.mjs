@@ -153,11 +153,29 @@ for (const sandbox of [undefined, PIPE]) {
   });
 }
 
+for (const place of [{}, { sandbox: PIPE }]) {
+  test(`a set has only what its own command changed, ${place.sandbox ?? "here"}`, async (t) => {
+    const { used, dir, read } = await runner(t, { "a.txt": "one\n" });
+    const checkout = await used.checkout({ dir, ...place });
+    await checkout.exec("echo t > tested.txt; mkfifo pipe; truncate -s 9M big.bin", { test: true });
+    await checkout.exec("echo k > killed.txt; kill -9 $$", { push: true });
+    const own = await checkout.exec("echo two > a.txt", { push: true });
+    assert.deepEqual([own.pushed.answer.applied, own.changed.left], [["a.txt"], []]);
+    assert.deepEqual(own.earlier.map((change) => change.path), ["killed.txt", "tested.txt"]);
+    const more = await checkout.exec("echo more >> killed.txt", { push: true });
+    assert.deepEqual([await read("killed.txt"), more.earlier.map((change) => change.path)], ["k\nmore\n", ["tested.txt"]]);
+    assert.deepEqual((await checkout.push({ reason: "the rest" })).answer.applied, ["tested.txt"]);
+    const large = await checkout.exec("truncate -s 9M other.bin", { push: true });
+    assert.deepEqual([large.pushed, large.changed.left], [null, [{ path: "other.bin", why: "it has more than 8388608 bytes" }]]);
+    await checkout.close();
+  });
+}
+
 test("a refused set is part of what came of the command", async (t) => {
   const { used, dir, records, read } = await runner(t, { "a.txt": "one\n" });
   const refused = await used.exec("echo A=1 > .env; echo two > a.txt", { dir, push: true });
   assert.deepEqual([refused.exitCode, refused.refusal.code, await read("a.txt")], [0, "POLICY_DENIED_SECRET", "one\n"]);
-  const left = await used.exec(["true"], { dir, push: true, leaveDenied: true });
+  const left = await used.exec("touch .env a.txt", { dir, push: true, leaveDenied: true });
   assert.deepEqual([left.pushed.answer.left.map((one) => one.path), await read("a.txt")], [[".env"], "two\n"]);
   const waits = await used.exec("echo x > package-lock.json", { dir, push: true, leaveDenied: true });
   assert.ok(waits.refusal instanceof ApprovalRequired);

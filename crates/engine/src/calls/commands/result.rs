@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::desk::WantedCommand;
 use crate::clock::parse_time;
 use crate::tools::apply_changeset::OnDenied;
-use crate::tools::run_command::{CommandChanges, line_count};
+use crate::tools::run_command::{CommandChanges, LeftOutEntry, line_count};
 use crate::tools::write_file::merge::OnConflict;
 
 /// The longest duration that is recorded: a year.
@@ -16,6 +16,8 @@ const MAX_DURATION_MICROS: u64 = 31_536_000_000_000;
 const MAX_ENVIRONMENT_BYTES: usize = 4096;
 /// The most lines that an output is said to have: numbers above this are no integers to many readers.
 pub(crate) const MAX_LINES: u64 = 1 << 53;
+/// The bytes of the paths that are kept of those that cannot be part of a run, with why.
+const MAX_LEFT_OUT_BYTES: usize = 8 * 1024;
 /// The largest end of an output in a result, in bytes.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
@@ -46,6 +48,9 @@ pub struct CommandResultRequest {
     /// The end of its output, at most 64 KiB. Credentials in it are redacted.
     #[serde(default)]
     pub(crate) output: String,
+    /// Whether `output` begins within a line.
+    #[serde(default)]
+    pub(crate) output_start_cut: bool,
     /// How many lines the whole output has.
     #[serde(default)]
     pub(crate) output_lines: u64,
@@ -65,6 +70,16 @@ pub struct CommandResultRequest {
     /// What happens if a file is denied.
     #[serde(default = "leave")]
     pub(crate) on_denied: OnDenied,
+    /// What it left that cannot be part of a run, such as a FIFO, a file that is too large, or a new folder of build output: the first of
+    /// them. As many are kept as fit into 8 KiB.
+    #[serde(default)]
+    pub(crate) left_out: Vec<LeftOutEntry>,
+    /// How many there are of those.
+    #[serde(default)]
+    pub(crate) left_out_count: u64,
+    /// Why the files that it has seen are not those of the run.
+    #[serde(default)]
+    pub(crate) warning: Option<String>,
     /// Why the changes are not sent, if there are any.
     #[serde(default)]
     pub(crate) not_sent: Option<String>,
@@ -104,6 +119,17 @@ impl CommandResultRequest {
         Ok(())
     }
 
+    /// Returns as many of the paths that cannot be part of a run as are kept, and how many there are.
+    pub(crate) fn left_out(&self) -> (Vec<LeftOutEntry>, u64) {
+        let mut bytes = 0;
+        let fits = |left: &&LeftOutEntry| {
+            bytes += left.path.len() + left.why.len();
+            bytes <= MAX_LEFT_OUT_BYTES
+        };
+        let kept: Vec<_> = self.left_out.iter().take_while(fits).cloned().collect();
+        (kept, self.left_out_count.min(MAX_LINES).max(self.left_out.len() as u64))
+    }
+
     /// The event that records the command.
     pub(crate) fn event(&self, order: &WantedCommand, run: &RunId) -> Map<String, Value> {
         let mut data = asked_members(&order.command, &order.cwd, None);
@@ -123,6 +149,9 @@ impl CommandResultRequest {
             "outputLines",
             self.output_sha256.map(|_| json!(self.output_lines.min(MAX_LINES).max(line_count(&self.output)))),
         );
+        let (left_out, count) = self.left_out();
+        add("leftOut", (!left_out.is_empty()).then(|| json!(left_out)));
+        add("leftOutCount", (count > 0).then(|| json!(count)));
         let mut event = summarised(&order.command, &self.ended(), data);
         let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
         add("kind", Some(json!("command")));

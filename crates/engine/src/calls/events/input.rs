@@ -113,7 +113,7 @@ impl Event {
 fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
     if model::is_reserved_id(raw) {
         let message =
-            format!("`eventId` ends with one of {}, which the service gives", model::RESERVED_SUFFIXES.join(" and "));
+            format!("`eventId` ends with one of {}, which the service gives", model::RESERVED_SUFFIXES.join(", "));
         return Err(Refusal::invalid(message, "Give another ID, or omit it."));
     }
     if let Some(what) = model::credential_in(raw.as_bytes()) {

@@ -9,14 +9,11 @@ use super::lacks_permission;
 use crate::CallError;
 use crate::call::history_quota::events_exceeded;
 use crate::call::history_quota::history_exceeded;
-use crate::call::record::RecordedError;
+use crate::call::record::{RecordedError, UPLOAD};
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
-
-/// The tool in the record of an upload.
-const TOOL: &str = "artifact.upload";
 
 /// An uploaded artifact.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -50,7 +47,7 @@ impl Calls {
     /// `FORBIDDEN`, recorded; `RUN_NOT_FOUND`.
     pub async fn admit_upload(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if !caller.permissions.contains(&Permission::EventAppend) {
-            return Err(self.record_refusal(run, caller, TOOL, lacks_permission()).await);
+            return Err(self.record_refusal(run, caller, UPLOAD, lacks_permission()).await);
         }
         // Also closes a run whose time is over.
         self.engine.run(run).await.map(drop).map_err(RecordedError::left_out)
@@ -71,14 +68,14 @@ impl Calls {
     ) -> Result<UploadedArtifact, RecordedError> {
         match self.try_store(run, caller, digest, bytes).await {
             Ok(stored) => Ok(stored),
-            Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, TOOL, refusal).await),
+            Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, UPLOAD, refusal).await),
             Err(error) => Err(RecordedError::left_out(error)),
         }
     }
 
     /// Records that an upload was refused, for instance because of its size.
     pub async fn refuse_upload(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
-        self.record_refusal(run, caller, TOOL, refusal).await
+        self.record_refusal(run, caller, UPLOAD, refusal).await
     }
 
     async fn try_store(
@@ -95,7 +92,7 @@ impl Calls {
         let bytes =
             self.engine.blocking(move || check(digest, &bytes).map(|()| bytes).map_err(CallError::from)).await?;
         let uri = format!("artifact://{run}/sha256/{digest}");
-        let mut draft = Draft::new(run.clone(), caller.actor.clone(), TOOL, new_tool_call_id(), now());
+        let mut draft = Draft::new(run.clone(), caller.actor.clone(), UPLOAD, new_tool_call_id(), now());
         draft.artifact_uris = vec![uri.clone()];
         draft.input = json!({ "sha256": digest, "sizeBytes": size_bytes }).as_object().cloned();
         RequestIds::write(caller.request.as_deref(), &mut draft);

@@ -20,12 +20,22 @@ struct Ran<'a> {
     duration_micros: u64,
     #[serde(borrow)]
     output: Cow<'a, str>,
+    #[serde(default)]
     output_start_line: u64,
+    #[serde(default)]
+    output_start_cut: bool,
+    #[serde(default)]
     output_lines: u64,
+    #[serde(default)]
+    cut_line: Option<u64>,
+    #[serde(default)]
+    next_column: Option<u64>,
     #[serde(borrow, default)]
     output_of: Option<Cow<'a, str>>,
     #[serde(default)]
     content_withheld: bool,
+    #[serde(borrow, default)]
+    warning: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     changes: Option<ChangedByCommand<'a>>,
 }
@@ -42,6 +52,10 @@ struct ChangedByCommand<'a> {
     #[serde(default)]
     not_taken: BTreeMap<String, u64>,
     #[serde(default)]
+    left_out: Vec<LeftOutLine>,
+    #[serde(default)]
+    left_out_count: u64,
+    #[serde(default)]
     code: Option<String>,
     #[serde(borrow, default)]
     message: Option<Cow<'a, str>>,
@@ -53,6 +67,12 @@ struct Left {
     rule: String,
 }
 
+#[derive(Deserialize)]
+struct LeftOutLine {
+    path: String,
+    why: String,
+}
+
 /// Renders an answer of `run_command`.
 ///
 /// # Errors
@@ -60,17 +80,17 @@ struct Left {
 /// If it is not one.
 pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
     let ran: Ran<'_> = serde_json::from_str(answer)?;
-    Ok(rendered(&ran, &ran.ending(), "output:", true))
+    Ok(rendered(&ran, &ran.ending(), "output:", OtherLines::OutputOf))
 }
 
-/// As [`ran`], for a reader who cannot read more of the output.
+/// As [`ran`], for a reader whose tools have no call that reads more of the output.
 ///
 /// # Errors
 ///
 /// If it is not one.
 pub(crate) fn ran_without_more(answer: &str) -> serde_json::Result<Rendered> {
     let ran: Ran<'_> = serde_json::from_str(answer)?;
-    Ok(rendered(&ran, &ran.ending(), "output:", false))
+    Ok(rendered(&ran, &ran.ending(), "output:", OtherLines::File))
 }
 
 /// Renders an answer of `run_command` as that of a process that has exited.
@@ -85,7 +105,7 @@ pub(crate) fn ran_as_process(answer: &str) -> serde_json::Result<Rendered> {
         _ => format!("Process {}", ran.ending()),
     };
     let head = format!("Wall time: {:.4} seconds\n{how}", ran.seconds());
-    Ok(rendered(&ran, &head, "Output:", false))
+    Ok(rendered(&ran, &head, "Output:", OtherLines::File))
 }
 
 impl Ran<'_> {
@@ -105,16 +125,29 @@ impl Ran<'_> {
     }
 }
 
+/// How a reader gets the lines of an output that are not shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OtherLines {
+    /// By `outputOf`.
+    OutputOf,
+    /// By a command that puts its output into a file.
+    File,
+}
+
 /// Renders how a command ended, what it changed and what it printed.
-fn rendered(ran: &Ran<'_>, head: &str, label: &str, can_read_more: bool) -> Rendered {
+fn rendered(ran: &Ran<'_>, head: &str, label: &str, others: OtherLines) -> Rendered {
     let mut body = String::new();
     body.push_line(head);
     // Before the output, which may have lines that look like these.
+    if let Some(warning) = &ran.warning {
+        body.push_line(format_args!("[{}]", quote::one_line(warning)));
+    }
     if let Some(changes) = &ran.changes {
         add_changes(&mut body, changes);
     }
     if ran.content_withheld {
         body.push_line("[output withheld: the token has no file:read]");
+        return Rendered { body, end: String::new() };
     }
     if !ran.output.is_empty() {
         body.push_line(label);
@@ -123,22 +156,49 @@ fn rendered(ran: &Ran<'_>, head: &str, label: &str, can_read_more: bool) -> Rend
             body.push('\n');
         }
     }
-    let last = (ran.output_start_line + ran.output.lines().count() as u64).saturating_sub(1);
-    let mut end = String::new();
-    if let Some(of) = ran.output_of.as_ref().filter(|_| !ran.output.is_empty())
-        && (ran.output_start_line > 1 || last < ran.output_lines)
-    {
-        let next = if last < ran.output_lines { last + 1 } else { 1 };
-        let way = format!("; outputOf={} with startLine={next} reads others", quote::quoted(of));
-        end.push_line(format_args!(
-            "[output lines {}-{last} of {}{}]",
-            ran.output_start_line,
-            ran.output_lines,
-            if can_read_more { &way } else { "" },
-        ));
-    }
-    Rendered { body, end }
+    Rendered { body, end: ran.what_is_not_shown(others) }
 }
+
+impl Ran<'_> {
+    /// Says which lines of the output are shown, if not all are, and how others are read.
+    fn what_is_not_shown(&self, others: OtherLines) -> String {
+        let Self { output_start_line: first, output_lines: lines, .. } = *self;
+        let mut end = String::new();
+        if self.output.is_empty() {
+            if first > 1 && first > lines {
+                end.push_line(format_args!("[the output has {lines} lines: startLine={first} is past its end]"));
+            }
+            return end;
+        }
+        let last = (first + self.output.lines().count() as u64).saturating_sub(1);
+        if let (Some(line), Some(column)) = (self.cut_line, self.next_column) {
+            let way = self.way(others, || format!("startLine={line}, column={column} reads it"));
+            end.push_line(format_args!("[the rest of line {line} is left out{way}]"));
+        }
+        if self.output_start_cut {
+            end.push_line(format_args!("[line {first} is not shown from its beginning]"));
+        }
+        if first > 1 || last < lines {
+            let next = if last < lines { last + 1 } else { 1 };
+            let way = self.way(others, || format!("startLine={next} reads others"));
+            end.push_line(format_args!("[output lines {first}-{last} of {lines}{way}]"));
+        }
+        end
+    }
+
+    /// Returns how what is not shown is read; `from` is where `outputOf` begins.
+    fn way(&self, others: OtherLines, from: impl FnOnce() -> String) -> String {
+        match (&self.output_of, others) {
+            (Some(of), OtherLines::OutputOf) => format!("; outputOf={} with {}", quote::quoted(of), from()),
+            (None, OtherLines::OutputOf) => "; the rest is not kept".to_owned(),
+            (_, OtherLines::File) => FILE.to_owned(),
+        }
+    }
+}
+
+/// How more of an output is read by tools that have no call for it.
+const FILE: &str = "; to read the rest, run the command with its output in a file, and show that by parts: \
+                    COMMAND > /tmp/output 2>&1; sed -n '1,100p' /tmp/output";
 
 fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
     if let Some(message) = &changes.message {
@@ -150,6 +210,9 @@ fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
     add_files(body, "merged with changes of others", changes.merged.iter().map(path));
     let left = |left: &Left| format!("{} ({})", quote::path(&left.path), quote::one_line(&left.rule));
     add_files(body, "denied, and not changed in the run", changes.left.iter().map(left));
+    let count = usize::try_from(changes.left_out_count).unwrap_or(usize::MAX);
+    let left_out = |left: &LeftOutLine| format!("{} ({})", quote::path(&left.path), quote::one_line(&left.why));
+    add_files_of(body, "not taken", changes.left_out.iter().map(left_out), count);
     for (folder, count) in &changes.not_taken {
         body.push_line(format_args!("[{count} generated or ignored in {} not taken]", quote::path(folder)));
     }
@@ -157,14 +220,20 @@ fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
 
 fn add_files(body: &mut String, title: &str, files: impl ExactSizeIterator<Item = String>) {
     let count = files.len();
+    add_files_of(body, title, files, count);
+}
+
+/// Adds the first files of `count`.
+fn add_files_of(body: &mut String, title: &str, files: impl ExactSizeIterator<Item = String>, count: usize) {
     if count == 0 {
         return;
     }
     body.push_line(format_args!("{title}:"));
+    let named = files.len().min(MAX_FILES);
     for file in files.take(MAX_FILES) {
         body.push_line(format_args!("  {file}"));
     }
-    if count > MAX_FILES {
-        body.push_line(format_args!("  [{} more]", count - MAX_FILES));
+    if count > named {
+        body.push_line(format_args!("  [{} more]", count - named));
     }
 }

@@ -192,12 +192,48 @@ async fn what_a_command_has_changed_goes_back_as_one_set(
     let denied = used.exec(&here, "echo A=1 > .env; echo more >> new.txt; exit 3");
     denied.failed(1, "POLICY_DENIED_SECRET");
     assert_eq!(used.run.on_disk("new.txt"), "n\n", "a refused set changes nothing");
-    let left = used.exec(&["--dir", used.folder(), "--push", "--leave-denied"], "exit 3");
+    let left = used.exec(&["--dir", used.folder(), "--push", "--leave-denied"], "touch .env new.txt; exit 3");
     assert!(left.err.contains("left: .env: kind:SECRET_LIKE"), "{left:?}");
     left.failed(3, "exit 3");
     assert_eq!(used.run.on_disk("new.txt"), "n\nmore\n");
     assert!(!used.run.files().contains_key(".env"));
     assert_eq!(used.run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_set_has_only_what_its_own_command_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let dir = ["--dir", used.folder()];
+    used.exec(&[dir[0], dir[1], "--test"], "echo t > tested.txt; mkfifo pipe");
+    used.exec(&[dir[0], dir[1], "--push"], "echo k > killed.txt; kill -9 $$");
+    std::fs::write(used.folder.join("by-hand.txt"), "h\n").unwrap();
+    let printed = used.exec(&[dir[0], dir[1], "--push"], "echo two > a.txt");
+    assert!(printed.code == 0 && last(&printed).contains(" · 1 changed · 1 applied as record "), "{printed:?}");
+    let note = "changed before this command, and no part of it: by-hand.txt and 2 more\n";
+    assert!(printed.err.contains(note) && !printed.err.contains("pipe"), "{printed:?}");
+    assert_eq!((used.run.on_disk("a.txt"), used.run.files().len()), ("two\n".to_owned(), 1));
+    let printed = used.exec(&[dir[0], dir[1], "--push", "--json"], "true");
+    let nothing: Value = serde_json::from_str(&printed.out).unwrap();
+    let earlier = nothing["earlier"].as_array().unwrap().iter().map(|change| change["path"].as_str().unwrap());
+    assert_eq!(earlier.collect::<Vec<_>>(), ["by-hand.txt", "killed.txt", "tested.txt"]);
+    // One that goes on with such a file has changed it.
+    used.exec(&[dir[0], dir[1], "--push"], "echo more >> killed.txt");
+    assert_eq!(used.run.on_disk("killed.txt"), "k\nmore\n");
+    assert_eq!(used.runner(&["push", used.folder(), "--reason", "the rest"]).code, 0);
+    assert_eq!((used.run.on_disk("tested.txt"), used.run.on_disk("by-hand.txt")), ("t\n".to_owned(), "h\n".to_owned()));
+}
+
+#[tokio::test]
+async fn a_command_that_changed_only_what_no_set_takes_is_told_why() {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    let printed = used.exec(&["--dir", used.folder(), "--push"], "truncate -s 9M big.bin; truncate -s 9M a.txt");
+    for path in ["a.txt", "big.bin"] {
+        assert!(printed.err.contains(&format!("not sent: {path}: it has more than 8388608 bytes\n")), "{printed:?}");
+    }
+    assert!(printed.code == 0 && last(&printed).contains(" · nothing changed · recorded as "), "{printed:?}");
+    let pushed = used.runner(&["push", used.folder(), "--reason", "r"]);
+    assert!(pushed.err.contains("not sent: big.bin: it has more than 8388608 bytes\n"), "{pushed:?}");
 }
 
 #[rstest]
@@ -210,7 +246,7 @@ async fn an_applied_set_is_told_as_applied_although_the_folder_cannot_be_brought
     used.runner(&["checkout", &used.run.id, used.folder()]).ok();
     std::fs::write(used.folder.join("a.txt"), "two\n").unwrap();
     // Too large to be sent, so that it is changed here while others change it.
-    let change = "head -c 9000000 /dev/zero > big.txt";
+    let change = "echo two > a.txt; head -c 9000000 /dev/zero > big.txt";
     let printed = if by_exec {
         // Others change it after the pull: the command waits for that.
         let wait = format!("{change}; echo > ready; while [ ! -e go ]; do sleep 0.1; done; rm ready go");

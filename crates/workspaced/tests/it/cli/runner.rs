@@ -202,6 +202,107 @@ async fn a_command_ends_at_its_time_and_with_its_runner() {
     assert_eq!((&after["exitCode"], &after["output"]), (&json!(0), &json!("a\n")));
 }
 
+/// What a command has left that is not in the run is no part of what the next one changes.
+#[rstest]
+#[tokio::test]
+async fn a_change_set_has_only_what_its_own_command_changed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let mut runner = start(&server, &run, &dir).await;
+    let mut ended = json!(null);
+    for seconds in [1, 8, 60] {
+        let input = json!({"command": "echo half > half.txt; sleep 600", "timeoutSeconds": seconds});
+        ended = run.ok("run_command", input).await;
+        if folder.join("half.txt").exists() {
+            break;
+        }
+    }
+    let message = ended["changes"]["message"].as_str().unwrap();
+    assert!(message.contains("did not end by itself") && message.ends_with(": half.txt"), "{message}");
+    let killed = run.ok("run_command", json!({"command": "echo killed > killed.txt; kill -9 $$"})).await;
+    assert!(killed["changes"]["message"].as_str().unwrap().ends_with(": killed.txt"), "{killed:#}");
+    let own = run.ok("run_command", json!({"command": "echo own > own.txt"})).await;
+    assert_eq!((&own["changes"]["applied"], &own["changes"]["message"]), (&json!(["own.txt"]), &json!(null)));
+    // A runner that is started anew knows no more of it than the folder says.
+    runner.kill();
+    let _again = start(&server, &run, &dir).await;
+    let other = run.ok("run_command", json!({"command": "echo other > other.txt"})).await;
+    assert_eq!(other["changes"]["applied"], json!(["other.txt"]));
+    let finished = run.ok("run_command", json!({"command": "echo rest >> half.txt"})).await;
+    assert_eq!(finished["changes"]["applied"], json!(["half.txt"]));
+    assert_eq!(run.on_disk("half.txt"), "half\nrest\n");
+    assert!(!run.files().contains_key("killed.txt"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_change_that_waits_for_a_person_keeps_no_later_one_out(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let lock = run.ok("run_command", json!({"command": "echo {} > package-lock.json"})).await;
+    assert_eq!(lock["changes"]["code"], "APPROVAL_REQUIRED", "{lock:#}");
+    let message = lock["changes"]["message"].as_str().unwrap();
+    assert!(message.contains("`package-lock.json` (kind:LOCKFILE, requireApprovalIf:touchesLockfile)"), "{message}");
+    for text in ["b", "c"] {
+        let next = run.ok("run_command", json!({"command": format!("echo {text} > a.txt")})).await;
+        assert_eq!(next["changes"]["applied"], json!(["a.txt"]), "{next:#}");
+    }
+    let approvals = run.operator.get(&format!("/v1/approvals?run={}", run.id)).await.ok();
+    let approvals = approvals["items"].as_array().unwrap().clone();
+    assert_eq!(approvals.len(), 1, "{approvals:#?}");
+    assert_eq!(approvals[0]["files"].as_array().unwrap().len(), 1);
+    let id = approvals[0]["approvalId"].as_str().unwrap();
+    run.operator.post(&format!("/v1/approvals/{id}/approve"), json!({"onBehalfOf": "ada"})).await.ok();
+    assert_eq!(run.on_disk("package-lock.json"), "{}\n");
+    // The sandbox has what was approved.
+    let after = run.ok("run_command", json!({"command": "cat package-lock.json"})).await;
+    assert_eq!((&after["output"], after.get("changes"), after.get("warning")), (&json!("{}\n"), None, None));
+}
+
+#[tokio::test]
+async fn what_a_command_left_that_no_set_takes_is_named_once() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let command = "truncate -s 9M big.bin; mkfifo pipe; mkdir target; echo o > target/o; echo n > n.txt";
+    let text = run.text("run_command", json!({ "command": command })).await.text();
+    let lines: Vec<_> = text.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "changed:",
+            "  n.txt",
+            "not taken:",
+            "  pipe (it is a device, a FIFO or a socket)",
+            "  big.bin (it has more than 8388608 bytes)",
+            "  target/ (a folder of build output, which is not looked into)",
+        ]
+    );
+    let only = run.ok("run_command", json!({"command": "truncate -s 9M other.bin"})).await;
+    assert_eq!(only["changes"]["leftOut"][0]["path"], "other.bin", "{only:#}");
+    assert_eq!(run.ok("run_command", json!({"command": "true"})).await.get("changes"), None);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_missing_is_named_and_the_next_command_runs() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    for cwd in ["nowhere", "a.txt"] {
+        let refused = run.call("run_command", json!({"command": "true", "cwd": cwd})).await.refused("UNAVAILABLE");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains(&format!("the command's folder \"{cwd}\" is no folder of the checkout")), "{message}");
+    }
+    assert_eq!(run.ok("run_command", json!({"command": "cat a.txt"})).await["output"], "a\n");
+}
+
 #[tokio::test]
 async fn a_command_that_ends_its_sandbox_is_recorded_and_the_next_one_runs() {
     let server = Server::start(Backend::Sqlite).await;

@@ -468,3 +468,174 @@ async fn an_approval_is_not_used_up_without_a_runner() {
     run.operator.post(&format!("{path}/approve"), json!({"onBehalfOf": "ada"})).await.refused("UNAVAILABLE");
     assert_eq!(run.operator.get(&path).await.ok()["state"], "pending");
 }
+
+#[rstest]
+#[tokio::test]
+async fn the_call_that_asked_leads_to_the_result_of_its_approved_command(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"policy": {"commands": {"ask": ["cargo publish"]}}});
+    let (_, run) = Run::shared_with(backend, &FILES, policy).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let input = json!({"toolCallId": "p1", "command": "cargo publish"});
+    let asked = run.call("run_command", input.clone()).await.is(202);
+    let message = asked["message"].as_str().unwrap();
+    assert!(message.starts_with("the command (commands:ask:cargo publish) needs a person's approval"), "{message}");
+    assert_eq!(run.call("run_command", input.clone()).await.is(202)["seq"], asked["seq"], "nobody has decided");
+    run.call("run_command", json!({"outputOf": "p1"})).await.refused("NOT_FOUND");
+
+    let approval = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+    run.operator.post(&approval, json!({"onBehalfOf": "ada"})).await.ok();
+    let order = runner.next().await["commandId"].as_str().unwrap().to_owned();
+    let runs = run.call("run_command", input.clone()).await.refused("UNAVAILABLE");
+    assert!(runs["message"].as_str().unwrap().contains("has approved the command"), "{runs}");
+    let output = "published\n";
+    runner.client.put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(output)), output).await.is(201);
+    let result = json!({"exitCode": 3, "output": output, "outputLines": 1, "outputSha256": sha256(output)});
+    runner.report(&order, result, None).await.ok();
+    let answered = async {
+        loop {
+            let answer = run.call("run_command", input.clone()).await;
+            if answer.status == 200 {
+                return answer.ok();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let answer = tokio::time::timeout(Duration::from_secs(20), answered).await.unwrap();
+    assert_eq!(
+        (&answer["toolCallId"], &answer["exitCode"], &answer["output"]),
+        (&json!("p1"), &json!(3), &json!(output))
+    );
+    assert_eq!(run.ok("run_command", json!({"outputOf": "p1"})).await["output"], output);
+    assert_eq!(run.ok("run_command", json!({"outputOf": answer["outputOf"]})).await["output"], output);
+    assert_eq!(runner.ask(0, None).await.ok(), json!({}), "it is run once");
+    run.call("run_command", json!({"toolCallId": "p1", "command": "ls"})).await.refused("TOOL_CALL_ID_REUSED");
+    run.call("run_command", json!({"toolCallId": "p2.approved", "command": "ls"})).await.refused("INVALID_REQUEST");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn all_of_an_output_can_be_read_however_long_its_lines_are() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let output = format!("{}\nlast\n", "äb".repeat(10_000));
+    runner
+        .client
+        .put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(&output)), output.clone())
+        .await
+        .is(201);
+    let called = begin(&run, json!({"toolCallId": "l1", "command": "make", "maxChars": 100}));
+    runner.next().await;
+    let result = json!({"exitCode": 0, "output": output, "outputLines": 2, "outputSha256": sha256(&output)});
+    runner.report("l1", result, None).await.ok();
+    let ended = called.await.unwrap().ok();
+    assert_eq!((&ended["output"], &ended["outputStartLine"]), (&json!("last\n"), &json!(2)));
+
+    let text = |input: Value| async { run.text("run_command", input).await.text() };
+    let first = text(json!({"outputOf": "l1"})).await;
+    assert!(
+        first.contains("[the rest of line 1 is left out; outputOf=\"l1\" with startLine=1, column=16001 reads it]")
+    );
+    let (mut read, mut column, mut parts) = (String::new(), 1, 0);
+    loop {
+        let part = run.ok("run_command", json!({"outputOf": "l1", "startLine": 1, "column": column})).await;
+        read += part["output"].as_str().unwrap();
+        parts += 1;
+        assert_eq!(part.get("outputStartCut"), (column > 1).then_some(&json!(true)));
+        let Some(next) = part.get("nextColumn") else { break };
+        assert_eq!(part["cutLine"], 1);
+        column = next.as_u64().unwrap();
+    }
+    assert_eq!((read == output, parts), (true, 2));
+
+    let past = text(json!({"outputOf": "l1", "startLine": 9})).await;
+    assert_eq!(past, "exit 0 after 0.0 s\n[the output has 2 lines: startLine=9 is past its end]\n");
+    // The end of a line alone is marked, and what is not kept is told.
+    let called = tokio::spawn({
+        let run = run.clone();
+        async move { run.text("run_command", json!({"command": "make", "maxChars": 3})).await }
+    });
+    let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
+    runner.report(&id, json!({"exitCode": 0, "output": "one\nabcdef\n", "outputLines": 2}), None).await.ok();
+    assert_eq!(
+        called.await.unwrap().text(),
+        "exit 0 after 0.0 s\noutput:\nef\n[line 2 is not shown from its beginning]\n[output lines 2-2 of 2; the rest is not kept]\n"
+    );
+    run.call("run_command", json!({"command": "ls", "column": 2})).await.refused("INVALID_REQUEST");
+}
+
+/// A hash or a count of what is withheld would confirm a guess of it.
+#[rstest]
+#[tokio::test]
+async fn a_caller_that_may_not_read_learns_nothing_of_an_output_but_that_there_is_one(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let (_, run) = Run::shared(backend, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let token =
+        run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:patch:apply"]})).await;
+    let blind = run.agent.with_token(token.is(201)["token"].as_str());
+    let path = format!("/v1/runs/{}/tools/run_command", run.id);
+    let output = "one\ntwo\n";
+    runner.client.put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(output)), output).await.is(201);
+    let input = json!({"toolCallId": "w1", "command": "cat a.txt"});
+    let called = tokio::spawn({
+        let (blind, path, input) = (blind.clone(), path.clone(), input.clone());
+        async move { blind.post(&path, input).await }
+    });
+    runner.next().await;
+    let result = json!({"exitCode": 0, "output": output, "outputLines": 2, "outputSha256": sha256(output)});
+    runner.report("w1", result, None).await.ok();
+    let answers = [
+        called.await.unwrap().ok(),
+        blind.post(&path, input).await.ok(),
+        blind.post(&path, json!({"outputOf": "w1", "startLine": 2})).await.ok(),
+    ];
+    for answer in answers {
+        assert_eq!((&answer["output"], &answer["contentWithheld"]), (&json!(""), &json!(true)));
+        for member in ["outputSha256", "outputLines", "outputStartLine"] {
+            assert_eq!(answer.get(member), None, "{answer:#}");
+        }
+    }
+    let request = blind.request(reqwest::Method::POST, &path).header("accept", "text/plain");
+    let text = blind.send(request.json(&json!({"outputOf": "w1"}))).await.text();
+    assert_eq!(text, "exit 0 after 0.0 s\n[output withheld: the token has no file:read]\n");
+
+    let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["audit:read"]})).await;
+    let auditor = run.agent.with_token(token.is(201)["token"].as_str());
+    for path in ["audit", "audit?order=desc", "tool-calls/w1", "tool-calls/w1.command", "changes"] {
+        let (shown, whole) = (format!("/v1/runs/{}/{path}", run.id), sha256(output).to_string());
+        let answer = auditor.get(&shown).await;
+        assert!(answer.status == 200 && !answer.contains(&whole), "{path}: {}", answer.text());
+    }
+    assert!(run.operator.get(&format!("/v1/runs/{}/audit", run.id)).await.contains(&sha256(output).to_string()));
+}
+
+#[tokio::test]
+async fn what_a_runner_could_not_send_is_named_within_bounds() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let called = tokio::spawn({
+        let run = run.clone();
+        async move { run.text("run_command", json!({"command": "make", "toolCallId": "n1"})).await }
+    });
+    runner.next().await;
+    let left_out = json!([
+        {"path": "pipe", "why": "it is a FIFO"}, {"path": "target/", "why": "a folder of build output"},
+        {"path": "x".repeat(9000), "why": "it is too long"}, {"path": "y", "why": "no"},
+    ]);
+    let result = json!({"exitCode": 0, "leftOut": left_out, "leftOutCount": 9, "warning": "the sandbox is old"});
+    runner.report("n1", result, None).await.ok();
+    assert_eq!(
+        called.await.unwrap().text(),
+        "exit 0 after 0.0 s\n[the sandbox is old]\nnot taken:\n  pipe (it is a FIFO)\n  target/ (a folder of build output)\n  [7 more]\n"
+    );
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "n1.command").unwrap();
+    assert_eq!(event["input"]["data"]["leftOutCount"], 9);
+    assert_eq!(event["input"]["data"]["leftOut"].as_array().unwrap().len(), 2);
+}

@@ -822,6 +822,19 @@ async fn commands_are_offered_and_run_in_each_form_that_has_them(#[values(Backen
         let record = run.last_record().await;
         assert_eq!((&record["tool"], &record["format"]), (&json!("run_command"), &json!(format)));
     }
+    // Their tools have no call for more of an output.
+    for (format, tool, input) in [
+        ("codex", "exec_command", json!({"cmd": "make", "max_output_tokens": 1})),
+        ("anthropic-toolset", "bash", json!({"command": "make"})),
+        ("gemini", "run_shell_command", json!({"command": "make"})),
+    ] {
+        let caller = run.clone();
+        let asked = tokio::spawn(async move { said(&caller, format, tool, input).await });
+        let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
+        runner.report(&id, json!({"exitCode": 0, "output": "y\nz\n", "outputLines": 9}), None).await.ok();
+        let text = asked.await.unwrap();
+        assert!(text.contains(" of 9; to read the rest, run the command with its output in a file"), "{text}");
+    }
     let stdin = said(&run, "codex", "write_stdin", json!({"session_id": 7, "chars": "y\n"})).await;
     assert!(stdin.contains("write_stdin failed: Unknown session 7"), "{stdin}");
 }

@@ -143,6 +143,7 @@ class Checkout:
     ) -> Executed:
         """Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
 
+        What differed from the run before is no part of what the command changed, unless it has changed it again: `push` sends that.
         With `push`, what it changed is applied as one set, if it ended by itself; with `test`, the record is that of a test. `timeout` ends
         it after that many seconds. `on_output` gets its output as it comes. If the call is cancelled or `on_output` raises, the command is
         killed and the checkout closed. A refusal of what comes after the command is in the result.
@@ -152,6 +153,7 @@ class Checkout:
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         pulled = self.pull()
         environment = self._environment()
+        before = self._scan_before(all)
         began = time.monotonic()
         started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         kept, limit = KeptOutput(), TimeLimit(self._open, timeout)
@@ -172,11 +174,14 @@ class Checkout:
             exit_code=outcome.get("exitCode"), signal=outcome.get("signal"), timed_out=limit.is_reached,
             duration_micros=int(outcome.get("durationMicros") or 0), output=output,
             output_sha256=hashlib.sha256(output).hexdigest() if output else None,
-            pulled=pulled, changed=FolderChanges([], [], 0, []), event_seq=None, pushed=None, refusal=None,
+            pulled=pulled, changed=FolderChanges([], [], 0, []), earlier=[], event_seq=None, pushed=None, refusal=None,
         )  # fmt: skip
         about["durationMicros"] = done.duration_micros
         try:
             done.changed = self.scan(all=all)
+            if isinstance(before, FolderError):
+                raise before
+            done.earlier = done.changed.leave_out(before)
         except FolderError as failure:
             self._record_event(kind, about, pulled, self._keep(done), done=done, failure=failure)
             raise
@@ -190,6 +195,17 @@ class Checkout:
         except WorkspacedError as refusal:
             done.refusal = refusal
         return done
+
+    def _scan_before(self, all: bool) -> FolderChanges | FolderError:
+        """Finds what differs from the run before a command. A folder that cannot be looked at may be one that it is to put in order."""
+        if self._is_untouched:
+            return FolderChanges([], [], 0, [])
+        try:
+            return self.scan(all=all)
+        except FolderError as failure:
+            if failure.code == "LOST":
+                raise
+            return failure
 
     def _execute(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], kept: KeptOutput, on_output: OutputSink | None

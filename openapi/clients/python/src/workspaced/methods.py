@@ -219,6 +219,7 @@ class ToolMethods:
     def run_command(
         self,
         *,
+        column: int | None = None,
         command: str | None = None,
         cwd: str | None = None,
         maxChars: int | None = None,
@@ -230,7 +231,7 @@ class ToolMethods:
         toolCallId: str | None = None,
     ) -> RanCommand:
         """Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output."""
-        input = {"command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
+        input = {"column": column, "command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
         answer = self._call("run_command", {key: value for key, value in input.items() if value is not None})
         return cast(RanCommand, answer)
 
@@ -518,6 +519,7 @@ class AsyncToolMethods:
     async def run_command(
         self,
         *,
+        column: int | None = None,
         command: str | None = None,
         cwd: str | None = None,
         maxChars: int | None = None,
@@ -529,7 +531,7 @@ class AsyncToolMethods:
         toolCallId: str | None = None,
     ) -> RanCommand:
         """Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output."""
-        input = {"command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
+        input = {"column": column, "command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
         answer = await self._call("run_command", {key: value for key, value in input.items() if value is not None})
         return cast(RanCommand, answer)
 

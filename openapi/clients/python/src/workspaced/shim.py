@@ -35,6 +35,8 @@ MAX_CHANGES = 1_000_000
 MAX_PATH_BYTES = 4096
 # What the service takes in one set.
 MAX_FILE_BYTES, MAX_TOTAL_BYTES = 8 << 20, 64 << 20
+# How many of the entries that no set takes a scan names, and the most characters of their paths.
+MAX_LEFT, MAX_SHOWN_CHARS = 100, 300
 # How often files that change while they are read are read again.
 MAX_READS = 3
 MAX_SHIM_BYTES = 64 << 20
@@ -303,7 +305,14 @@ class ShimFolder:
         left, count, folders = self._left(report), report.get("leftCount"), report.get("notWalked")
         if not isinstance(count, int) or not isinstance(folders, list):
             raise self._unexpected()
-        return FolderChanges(changes=changes, left=left, left_count=count, not_walked=[str(name) for name in folders])
+        # No set takes them, however they are read.
+        large = [change for change in changes if change["size"] > MAX_FILE_BYTES]
+        why = f"it has more than {MAX_FILE_BYTES} bytes"
+        left += [{"path": change["path"][:MAX_SHOWN_CHARS], "why": why} for change in large[: max(MAX_LEFT - len(left), 0)]]
+        return FolderChanges(
+            changes=[change for change in changes if change["size"] <= MAX_FILE_BYTES], left=left, left_count=count + len(large),
+            not_walked=[str(name) for name in folders],
+        )  # fmt: skip
 
     def read(self, paths: Sequence[str]) -> tuple[bytes, int, list[LeftEntry]]:
         """Returns a layer of these paths (a tar.gz), how many entries it has, and what is not in it."""
@@ -463,11 +472,12 @@ class ShimFolder:
         changes = self._parse(payload)
         for change in changes if isinstance(changes, list) else [None]:
             match change:
-                case {"path": str(path), "change": "added" | "modified" | "deleted" as how, "size": int(size)}:
+                case {"path": str(path), "change": "added" | "modified" | "deleted" as how, "size": int(size), **more}:
+                    changed_ns = more.get("changedNs", 0)
                     # As the shim's own scan gives them.
-                    if not _is_path(path):
+                    if not _is_path(path) or not isinstance(changed_ns, int):
                         raise self._unexpected()
-                    yield {"path": path, "change": how, "size": size}
+                    yield {"path": path, "change": how, "size": size, "changedNs": changed_ns}
                 case _:
                     raise self._unexpected()
 

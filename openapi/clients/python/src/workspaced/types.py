@@ -356,6 +356,8 @@ class CommandChanges(TypedDict):
     deletions: NotRequired[int]
     insertions: NotRequired[int]
     left: NotRequired[list[LeftFile]]
+    leftOut: NotRequired[list[LeftOutEntry]]
+    leftOutCount: NotRequired[int]
     merged: NotRequired[list[str]]
     message: NotRequired[str | None]
     notTaken: NotRequired[dict[str, int]]
@@ -417,16 +419,20 @@ class CommandResultRequest(TypedDict):
     environment: NotRequired[dict[str, Any]]
     error: NotRequired[str | None]
     exitCode: NotRequired[int | None]
+    leftOut: NotRequired[list[LeftOutEntry]]
+    leftOutCount: NotRequired[int]
     notSent: NotRequired[str | None]
     onConflict: NotRequired[OnConflict]
     onDenied: NotRequired[OnDenied]
     output: NotRequired[str]
     outputLines: NotRequired[int]
     outputSha256: NotRequired[Sha256 | None]
+    outputStartCut: NotRequired[bool]
     runner: str
     signal: NotRequired[int | None]
     startedAt: NotRequired[str | None]
     timedOut: NotRequired[bool]
+    warning: NotRequired[str | None]
 
 
 class CommentRequest(TypedDict):
@@ -796,6 +802,11 @@ KindDecision: TypeAlias = "Literal['ALLOW', 'REQUIRE_EVIDENCE', 'REQUIRE_APPROVA
 class LeftFile(TypedDict):
     path: str
     rule: str
+
+
+class LeftOutEntry(TypedDict):
+    path: str
+    why: str
 
 
 class Limits(TypedDict):
@@ -1239,21 +1250,25 @@ class QuotaOverrides(TypedDict):
 class RanCommand(TypedDict):
     changes: NotRequired[CommandChanges | None]
     contentWithheld: NotRequired[bool]
+    cutLine: NotRequired[int | None]
     durationMicros: int
     eventSeq: NotRequired[int | None]
     exitCode: NotRequired[int | None]
     headHash: str
+    nextColumn: NotRequired[int | None]
     notices: NotRequired[list[str]]
     ok: Literal[True]
     output: str
-    outputLines: int
+    outputLines: NotRequired[int]
     outputOf: NotRequired[str | None]
     outputSha256: NotRequired[Sha256 | None]
-    outputStartLine: int
+    outputStartCut: NotRequired[bool]
+    outputStartLine: NotRequired[int]
     seq: int
     signal: NotRequired[int | None]
     timedOut: bool
     toolCallId: str
+    warning: NotRequired[str | None]
 
 
 class ReadFileInput(TypedDict):
@@ -1539,6 +1554,7 @@ class RunChange(TypedDict):
 
 
 class RunCommandInput(TypedDict):
+    column: NotRequired[int | None]
     command: NotRequired[str | None]
     cwd: NotRequired[str | None]
     maxChars: NotRequired[int | None]

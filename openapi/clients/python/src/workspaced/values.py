@@ -38,11 +38,12 @@ class ResumePoint:
 
 
 class PathChange(TypedDict):
-    """A file of a folder that differs from the run."""
+    """A file of a folder that differs from the run. `changedNs` is when it was changed last, in nanoseconds since 1970; 0 if it is gone."""
 
     path: str
     change: Literal["added", "modified", "deleted"]
     size: int
+    changedNs: int
 
 
 class LeftEntry(TypedDict):
@@ -66,12 +67,24 @@ class Pulled:
 
 @dataclass
 class FolderChanges:
-    """What differs from the run. `not_walked` are folders of builds and installations of which the run has nothing."""
+    """What differs from the run. `left` are the first of the entries that no set takes, such as FIFOs and files that are too large, and
+    `not_walked` folders of builds and installations of which the run has nothing.
+    """
 
     changes: list[PathChange]
     left: list[LeftEntry]
     left_count: int
     not_walked: list[str]
+
+    def leave_out(self, earlier: FolderChanges) -> list[PathChange]:
+        """Takes out what was found as it is now before: what is left came after it. Returns the changes that were taken out."""
+        known = {change["path"]: change for change in earlier.changes}
+        before = [change for change in self.changes if known.get(change["path"]) == change]
+        self.changes = [change for change in self.changes if known.get(change["path"]) != change]
+        self.left = [entry for entry in self.left if entry not in earlier.left]
+        self.left_count = max(self.left_count - earlier.left_count, len(self.left))
+        self.not_walked = [folder for folder in self.not_walked if folder not in earlier.not_walked]
+        return before
 
 
 @dataclass
@@ -87,8 +100,9 @@ class Pushed:
 class Executed:
     """What came of a command.
 
-    `output` has both streams as they came, up to 16 MiB: the beginning and the end. `refusal` says why the command was not recorded
-    or its changes not applied; the run has none of them then.
+    `output` has both streams as they came, up to 16 MiB: the beginning and the end. `changed` is what the command changed, and `earlier`
+    what differed from the run before it and does so still, which `push` sends. `refusal` says why the command was not recorded or its
+    changes not applied; the run has none of them then.
     """
 
     exit_code: int | None
@@ -99,6 +113,7 @@ class Executed:
     output_sha256: str | None
     pulled: Pulled
     changed: FolderChanges
+    earlier: list[PathChange]
     event_seq: int | None
     pushed: Pushed | None
     refusal: WorkspacedError | None

@@ -142,6 +142,7 @@ class Checkout:
     ) -> Executed:
         """Pulls, runs a command, finds what it changed, and records it. A text is for the shell.
 
+        What differed from the run before is no part of what the command changed, unless it has changed it again: `push` sends that.
         With `push`, what it changed is applied as one set, if it ended by itself; with `test`, the record is that of a test. `timeout` ends
         it after that many seconds. `on_output` gets its output as it comes. If the call is cancelled or `on_output` raises, the command is
         killed and the checkout closed. A refusal of what comes after the command is in the result.
@@ -151,6 +152,7 @@ class Checkout:
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         pulled = await self.pull()
         environment = await self._environment()
+        before = await self._scan_before(all)
         began = time.monotonic()
         started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         kept, limit = KeptOutput(), TimeLimit(self._open, timeout)
@@ -171,11 +173,14 @@ class Checkout:
             exit_code=outcome.get("exitCode"), signal=outcome.get("signal"), timed_out=limit.is_reached,
             duration_micros=int(outcome.get("durationMicros") or 0), output=output,
             output_sha256=hashlib.sha256(output).hexdigest() if output else None,
-            pulled=pulled, changed=FolderChanges([], [], 0, []), event_seq=None, pushed=None, refusal=None,
+            pulled=pulled, changed=FolderChanges([], [], 0, []), earlier=[], event_seq=None, pushed=None, refusal=None,
         )  # fmt: skip
         about["durationMicros"] = done.duration_micros
         try:
             done.changed = await self.scan(all=all)
+            if isinstance(before, FolderError):
+                raise before
+            done.earlier = done.changed.leave_out(before)
         except FolderError as failure:
             await self._record_event(kind, about, pulled, await self._keep(done), done=done, failure=failure)
             raise
@@ -189,6 +194,17 @@ class Checkout:
         except WorkspacedError as refusal:
             done.refusal = refusal
         return done
+
+    async def _scan_before(self, all: bool) -> FolderChanges | FolderError:
+        """Finds what differs from the run before a command. A folder that cannot be looked at may be one that it is to put in order."""
+        if self._is_untouched:
+            return FolderChanges([], [], 0, [])
+        try:
+            return await self.scan(all=all)
+        except FolderError as failure:
+            if failure.code == "LOST":
+                raise
+            return failure
 
     async def _execute(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], kept: KeptOutput, on_output: OutputSink | None
