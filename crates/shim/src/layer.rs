@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tar::{Archive, Builder, EntryType, Header};
@@ -59,6 +59,8 @@ impl<'a> LayerWriter<'a> {
         match NodeKind::of(&found) {
             Some(NodeKind::Link) => self.link(dir, path, &found),
             Some(_) => self.file(dir, path),
+            // What is in a folder that took the place of a file has paths of its own.
+            None if FileType::from_raw_mode(found.st_mode) == FileType::Directory => self.whiteout(path),
             None => {
                 self.leave(path, "it is no file any more");
                 Ok(())
@@ -106,7 +108,7 @@ impl<'a> LayerWriter<'a> {
         let Some(kind) = NodeKind::of(&before) else { return self.torn(path) };
         let size = size_of(&before);
         if size > self.limits.max_file_bytes {
-            self.leave(path, &format!("it has more than {} bytes", self.limits.max_file_bytes));
+            self.leave(path, &format!("it has more than {} bytes: {size}", self.limits.max_file_bytes));
             return Ok(());
         }
         if self.bytes.saturating_add(size) > self.limits.max_total_bytes {

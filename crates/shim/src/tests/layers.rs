@@ -50,6 +50,23 @@ fn what_changed_here_is_a_layer_that_makes_the_same_tree_elsewhere() {
 }
 
 #[test]
+fn a_folder_in_the_place_of_a_file_or_a_link_deletes_it_in_the_layer() {
+    let base = layer(&[("a", Put::File("a")), ("d/1", Put::File("1")), ("l", Put::Link("d"))]);
+    let (mut one, mut other) = (Checkout::empty(), Checkout::empty());
+    one.pull(&base).unwrap();
+    other.pull(&base).unwrap();
+    for path in ["a", "l"] {
+        std::fs::remove_file(one.path(path)).unwrap();
+        one.put(&format!("{path}/2"), "2");
+    }
+    let (layer, report) = one.read();
+    assert_eq!(report.left, vec![]);
+    assert_eq!(names(&layer), [".wh.a", "a/2", ".wh.l", "l/2"]);
+    assert_eq!(other.pull(&layer).unwrap(), (2, 2));
+    assert_eq!(tree(one.dir.path()), tree(other.dir.path()));
+}
+
+#[test]
 fn versions_that_the_run_took_are_no_changes_any_more() {
     let mut checkout = Checkout::of(&[("a", "1"), ("b", "1"), ("c", "1")]);
     checkout.put("a", "2");
