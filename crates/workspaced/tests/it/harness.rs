@@ -7,9 +7,9 @@ mod client;
 mod compressed;
 mod concurrent_writers;
 mod consistency;
+mod containers;
 mod database;
 mod disk;
-mod docker;
 mod issuer;
 mod load;
 mod mounts;
@@ -31,11 +31,11 @@ pub(crate) use concurrent_writers::{
     ConcurrentWriters, WRITER_REASON, WRITERS, WriterResult, newest_version_in, writer_path, writer_text,
 };
 pub(crate) use consistency::{assert_consistent, assert_tmp_is_empty, recover};
+pub(crate) use containers::ContainerEngine;
 pub(crate) use database::{Backend, Database, exhaustive};
 pub(crate) use disk::{
     becomes_empty, files_in, incompressible, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped,
 };
-pub(crate) use docker::Docker;
 pub(crate) use issuer::{Issuer, IssuerMode, RENEWAL as KEY_RENEWAL, Signer, unsigned};
 pub(crate) use load::LoadedRun;
 pub(crate) use mounts::Disk;

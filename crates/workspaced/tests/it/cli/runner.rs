@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{command, run};
-use crate::harness::{Backend, Docker, Run, Server, shim};
+use crate::harness::{Backend, ContainerEngine, Run, Server, shim};
 
 const PERMISSIONS: [&str; 5] = ["command:serve", "changeset:apply", "event:append", "file:read", "evidence:attest"];
 
@@ -41,12 +41,17 @@ async fn start(server: &Server, run: &Run, folder: &str) -> Started {
 }
 
 /// Starts a runner in a sandbox and a folder of it, with more variables.
-async fn start_in(server: &Server, run: &Run, (sandbox, folder): (&str, &str), variables: &[(&str, &str)]) -> Started {
+async fn start_in(
+    server: &Server,
+    run: &Run,
+    (sandbox, folder): (&str, &str),
+    variables: &[(&str, String)],
+) -> Started {
     let token = token(run).await;
     let shim = shim();
     let args = ["runner", &run.id, "--in", sandbox, "--shim", &shim, "--dir", folder];
     let mut runner = command(&server.base, &token, &args);
-    runner.envs(variables.iter().copied());
+    runner.envs(variables.iter().map(|(name, value)| (*name, value)));
     let started = Started(runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     until_attached(run).await;
     started
@@ -83,16 +88,22 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
 }
 
 /// The same in a container without a network.
+#[rstest]
+#[case::exhaustive_docker("docker", ContainerEngine::docker)]
+#[case::exhaustive_podman("podman", ContainerEngine::podman)]
 #[tokio::test]
-async fn exhaustive_an_agent_edits_tests_and_passes_in_docker() {
-    let Some(docker) = Docker::start() else { return };
+async fn an_agent_edits_tests_and_passes_in_a_container(
+    #[case] kind: &str,
+    #[case] engine: fn() -> Option<ContainerEngine>,
+) {
+    let Some(engine) = engine() else { return };
     let server = Server::start(Backend::Sqlite).await;
     let run = server.run_with_files(&WRONG, json!({})).await;
-    let container = docker.container();
-    let place = (&*format!("docker:{container}"), "/checkout");
-    let _runner = start_in(&server, &run, place, &[("DOCKER_HOST", &docker.address)]).await;
+    let container = engine.container();
+    let place = (&*format!("{kind}:{container}"), "/checkout");
+    let _runner = start_in(&server, &run, place, &engine.variables).await;
     edit_until_the_test_passes(&run).await;
-    assert_eq!(docker.run(&["exec", &container, "cat", "/checkout/.env"]), "S=1\n", "it stays in the sandbox");
+    assert_eq!(engine.run(&["exec", &container, "cat", "/checkout/.env"]), "S=1\n", "it stays in the sandbox");
 }
 
 /// A program whose test fails.

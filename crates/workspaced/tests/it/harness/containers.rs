@@ -1,4 +1,4 @@
-//! A Docker of the tests, with an image of a few programs of this machine: no registry is asked.
+//! Container engines of the tests, with an image of a few programs of this machine: no registry is asked.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -11,17 +11,20 @@ use super::shim;
 const PROGRAMS: [&str; 8] = ["sh", "cat", "chmod", "ls", "mkdir", "mv", "rm", "sleep"];
 const IMAGE: &str = "workspaced-test";
 
-/// A daemon with a folder of its own, which ends with its test.
-pub(crate) struct Docker {
-    daemon: Child,
-    /// The address of its socket.
-    pub(crate) address: String,
+/// A container engine with a folder of its own, which ends with its test.
+pub(crate) struct ContainerEngine {
+    /// Its client.
+    program: &'static str,
+    /// The variables by which the client finds it.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    /// Podman has none.
+    daemon: Option<Child>,
     folder: tempfile::TempDir,
 }
 
-impl Docker {
-    /// Starts one; `None`, with the reason on the output, where none can be started.
-    pub(crate) fn start() -> Option<Self> {
+impl ContainerEngine {
+    /// Starts a Docker; `None`, with the reason on the output, where none can be started.
+    pub(crate) fn docker() -> Option<Self> {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let address = format!("unix://{}", path("socket"));
@@ -34,16 +37,17 @@ impl Docker {
             .stderr(log)
             .spawn();
         let daemon = match daemon {
-            Ok(daemon) => daemon,
+            Ok(daemon) => Some(daemon),
             Err(error) => {
                 println!("SKIPPED: dockerd cannot be started: {error}");
                 return None;
             }
         };
-        let mut docker = Self { daemon, address, folder };
+        let mut docker = Self { program: "docker", variables: vec![("DOCKER_HOST", address)], daemon, folder };
         let deadline = Instant::now() + Duration::from_mins(1);
         while !docker.command(&["info"]).output().is_ok_and(|asked| asked.status.success()) {
-            if docker.daemon.try_wait().unwrap().is_some() || Instant::now() > deadline {
+            let has_ended = docker.daemon.as_mut().is_some_and(|daemon| daemon.try_wait().unwrap().is_some());
+            if has_ended || Instant::now() > deadline {
                 let log = std::fs::read_to_string(docker.folder.path().join("log")).unwrap();
                 println!("SKIPPED: dockerd does not run here: {}", log.lines().last().unwrap_or_default());
                 return None;
@@ -52,6 +56,34 @@ impl Docker {
         }
         docker.import();
         Some(docker)
+    }
+
+    /// Returns a Podman, with `runc` and without a cgroup of systemd; `None`, with the reason on the output, where it does not run.
+    pub(crate) fn podman() -> Option<Self> {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let storage =
+            format!("[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {:?}\n", path("root"), path("run"));
+        let containers = format!(
+            "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1000:1000\"]\n\
+             [engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nruntime = \"runc\"\ntmp_dir = {:?}\n",
+            path("tmp")
+        );
+        std::fs::write(path("storage.conf"), storage).unwrap();
+        std::fs::write(path("containers.conf"), containers).unwrap();
+        let variables =
+            vec![("CONTAINERS_STORAGE_CONF", path("storage.conf")), ("CONTAINERS_CONF", path("containers.conf"))];
+        let podman = Self { program: "podman", variables, daemon: None, folder };
+        let why = match podman.command(&["info"]).output() {
+            Ok(asked) if asked.status.success() => {
+                podman.import();
+                return Some(podman);
+            }
+            Ok(asked) => String::from_utf8_lossy(&asked.stderr).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        println!("SKIPPED: podman does not run here: {why}");
+        None
     }
 
     /// Starts a container without a network and without more rights, and returns its name.
@@ -69,8 +101,8 @@ impl Docker {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("docker");
-        command.env("DOCKER_HOST", &self.address).args(args);
+        let mut command = Command::new(self.program);
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value))).args(args);
         command
     }
 
@@ -110,14 +142,18 @@ impl Docker {
     }
 }
 
-impl Drop for Docker {
+impl Drop for ContainerEngine {
     fn drop(&mut self) {
         let containers = self.command(&["ps", "--quiet", "--all"]).output().map(|listed| listed.stdout);
         for id in String::from_utf8(containers.unwrap_or_default()).unwrap_or_default().split_whitespace() {
+            // Otherwise Podman waits until the processes have ended by themselves.
+            let _ = self.command(&["kill", id]).output();
             let _ = self.command(&["rm", "--force", id]).output();
         }
-        let pid = rustix::process::Pid::from_child(&self.daemon);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.daemon.wait();
+        if let Some(daemon) = &mut self.daemon {
+            let pid = rustix::process::Pid::from_child(daemon);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = daemon.wait();
+        }
     }
 }
