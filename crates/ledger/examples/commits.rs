@@ -248,6 +248,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        symbolic_links: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
         commands: model::CommandPolicy::default(),
         file_budget: Verdict::RequireApproval,

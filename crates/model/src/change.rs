@@ -4,6 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FileKind, LogicalPath, Sha256};
 
+/// The mode of a symbolic link, as Git writes it. Its content is its target; it has no permission bits.
+pub const LINK_MODE: u32 = 0o120_000;
+
+/// Whether `mode` is that of a symbolic link, and not the permission bits of a file.
+pub const fn is_link_mode(mode: u32) -> bool {
+    mode & 0o170_000 == LINK_MODE
+}
+
 /// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -49,7 +57,7 @@ pub struct FileState {
     pub sha256: Sha256,
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// Its permission bits, such as `0o644`.
+    /// Its permission bits, such as `0o644`, or [`LINK_MODE`].
     pub mode: u32,
     /// Its kind.
     pub kind: FileKind,
@@ -64,7 +72,7 @@ pub struct Content {
     pub size_bytes: u64,
     /// Hash of its bytes.
     pub sha256: Sha256,
-    /// Its permission bits, such as `0o644`.
+    /// Its permission bits, such as `0o644`, or [`LINK_MODE`].
     pub mode: u32,
 }
 
@@ -124,7 +132,7 @@ pub struct Step {
 pub struct StepContent {
     /// Hash of the bytes.
     pub sha256: Sha256,
-    /// Permission bits.
+    /// Permission bits, or [`LINK_MODE`].
     pub mode: u32,
     /// Where the bytes are.
     pub bytes: StepBytes,

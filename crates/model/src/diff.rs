@@ -51,8 +51,12 @@ const BINARY_PROBE: usize = 8000;
 ///
 /// Different paths on the two sides are a rename. Text in UTF-16 or an older encoding is shown and counted as UTF-8 text, as
 /// [`decode`](crate::decode) reads it. The same sides result in the same text on every machine. The work is bounded: a pair
-/// too large or too different for the shortest diff gets a longer one that is also correct.
+/// too large or too different for the shortest diff gets a longer one that is also correct. A file that becomes a symbolic link, or a
+/// link that becomes a file, is removed and created, as in Git.
 pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
+    if let Some(diff) = diff_types(old, new, diff_file) {
+        return diff;
+    }
     let (old_bytes, new_bytes) = (bytes_of(old), bytes_of(new));
     let mut text = Vec::new();
     if old_bytes == new_bytes {
@@ -77,13 +81,34 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
 
 /// As [`diff_file`], for sides that differ and whose bytes are too many to be read. Those of `old` and `new` are not looked at.
 pub fn diff_unread(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
-    diff_binary(old, new, |_| write::UNKNOWN_BLOB.to_owned())
+    diff_types(old, new, diff_unread).unwrap_or_else(|| diff_binary(old, new, |_| write::UNKNOWN_BLOB.to_owned()))
+}
+
+/// The removal and the creation of a path of which only one side is a symbolic link.
+fn diff_types(
+    old: Option<Side<'_>>,
+    new: Option<Side<'_>>,
+    diff: fn(Option<Side<'_>>, Option<Side<'_>>) -> FileDiff,
+) -> Option<FileDiff> {
+    if old?.is_link() == new?.is_link() {
+        return None;
+    }
+    let (removed, created) = (diff(old, None), diff(None, new));
+    Some(FileDiff {
+        text: [removed.text, created.text].concat(),
+        counts: removed.counts + created.counts,
+        binary: removed.binary || created.binary,
+        bytes_written: None,
+        decoded: removed.decoded.or(created.decoded),
+    })
 }
 
 fn diff_binary(old: Option<Side<'_>>, new: Option<Side<'_>>, id: impl Fn(&[u8]) -> String) -> FileDiff {
     let mut text = Vec::new();
     write::changed_header(&mut text, old, new, 0);
-    if let (Some(old), Some(new)) = (old, new) {
+    if let (Some(old), Some(new)) = (old, new)
+        && !old.is_link()
+    {
         write::index(&mut text, old, new, id);
     }
     write::binary_line(&mut text, old, new);

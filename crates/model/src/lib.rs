@@ -27,7 +27,9 @@ mod run;
 mod test_support;
 mod text;
 
-pub use change::{Change, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
+pub use change::{
+    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, is_link_mode,
+};
 pub use command_line::{quote_word, shown_command};
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
@@ -51,7 +53,7 @@ pub use patch::{
     diff_modes,
 };
 pub use path::confusables::fold_name;
-pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable};
+pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable, link_stays_inside};
 pub use policy::{
     ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, CommandOverrides, CommandPolicy, KindDecision,
     OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders,

@@ -1,6 +1,7 @@
 //! Logical paths, by which callers name files.
 
 pub(crate) mod confusables;
+mod link;
 
 use std::borrow::Cow;
 
@@ -9,6 +10,8 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::id::validated_string;
 use crate::path::confusables::with_folded;
+
+pub use link::link_stays_inside;
 
 /// The maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;

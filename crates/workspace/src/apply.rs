@@ -103,10 +103,10 @@ impl Workspace {
 #[derive(Debug, PartialEq, Eq)]
 enum TargetState {
     Nothing,
-    /// A file with one name, under this stamp.
+    /// A file with one name or a symbolic link, under this stamp.
     File(FileStamp),
-    /// Anything that a step does not act on: a link, a folder that is not empty, a file with several names, or a path that
-    /// leads through one of these.
+    /// Anything that a step does not act on: a folder that is not empty, a file with several names, or a path that leads through
+    /// a link or one of these.
     Other,
 }
 
@@ -161,9 +161,7 @@ fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> i
     let found = match root.open_parent(path) {
         Ok(parent) => match parent.stat()? {
             None => TargetState::Nothing,
-            Some(stat) if FileType::from_raw_mode(stat.st_mode).is_file() && !guard::is_hard_linked(&stat) => {
-                TargetState::File(FileStamp::of(&stat))
-            }
+            Some(stat) if Replaced::File(None).matches(&stat) => TargetState::File(FileStamp::of(&stat)),
             Some(_) => TargetState::Other,
         },
         Err(GuardError::Missing) => TargetState::Nothing,
@@ -201,17 +199,17 @@ fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut StagedFolder) -> Resu
 /// was taken out.
 #[derive(Clone, Copy, Debug)]
 enum Replaced {
-    /// A file with one name, and with this stamp if it is known.
+    /// A file with one name or a symbolic link, with this stamp if it is known.
     File(Option<FileStamp>),
     /// Any file or link.
-    FileOrLink,
+    Any,
 }
 
 impl Replaced {
     fn matches(self, stat: &Stat) -> bool {
         match (FileType::from_raw_mode(stat.st_mode), self) {
-            (FileType::RegularFile | FileType::Symlink, Self::FileOrLink) => true,
-            (FileType::RegularFile, Self::File(expected)) => {
+            (FileType::RegularFile | FileType::Symlink, Self::Any) => true,
+            (FileType::RegularFile | FileType::Symlink, Self::File(expected)) => {
                 let found = FileStamp::of(stat);
                 !guard::is_hard_linked(stat) && expected.is_none_or(|known| known.has_same_content(&found))
             }

@@ -7,16 +7,17 @@ mod bundle;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use model::{Access, FileKind, LogicalPath, PathFacts, Rules, WHITEOUT};
+use model::{Access, FileKind, LogicalPath, PathFacts, PathRejected, Rules, WHITEOUT, is_link_mode, link_stays_inside};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use tar::{Builder, EntryType as HeaderType, Header};
@@ -24,7 +25,6 @@ use tar::{Builder, EntryType as HeaderType, Header};
 use crate::error::file_too_large;
 use crate::guard::{self, Blocking, GuardError, Opened};
 use crate::ignored::{GITIGNORE_NAME, RuleScope};
-use crate::import::stays_inside;
 use crate::kept_files::Pin;
 use crate::opened_file::{is_readable, is_secret_file};
 use crate::stamp::FileStamp;
@@ -220,11 +220,16 @@ impl ExportLister<'_> {
 
     /// Returns what is at `path`.
     fn present(&self, path: &LogicalPath) -> Result<PresentEntry, WorkspaceError> {
-        let opened = match self.workspace.tree().root.open_unlinked(path) {
+        let root = &self.workspace.tree().root;
+        let opened = match root.open_unlinked(path) {
             Ok(opened) => opened,
             Err(GuardError::Missing | GuardError::NotADirectory) => return Ok(PresentEntry::Missing),
+            Err(GuardError::Rejected(PathRejected::LinkInMutation)) => {
+                // What was in a folder that is a link now does not exist any more.
+                let Some(link) = root.find_link(path)? else { return Ok(PresentEntry::Missing) };
+                return Ok(link_kind(path, link.target).map_or(PresentEntry::LeftOut, PresentEntry::Exported));
+            }
             Err(error) => {
-                // A link, or what cannot be opened.
                 error.unless_disk()?;
                 return Ok(PresentEntry::LeftOut);
             }
@@ -282,7 +287,7 @@ fn is_shown_folder(rules: &Rules, path: &LogicalPath) -> bool {
 /// Returns the entry of a link, unless it leads out of the tree.
 fn link_kind(path: &LogicalPath, target: Vec<u8>) -> Option<ExportEntryKind> {
     let target = String::from_utf8(target).ok()?;
-    stays_inside(path.as_str().as_bytes(), target.as_bytes()).then_some(ExportEntryKind::Link(target))
+    link_stays_inside(path.as_str().as_bytes(), target.as_bytes()).then_some(ExportEntryKind::Link(target))
 }
 
 fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
@@ -386,21 +391,27 @@ impl TreeExport {
     }
 }
 
-/// Packs files as a layer, compressed with zstd: each path with its content and whether that is executable, or nothing for a deleted
-/// file.
+/// Packs files and links as a layer, compressed with zstd: each path with its content and its mode, or nothing for a deleted file.
 ///
 /// # Errors
 ///
 /// If the contents cannot be compressed.
 pub fn pack_layer<'a>(
-    files: impl IntoIterator<Item = (&'a LogicalPath, Option<(&'a [u8], bool)>)>,
+    files: impl IntoIterator<Item = (&'a LogicalPath, Option<(&'a [u8], u32)>)>,
 ) -> io::Result<Vec<u8>> {
     let mut tar = Builder::new(zstd::stream::write::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?);
     for (path, file) in files {
-        let name = if file.is_some() { path.to_string() } else { whiteout(path) };
-        let (bytes, is_executable) = file.unwrap_or_default();
-        let mode = if is_executable { 0o755 } else { 0o644 };
-        tar.append_data(&mut header(HeaderType::Regular, mode, bytes.len() as u64), name, bytes)?;
+        match file {
+            None => tar.append_data(&mut header(HeaderType::Regular, 0o644, 0), whiteout(path), io::empty())?,
+            Some((target, mode)) if is_link_mode(mode) => {
+                let target = OsStr::from_bytes(target);
+                tar.append_link(&mut header(HeaderType::Symlink, 0o777, 0), path.as_str(), target)?;
+            }
+            Some((bytes, mode)) => {
+                let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
+                tar.append_data(&mut header(HeaderType::Regular, mode, bytes.len() as u64), path.as_str(), bytes)?;
+            }
+        }
     }
     tar.into_inner()?.finish()
 }

@@ -47,6 +47,15 @@ pub(crate) struct Opened {
     pub(crate) real: Option<LogicalPath>,
 }
 
+/// A symbolic link that was opened under a root, and not followed.
+#[derive(Debug)]
+pub(crate) struct OpenedLink {
+    /// The path that it leads to, as its text says.
+    pub(crate) target: Vec<u8>,
+    /// Its metadata, taken from the handle.
+    pub(crate) stat: Stat,
+}
+
 /// Whether a call may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocking {
@@ -162,6 +171,24 @@ impl Root {
         Opened::new(file, None)
     }
 
+    /// Returns the symbolic link at `path`; `None` if something else is there. A path through another link is refused.
+    pub(crate) fn link(&self, path: &LogicalPath) -> Result<Option<OpenedLink>, GuardError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let link = self.resolve(path.as_str(), flags, ResolveFlags::NO_SYMLINKS).map_err(GuardError::in_mutation)?;
+        let stat = rustix::fs::fstat(&link)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return Ok(None);
+        }
+        // The empty name means the link itself, whatever has taken its place meanwhile.
+        let target = rustix::fs::readlinkat(&link, "", Vec::new())?.into_bytes();
+        Ok(Some(OpenedLink { target, stat }))
+    }
+
+    /// As [`link`](Self::link); `None` also if nothing can be found at `path`.
+    pub(crate) fn find_link(&self, path: &LogicalPath) -> io::Result<Option<OpenedLink>> {
+        self.link(path).or_else(|error| error.unless_disk().map(|()| None))
+    }
+
     /// Opens the parent folder of `path` for a mutation. The folder must exist.
     pub(crate) fn open_parent(&self, path: &LogicalPath) -> Result<ParentHandle, GuardError> {
         let parent = path.parent().ok_or(GuardError::Special)?;
@@ -203,7 +230,7 @@ impl Root {
     }
 
     fn resolve(&self, path: &str, flags: OFlags, extra: ResolveFlags) -> Result<OwnedFd, Errno> {
-        let flags = if flags == OFlags::PATH { flags | OFlags::CLOEXEC } else { flags | OPEN_FLAGS };
+        let flags = flags | if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OPEN_FLAGS };
         open_under(self.dir(), path, flags, self.resolve | extra)
     }
 
@@ -277,6 +304,11 @@ pub(crate) fn is_hard_linked(stat: &Stat) -> bool {
 }
 
 impl GuardError {
+    /// Whether a file or a symbolic link is where a mutation needs a folder.
+    pub(crate) fn is_no_folder(&self) -> bool {
+        matches!(self, Self::NotADirectory | Self::Rejected(PathRejected::LinkInMutation))
+    }
+
     fn in_mutation(errno: Errno) -> Self {
         match errno {
             Errno::LOOP => Self::Rejected(PathRejected::LinkInMutation),

@@ -3,16 +3,21 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use model::{LogicalPath, Sha256};
+use model::{LogicalPath, PathRejected, Sha256};
 use sha2::Digest as _;
 
-use crate::guard::Root;
+use crate::guard::{GuardError, Root};
 use crate::stamp::FileStamp;
 
-/// Returns the hash and the stamp of the file at `path`. `None` if there is no such file, or it changed meanwhile.
+/// Returns the hash and the stamp of the file at `path`, of a symbolic link that of its target. `None` if there is neither, or the file
+/// changed meanwhile.
 pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, FileStamp)>> {
     let opened = match root.open_unlinked(path) {
         Ok(opened) => opened,
+        Err(GuardError::Rejected(PathRejected::LinkInMutation)) => {
+            let link = root.find_link(path)?;
+            return Ok(link.map(|link| (Sha256::of(&link.target), FileStamp::of(&link.stat))));
+        }
         Err(error) => {
             error.unless_disk()?;
             return Ok(None);

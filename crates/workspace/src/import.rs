@@ -31,7 +31,7 @@ pub use layer::{LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer}
 pub(crate) use quota::SkippedReport;
 pub(crate) use reuse::NAME as SOURCE_NAME;
 pub use tracked::Untracked;
-pub(crate) use writer::{ImportWriter, WriteError, stays_inside};
+pub(crate) use writer::{ImportWriter, WriteError};
 
 use directory::FolderId;
 use reuse::ReuseIndex;

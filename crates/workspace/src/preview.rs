@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use model::LogicalPath;
+use model::{LogicalPath, is_link_mode};
 use rustix::fs::Mode;
 
 use crate::dir::{create_file, fresh_name, open_dir, remove_dir};
@@ -22,7 +22,7 @@ pub struct Preview {
 }
 
 impl Workspace {
-    /// Writes `files`, each with its bytes and permission bits, to a new tree in `tmp/`.
+    /// Writes `files`, each with its bytes and its mode, to a new tree in `tmp/`.
     ///
     /// # Errors
     ///
@@ -62,6 +62,9 @@ impl Preview {
             // Nobody else knows the folder.
             _ => io::Error::other("a planned file cannot be created in the preview"),
         })?;
+        if is_link_mode(mode) {
+            return Ok(rustix::fs::symlinkat(bytes, &parent.dir, &*parent.name)?);
+        }
         let mut file = create_file(&parent.dir, &*parent.name)?;
         file.write_all(bytes)?;
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?)

@@ -17,13 +17,10 @@ use std::io;
 use std::ops::Bound;
 use std::sync::atomic::AtomicBool;
 
-use model::{FileKind, LogicalPath, Record, Sha256, diff_modes};
+use model::{FileKind, LINK_MODE, LogicalPath, Record, Sha256, diff_modes, is_link_mode};
 
-use crate::base::manifest::MODE_LINK;
 use crate::{Base, BaseFile, Workspace, WorkspaceError};
 
-/// The type bits of a git mode.
-const TYPE_BITS: u32 = 0o170_000;
 /// The permission bits of a file whose diff does not show any.
 const DEFAULT_MODE: u32 = 0o644;
 
@@ -124,8 +121,7 @@ impl Snapshot {
             // A link that replaces a file is shown as a removal and a creation.
             let mode = entries.find_map(|modes| modes.new).or(before).unwrap_or(DEFAULT_MODE);
             let location = ContentLocation::Ledger { seq: record.seq, kind: file.kind };
-            let file_then =
-                SnapshotFile { sha256, mode: mode & 0o777, is_link: mode & TYPE_BITS == MODE_LINK, location };
+            let file_then = SnapshotFile { sha256, mode: mode & 0o777, is_link: is_link_mode(mode), location };
             after.push((file.path.clone(), file_then));
         }
         for file in &record.files {
@@ -172,8 +168,9 @@ impl SnapshotFile {
         Self { sha256: file.sha256, mode: file.mode, is_link: file.is_link, location }
     }
 
-    fn git_mode(&self) -> u32 {
-        if self.is_link { MODE_LINK } else { self.mode }
+    /// Returns its permission bits, or [`LINK_MODE`].
+    pub fn git_mode(&self) -> u32 {
+        if self.is_link { LINK_MODE } else { self.mode }
     }
 }
 

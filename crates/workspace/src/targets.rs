@@ -7,11 +7,14 @@ mod races;
 use std::collections::BTreeSet;
 use std::io;
 
-use model::{Access, FileState, LogicalPath, PathRejected, Refusal, Rules, ScannedContent, Verdict, judge_call_bytes};
+use model::{
+    Access, FileState, LINK_MODE, LogicalPath, PathRejected, Refusal, Rules, ScannedContent, Sha256, Verdict,
+    judge_call_bytes, link_stays_inside,
+};
 use rustix::fs::FileType;
 
 use crate::error::{WorkspaceError, file_too_large, not_a_directory, not_a_file, unsupported_binary};
-use crate::guard::{Blocking, GuardError, IsRemoved, Opened};
+use crate::guard::{Blocking, GuardError, IsRemoved, Opened, OpenedLink};
 use crate::opened_file;
 use crate::read::hash_cache;
 use crate::stamp::FileStamp;
@@ -48,7 +51,8 @@ pub(crate) enum Existing<F> {
     EmptyDir(Refusal),
 }
 
-type Find<'a> = &'a dyn Fn(&LogicalPath) -> Result<Existing<ExistingFile>, WorkspaceError>;
+type FoundTarget = Existing<ExistingFile>;
+type Find<'a> = &'a dyn Fn(&LogicalPath) -> Result<FoundTarget, WorkspaceError>;
 
 impl Tree {
     fn target(
@@ -56,7 +60,7 @@ impl Tree {
         rules: &Rules,
         path: &LogicalPath,
         is_removed: IsRemoved<'_>,
-    ) -> Result<Existing<ExistingFile>, WorkspaceError> {
+    ) -> Result<FoundTarget, WorkspaceError> {
         let found = match self.root.open_unlinked(path) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
                 return Err(self.with_target(rules, path, error));
@@ -120,7 +124,7 @@ impl Tree {
     ) -> io::Result<Option<Refusal>> {
         let refusal: fn(&LogicalPath) -> Refusal = match found {
             Ok(opened) if opened.file_type() == FileType::Directory => not_a_file,
-            Err(GuardError::NotADirectory) => not_a_directory,
+            Err(error) if error.is_no_folder() => not_a_directory,
             Ok(_) | Err(_) => return Ok(None),
         };
         Ok(self.root.is_free(path, is_removed)?.then(|| refusal(path)))
@@ -146,7 +150,8 @@ impl Workspace {
         self.find_targets(rules, paths, &|path| self.tree().target(rules, path, &|path| removed.contains(path)))
     }
 
-    /// As [`targets`](Self::targets), for files of any kind and size. If a file is larger than `max_bytes`, [`Target::before`]
+    /// As [`targets`](Self::targets), for files of any kind and size, and for symbolic links that stay in the tree where `may_be_link`: the
+    /// bytes of a link are its target. If a file is larger than `max_bytes`, [`Target::before`]
     /// has one NUL byte instead of its bytes, which makes any diff a binary one, and [`Target::scanned`] has what policy needs
     /// to know of a text.
     ///
@@ -159,8 +164,16 @@ impl Workspace {
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
         max_bytes: u64,
+        may_be_link: impl Fn(&LogicalPath) -> bool,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        self.find_any_kind(rules, paths, removed, u64::MAX, max_bytes)
+        let is_removed = |path: &LogicalPath| removed.contains(path);
+        self.find_targets(rules, paths, &|path| {
+            let link = if may_be_link(path) { self.link_at(rules, path)? } else { None };
+            match link {
+                Some(link) => Ok(Existing::File(link)),
+                None => self.file_of_any_kind(rules, path, &is_removed, u64::MAX, max_bytes),
+            }
+        })
     }
 
     /// As [`targets_of_any_kind`](Self::targets_of_any_kind), for a mutation that neither shows nor changes content. Texts and
@@ -175,32 +188,54 @@ impl Workspace {
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let policy = rules.policy();
-        self.find_any_kind(rules, paths, removed, policy.max_transfer_bytes, policy.max_file_bytes)
+        let (is_removed, policy) = (|path: &LogicalPath| removed.contains(path), rules.policy());
+        self.find_targets(rules, paths, &|path| {
+            self.file_of_any_kind(rules, path, &is_removed, policy.max_transfer_bytes, policy.max_file_bytes)
+        })
     }
 
-    fn find_any_kind(
+    fn file_of_any_kind(
         &self,
         rules: &Rules,
-        paths: &[LogicalPath],
-        removed: &BTreeSet<LogicalPath>,
+        path: &LogicalPath,
+        is_removed: IsRemoved<'_>,
         max_transfer_bytes: u64,
         max_bytes: u64,
-    ) -> Result<Vec<Target>, WorkspaceError> {
-        self.find_targets(rules, paths, &|path| {
-            Ok(match self.transfer_target(rules, path, &|path| removed.contains(path), max_transfer_bytes)? {
-                Existing::Nothing => Existing::Nothing,
-                Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
-                Existing::File(transfer) => {
-                    let stamp = transfer.stamp();
-                    let (bytes, scanned) = match transfer.read_all(max_bytes)? {
-                        Some(bytes) => (bytes, None),
-                        None => (vec![0], transfer.scan_text()?),
-                    };
-                    Existing::File((transfer.state, bytes, Some(stamp), scanned))
-                }
-            })
+    ) -> Result<FoundTarget, WorkspaceError> {
+        Ok(match self.transfer_target(rules, path, is_removed, max_transfer_bytes)? {
+            Existing::Nothing => Existing::Nothing,
+            Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
+            Existing::File(transfer) => {
+                let stamp = transfer.stamp();
+                let (bytes, scanned) = match transfer.read_all(max_bytes)? {
+                    Some(bytes) => (bytes, None),
+                    None => (vec![0], transfer.scan_text()?),
+                };
+                Existing::File((transfer.state, bytes, Some(stamp), scanned))
+            }
         })
+    }
+
+    /// Returns the symbolic link at `path`; `None` for anything else, and for a link that leads out of the tree.
+    fn link_at(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<ExistingFile>, WorkspaceError> {
+        let Some(OpenedLink { target, stat }) = self.tree().root.find_link(path)? else { return Ok(None) };
+        if !link_stays_inside(path.as_str().as_bytes(), &target) {
+            return Ok(None);
+        }
+        let kind = rules.kind_of_path(path);
+        self.tree().judge(rules, Access::Mutate, path, None, kind, Blocking::Allowed)?;
+        let (sha256, size_bytes) = (Sha256::of(&target), target.len() as u64);
+        let state = FileState { sha256, size_bytes, mode: LINK_MODE, kind };
+        Ok(Some((state, target, Some(FileStamp::of(&stat)), None)))
+    }
+
+    /// Whether there is a symbolic link at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn is_link(&self, path: &LogicalPath) -> io::Result<bool> {
+        Ok(self.tree().root.find_link(path)?.is_some())
     }
 
     fn find_targets(
@@ -265,6 +300,8 @@ impl Workspace {
     ) -> Result<Existing<Transfer>, WorkspaceError> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
+            // A link above the path may be removed by the same change.
+            Err(error) if error.is_no_folder() && tree.root.is_free(path, is_removed)? => Err(error),
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
                 return Err(tree.with_target(rules, path, error));
             }

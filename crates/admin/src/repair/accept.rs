@@ -97,9 +97,8 @@ async fn restore_target(
         })
         .await?;
     Ok(match bytes {
-        Some(target) if file.is_link => Some(RestoredState::Link(target)),
         Some(bytes) => {
-            let (sha256, mode) = (file.sha256, file.mode);
+            let (sha256, mode) = (file.sha256, file.git_mode());
             Some(RestoredState::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
         }
         None => {

@@ -4,7 +4,7 @@ use std::io;
 
 use engine::clock::{new_artifact_id, new_tool_call_id, now};
 use ledger::{Appended, Artifact, Entry};
-use model::{Draft, FileKind, LogicalPath, RecordFile, Sha256, Step, StepBytes, StepContent};
+use model::{Draft, FileKind, LINK_MODE, LogicalPath, RecordFile, Sha256, Step, StepBytes, StepContent};
 use workspace::{ChainPoint, ContentLocation, Drift, DriftedPath, EntryState, Snapshot};
 
 use crate::offline_run::{OfflineRun, database};
@@ -99,7 +99,11 @@ fn step_of(found: DriftedPath) -> Option<Step> {
     let after = match (found.new.sha256(), found.bytes) {
         (Some(_), None) => return None,
         (Some(sha256), Some(bytes)) => {
-            let mode = if matches!(found.new, EntryState::File { executable: true, .. }) { 0o755 } else { 0o644 };
+            let mode = match found.new {
+                EntryState::Link { .. } => LINK_MODE,
+                EntryState::File { executable: true, .. } => 0o755,
+                EntryState::File { .. } | EntryState::Nothing | EntryState::Folder | EntryState::Other => 0o644,
+            };
             Some(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) })
         }
         (None, _) => None,

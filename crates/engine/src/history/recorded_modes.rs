@@ -8,7 +8,7 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::snapshot::{diff_of, may_set_modes};
-use crate::run::known_versions::{EXECUTABLE, Mode};
+use crate::run::known_versions::Mode;
 use crate::run::open_run::OpenRun;
 
 /// The most records of a path that are searched for its mode, newest first.
@@ -43,7 +43,11 @@ impl Engine {
                 }
                 let base = Arc::clone(run.workspace.base());
                 let file = self.blocking(move || Ok(base.file(&path)?)).await?;
-                return Ok(file.map_or(Mode::Unknown, |file| Mode::Executable(file.mode & EXECUTABLE != 0)));
+                return Ok(match file {
+                    None => Mode::Unknown,
+                    Some(file) if file.is_link => Mode::Link,
+                    Some(file) => Mode::of(file.mode),
+                });
             };
             let record = content_history::parse(&stored.text)?;
             at = record.seq.saturating_sub(1);
@@ -52,7 +56,7 @@ impl Engine {
                 let modes = diff_modes(&diff_of(ledger, &run.run_id, &record).await?);
                 let of_path = || modes.iter().filter(|modes| modes.path == path);
                 if let Some(mode) = of_path().find_map(|modes| modes.new) {
-                    return Ok(Mode::Executable(mode & EXECUTABLE != 0));
+                    return Ok(Mode::of(mode));
                 }
                 if let Some(moved) = of_path().find(|modes| modes.from != path) {
                     (path, is_moved) = (moved.from.clone(), true);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use ledger::Ledger;
-use model::{FileState, LogicalPath, Record, RunId, Sha256};
+use model::{FileState, LINK_MODE, LogicalPath, Record, RunId, Sha256, is_link_mode};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use workspace::Base;
@@ -46,6 +46,8 @@ pub struct ExpectedFile {
 pub(crate) enum Mode {
     /// This.
     Executable(bool),
+    /// It is no file but a symbolic link.
+    Link,
     /// As in the base.
     OfBase,
     /// Only a diff in the ledger has it.
@@ -65,18 +67,25 @@ struct Written {
 #[derive(Debug, Default)]
 pub struct KnownVersions(RwLock<BTreeMap<LogicalPath, Written>>);
 
+impl Mode {
+    /// The mode of a file or a link of which it is known.
+    pub(crate) fn of(mode: u32) -> Self {
+        if is_link_mode(mode) { Self::Link } else { Self::Executable(mode & EXECUTABLE != 0) }
+    }
+}
+
 impl KnownFile {
     /// Whether `found` is this version.
     pub fn is(&self, found: &FileState) -> bool {
         let is_executable = found.mode & EXECUTABLE != 0;
-        !self.is_link
+        self.is_link == is_link_mode(found.mode)
             && self.sha256 == found.sha256
-            && self.executable.is_none_or(|executable| executable == is_executable)
+            && (self.is_link || self.executable.is_none_or(|executable| executable == is_executable))
     }
 
-    /// Its permission bits, as git has them.
-    pub fn mode(&self) -> u32 {
-        if self.executable == Some(true) { 0o755 } else { 0o644 }
+    /// Its permission bits, as git has them, or [`LINK_MODE`]; `None` if they are not known.
+    pub fn mode(&self) -> Option<u32> {
+        if self.is_link { Some(LINK_MODE) } else { self.executable.map(|is| if is { 0o755 } else { 0o644 }) }
     }
 }
 
@@ -108,7 +117,7 @@ impl KnownVersions {
         }
         let mut known = self.0.write();
         for file in &record.files {
-            let mode = modes.get(&file.path).map_or(Mode::Unknown, |mode| Mode::Executable(mode & EXECUTABLE != 0));
+            let mode = modes.get(&file.path).map_or(Mode::Unknown, |mode| Mode::of(*mode));
             known.insert(file.path.clone(), Written { sha256: file.new_sha256, mode });
         }
     }
@@ -129,7 +138,7 @@ impl KnownVersions {
             sha256,
             executable: match mode {
                 Mode::Executable(executable) => Some(executable),
-                Mode::OfBase | Mode::InDiff | Mode::Unknown => None,
+                Mode::Link | Mode::OfBase | Mode::InDiff | Mode::Unknown => None,
             },
         };
         self.0.read().iter().map(|(path, written)| (path.clone(), file(*written))).collect()
@@ -152,12 +161,13 @@ impl KnownVersions {
         };
         let Some(Written { sha256, mode }) = written else { return of_base() };
         let Some(sha256) = sha256 else { return Ok(None) };
-        let executable = match mode {
-            Mode::Executable(executable) => Some(executable),
-            Mode::OfBase => of_base()?.and_then(|file| file.executable),
-            Mode::InDiff | Mode::Unknown => None,
+        let (executable, is_link) = match mode {
+            Mode::Executable(executable) => (Some(executable), false),
+            Mode::OfBase => of_base()?.map_or((None, false), |file| (file.executable, file.is_link)),
+            Mode::Link => (None, true),
+            Mode::InDiff | Mode::Unknown => (None, false),
         };
-        Ok(Some(KnownFile { sha256, executable, is_link: false }))
+        Ok(Some(KnownFile { sha256, executable, is_link }))
     }
 
     /// Returns the hash of the file at `path` if a record has written it: `Some(None)` if no file is left.

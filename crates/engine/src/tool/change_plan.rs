@@ -6,6 +6,7 @@ use std::io;
 use model::{
     Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
     LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, Step, StepBytes, bytes_written, diff_file,
+    is_link_mode,
 };
 use serde_json::{Map, Value};
 use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace, pack_layer};
@@ -27,7 +28,7 @@ pub struct DesiredFile {
     pub path: LogicalPath,
     /// The effect on the path.
     pub effect: Effect,
-    /// The new bytes and permission bits; `None` if no file remains.
+    /// The new bytes and the mode; `None` if no file remains.
     pub after: Option<(Vec<u8>, u32)>,
 }
 
@@ -298,7 +299,7 @@ impl ChangePlan {
         if self.is_changeset {
             let files = self.changes().map(|change| {
                 let after = change.after.as_ref();
-                (&change.path, after.map(|content| (content.inline(), content.mode & 0o111 != 0)))
+                (&change.path, after.map(|content| (content.inline(), content.mode)))
             });
             self.waiting_layer = Some(pack_layer(files)?);
         }
@@ -391,11 +392,15 @@ impl ChangePlan {
 
     /// Returns by how much the changes increase the size and the number of the tree's files.
     pub fn disk_change(&self) -> DiskChange {
-        let signed = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+        // As in a count of the tree, links are files without bytes.
+        let signed = |file: Option<(u32, u64)>| {
+            let bytes = file.filter(|(mode, _)| !is_link_mode(*mode)).map_or(0, |(_, bytes)| bytes);
+            i64::try_from(bytes).unwrap_or(i64::MAX)
+        };
         let mut sum = DiskChange::default();
         for Change { before, after, .. } in self.changes() {
-            let before_bytes = signed(before.as_ref().map(|state| state.size_bytes));
-            let after_bytes = signed(after.as_ref().map(|content| content.size_bytes));
+            let before_bytes = signed(before.as_ref().map(|state| (state.mode, state.size_bytes)));
+            let after_bytes = signed(after.as_ref().map(|content| (content.mode, content.size_bytes)));
             let files = i64::from(after.is_some()) - i64::from(before.is_some());
             sum += DiskChange { bytes: after_bytes.saturating_sub(before_bytes), files };
         }
@@ -472,9 +477,12 @@ impl ChangePlan {
                 None => bytes_written(old_text, new_text, planned.text_bytes()),
             },
             mode_change: match (old_mode, &change.after) {
-                (Some(old), Some(content)) => !self.is_restoration && (old ^ content.mode) & 0o111 != 0,
+                (Some(old), Some(content)) if is_link_mode(old) == is_link_mode(content.mode) => {
+                    !self.is_restoration && (old ^ content.mode) & 0o111 != 0
+                }
                 _ => false,
             },
+            new_link: !self.is_restoration && change.after.as_ref().is_some_and(|after| is_link_mode(after.mode)),
             ignored: file.target.ignored,
             touched_before: touched(&change.path),
             old_text,

@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 
 use bytes::Bytes;
 use model::{
-    Access, Code, Effect, FileKind, FileState, LogicalPath, OutsideChanges, PathFacts, PathRejected, Permission,
-    Refusal, Rules, Sha256, composed, judge_call_bytes, judge_path,
+    Access, Code, Effect, FileKind, FileState, LINK_MODE, LogicalPath, OutsideChanges, PathFacts, PathRejected,
+    Permission, Refusal, Rules, Sha256, composed, is_link_mode, judge_call_bytes, judge_path,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
@@ -151,8 +152,20 @@ pub(crate) struct ApplyChangeset {
 /// What a change set wants at a path.
 #[derive(Debug)]
 enum NewState {
-    File { bytes: Vec<u8>, is_executable: bool },
+    /// A file, or a link whose bytes are its target.
+    File {
+        bytes: Vec<u8>,
+        file_type: FileType,
+    },
     Deleted,
+}
+
+/// What a change set knows of the mode of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileType {
+    Plain,
+    Executable,
+    Link,
 }
 
 /// What a layer says of a path, where there may be a folder.
@@ -236,7 +249,11 @@ impl ApplyChangeset {
                     named.insert(path, Place::Kept);
                     continue;
                 }
-                LayerChange::File { bytes, is_executable } => NewState::File { bytes, is_executable },
+                LayerChange::File { bytes, is_executable } => {
+                    let file_type = if is_executable { FileType::Executable } else { FileType::Plain };
+                    NewState::File { bytes, file_type }
+                }
+                LayerChange::Link(target) => NewState::File { bytes: target, file_type: FileType::Link },
                 LayerChange::Deleted => NewState::Deleted,
             };
             if !is_taken {
@@ -252,8 +269,36 @@ impl ApplyChangeset {
             }
         }
         files.retain(|path, _| named.get(path) != Some(&Place::Kept));
+        self.check_links(rules, workspace, &mut named, &mut files)?;
         self.delete_folders(rules, workspace, &named, &mut files)?;
         self.files = files;
+        Ok(())
+    }
+
+    /// Denies links that lead out of the tree, through another link, or to what policy hides.
+    fn check_links(
+        &mut self,
+        rules: &Rules,
+        workspace: &Workspace,
+        named: &mut BTreeMap<LogicalPath, Place>,
+        files: &mut BTreeMap<LogicalPath, NewState>,
+    ) -> Result<(), WorkspaceError> {
+        let is_link = |path: &LogicalPath| match files.get(path) {
+            Some(state) => Ok(state.is_link()),
+            None => workspace.is_link(path),
+        };
+        let mut denied = Vec::new();
+        for (path, state) in &*files {
+            let NewState::File { bytes: target, file_type: FileType::Link } = state else { continue };
+            if let Err(refusal) = check_link(rules, path, target, &is_link)? {
+                denied.push((path.clone(), refusal));
+            }
+        }
+        for (path, refusal) in denied {
+            self.deny(path.as_str(), refusal)?;
+            files.remove(&path);
+            named.insert(path, Place::Kept);
+        }
         Ok(())
     }
 
@@ -340,7 +385,7 @@ impl ApplyChangeset {
         // A change from outside is not in the records. Where it is no reason to refuse, it is one that the command has not seen.
         let is_outside = rules.policy().outside_changes == OutsideChanges::Record
             && context.outside.iter().any(|change| change.path == *path);
-        let (bytes, is_executable) = match wanted {
+        let (bytes, file_type) = match wanted {
             NewState::Deleted if before.is_none() => return Ok(None),
             NewState::Deleted => {
                 let cause = self.unnamed.get(path);
@@ -359,25 +404,17 @@ impl ApplyChangeset {
                 let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
                 return Ok(Some(Desired { file, is_merged: false }));
             }
-            NewState::File { bytes, is_executable } => (bytes, is_executable),
+            NewState::File { bytes, file_type } => (bytes, file_type),
         };
         if before.is_none() {
             path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))?;
         }
         check_content(rules, path, &bytes)?;
-        let old_mode = before.map_or(NEW_FILE_MODE, |(state, _)| state.mode);
-        let mut mode = if is_executable { old_mode | EXECUTABLE } else { old_mode & !EXECUTABLE };
-        let has_changed = before.is_some() && self.since.files.contains_key(path);
-        if mode != old_mode && has_changed {
-            // No record has the mode that the command has found, so that it cannot be told who has changed it.
-            if self.input.on_conflict == OnConflict::Refuse {
-                return Err(self.conflict_refusal(path, current, self.since.files.get(path)));
-            }
-            mode = old_mode;
-            self.kept_modes.push(path.clone());
-        }
-        let is_same = before.is_some_and(|(state, _)| state.sha256 == Sha256::of(&bytes));
-        if is_same && mode == old_mode {
+        let mode = self.wanted_mode(path, before.map(|(state, _)| state), file_type)?;
+        let is_same = before.is_some_and(|(state, _)| {
+            state.sha256 == Sha256::of(&bytes) && is_link_mode(state.mode) == is_link_mode(mode)
+        });
+        if is_same && before.is_some_and(|(state, _)| state.mode == mode) {
             return Ok(None);
         }
         let (mut bytes, mut is_merged) = (bytes, false);
@@ -386,8 +423,8 @@ impl ApplyChangeset {
         }
         if let changed @ Some(FileSince { base, .. }) = self.conflict(path, current).filter(|_| !is_same) {
             let refusal = self.conflict_refusal(path, current, changed);
-            let (Some((_, present)), OnConflict::Merge, Ok(text)) =
-                (before, self.input.on_conflict, std::str::from_utf8(&bytes))
+            let (Some((_, present)), OnConflict::Merge, Ok(text), false) =
+                (before, self.input.on_conflict, std::str::from_utf8(&bytes), is_link_mode(mode))
             else {
                 return Err(refusal);
             };
@@ -396,6 +433,31 @@ impl ApplyChangeset {
         }
         let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
         Ok(Some(Desired { file: DesiredFile { path: path.clone(), effect, after: Some((bytes, mode)) }, is_merged }))
+    }
+
+    /// Returns the mode of the file or link that takes the place of `before`.
+    fn wanted_mode(
+        &mut self,
+        path: &LogicalPath,
+        before: Option<&FileState>,
+        file_type: FileType,
+    ) -> Result<u32, Refusal> {
+        let old_mode = before.map_or(NEW_FILE_MODE, |state| state.mode);
+        // A link has no permission bits that a file could keep.
+        let bits = if is_link_mode(old_mode) { NEW_FILE_MODE } else { old_mode };
+        let mode = match file_type {
+            FileType::Plain => bits & !EXECUTABLE,
+            FileType::Executable => bits | EXECUTABLE,
+            FileType::Link => LINK_MODE,
+        };
+        let changed = self.since.files.get(path).filter(|_| before.is_some() && mode != old_mode);
+        let Some(changed) = changed else { return Ok(mode) };
+        // No record has the mode that the command has found, so that it cannot be told who has changed it.
+        if is_link_mode(mode) != is_link_mode(old_mode) || self.input.on_conflict == OnConflict::Refuse {
+            return Err(self.conflict_refusal(path, before.map(|state| state.sha256), Some(changed)));
+        }
+        self.kept_modes.push(path.clone());
+        Ok(old_mode)
     }
 
     /// Returns what has changed at `path` since the state that the change set is based on, if the file is not as it was then.
@@ -472,13 +534,13 @@ impl Mutation for ApplyChangeset {
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes;
-        let found = workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes);
+        let found = workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes, |_| true);
         if self.input.on_denied == OnDenied::Refuse || !matches!(found, Err(WorkspaceError::Refused(_))) {
             return found;
         }
         let (mut targets, mut held_bytes) = (Vec::<Target>::with_capacity(scope.paths.len()), 0);
         for path in &scope.paths {
-            match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes) {
+            match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes, |_| true) {
                 Ok(found) => {
                     held_bytes += found.iter().filter_map(|target| target.before.as_ref()).map(held).sum::<u64>();
                     // Of all together, which no single path exceeds.
@@ -553,6 +615,12 @@ impl Mutation for ApplyChangeset {
     }
 }
 
+impl NewState {
+    fn is_link(&self) -> bool {
+        matches!(self, Self::File { file_type: FileType::Link, .. })
+    }
+}
+
 impl AppliedChangeset {
     fn summary(&self) -> String {
         let mut parts = vec![format!(
@@ -608,6 +676,31 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<(), 
         return Err(too_large(rules, path, size));
     }
     Ok(())
+}
+
+/// Checks the target of a new link at `path`. The outer error is one of the disk.
+fn check_link(
+    rules: &Rules,
+    path: &LogicalPath,
+    target: &[u8],
+    is_link: &dyn Fn(&LogicalPath) -> io::Result<bool>,
+) -> io::Result<Result<(), Refusal>> {
+    let to = match path.link_destination(target) {
+        Ok(to) => to,
+        Err(rule) => return Ok(Err(Refusal::path(path.as_str(), rule))),
+    };
+    // Further links could lead to what the names do not show.
+    for above in std::iter::successors(to.parent(), LogicalPath::parent).filter(|above| !above.is_root()) {
+        if is_link(&above)? {
+            return Ok(Err(unsupported(path, "a symbolic link through another one")));
+        }
+    }
+    let kind = rules.kind_of_path(&to);
+    let facts = PathFacts { path: &to, real_path: None, kind, ignored: false, hard_linked: false };
+    Ok(judge_path(rules, Access::Read, &facts).map_err(|refusal| {
+        let message = format!("`{path}` is a link to what policy hides: {}", refusal.message);
+        Refusal { message, ..refusal }.at(path)
+    }))
 }
 
 fn unsupported(path: &LogicalPath, what: &str) -> Refusal {

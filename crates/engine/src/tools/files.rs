@@ -245,7 +245,7 @@ impl Mutation for PutFile {
         scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_kind(rules, &scope.paths, removed, rules.policy().max_file_bytes)
+        workspace.targets_of_any_kind(rules, &scope.paths, removed, rules.policy().max_file_bytes, |_| false)
     }
 
     fn new_texts(&self) -> Vec<NewText<'_>> {

@@ -143,7 +143,7 @@ impl Mutation for SettleDrift {
         let max_bytes = rules.policy().max_file_bytes;
         if !self.is_all {
             self.examined = scope.paths.len();
-            return workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes);
+            return workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes, |_| true);
         }
         let (mut targets, mut held_bytes) = (Vec::new(), 0);
         for path in &scope.paths {
@@ -152,7 +152,7 @@ impl Mutation for SettleDrift {
                 break;
             }
             self.examined += 1;
-            match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes) {
+            match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes, |_| true) {
                 Ok(found) => {
                     let bytes = found.iter().filter_map(|target| target.before.as_ref()).map(|(_, bytes)| bytes.len());
                     held_bytes += bytes.sum::<usize>() as u64;
@@ -211,17 +211,13 @@ impl SettleDrift {
             return Ok(DesiredFile { path: path.clone(), effect: Effect::Delete, after: None });
         };
         let effect = if found.is_some() { Effect::Replace } else { Effect::Create };
-        let mode = match known.executable {
-            Some(_) => known.mode(),
-            None => found.as_ref().map_or(0o644, |found| found.mode),
-        };
+        let mode = known.mode().unwrap_or_else(|| found.as_ref().map_or(0o644, |found| found.mode));
         match self.contents.as_ref().and_then(|contents| contents.get(path)) {
-            Some((sha256, StoredContent::Bytes(bytes))) if *sha256 == known.sha256 && !known.is_link => {
+            Some((sha256, StoredContent::Bytes(bytes))) if *sha256 == known.sha256 => {
                 Ok(DesiredFile { path: path.clone(), effect, after: Some((bytes.clone(), mode)) })
             }
             _ => {
-                let message =
-                    format!("`{path}` cannot be restored: its recorded content is not stored, or is no regular file");
+                let message = format!("`{path}` cannot be restored: its recorded content is not stored");
                 let hint = "Leave it out, accept the tree, or use `workspaced repair` offline.";
                 Err(Refusal::new(model::Code::RevertConflict, message, hint).at(path))
             }

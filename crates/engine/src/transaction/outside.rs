@@ -118,7 +118,7 @@ impl RecordedOutside {
                 StoredContent::Bytes(bytes) => bytes,
                 StoredContent::TooLarge | StoredContent::Unknown => &[0, 0],
             },
-            mode: known.executable.map_or_else(|| found.as_ref().map_or(0o644, |found| found.mode), |_| known.mode()),
+            mode: known.mode().unwrap_or_else(|| found.as_ref().map_or(0o644, |found| found.mode)),
         });
         let after = new.map(|(found, bytes)| Side { path, bytes: bytes.unwrap_or(&[0]), mode: found.mode });
         self.diff.extend_from_slice(&diff_file(before, after).text);

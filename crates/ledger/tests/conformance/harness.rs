@@ -241,6 +241,7 @@ pub(crate) fn policy() -> Policy {
         approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        symbolic_links: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
         commands: model::CommandPolicy::default(),
         file_budget: Verdict::RequireApproval,

@@ -137,6 +137,28 @@ fn a_mode_change_alone_is_shown() {
 }
 
 #[test]
+fn a_link_is_shown_as_git_shows_it() {
+    let path = path("newest");
+    let link = |bytes: &'static [u8]| Side { path: &path, bytes, mode: crate::LINK_MODE };
+    let hunk = "@@ -1 +1 @@\n-v1\n\\ No newline at end of file\n+v2\n\\ No newline at end of file\n";
+    let retargeted = diff_file(Some(link(b"v1")), Some(link(b"v2")));
+    let expected = format!(
+        "diff --git a/newest b/newest\nindex {}..{} 120000\n--- a/newest\n+++ b/newest\n{hunk}",
+        write::blob_id(b"v1"),
+        write::blob_id(b"v2"),
+    );
+    assert_eq!(text_of(&retargeted), expected);
+    assert_eq!(text_of(&diff_file(Some(link(b"v1")), Some(link(b"v1")))), "");
+    // The same bytes are another thing.
+    let file = Side { mode: 0o644, ..link(b"v1") };
+    let became = diff_file(Some(file), Some(link(b"v1")));
+    let text = text_of(&became);
+    assert!(text.starts_with("diff --git a/newest b/newest\ndeleted file mode 100644\n"), "{text}");
+    assert!(text.contains("diff --git a/newest b/newest\nnew file mode 120000\n"), "{text}");
+    assert_eq!(became.counts, LineCounts { insertions: 1, deletions: 1 });
+}
+
+#[test]
 fn a_hunk_shows_the_heading_above_it() {
     let old = "fn one() {\n    1;\n    2;\n    3;\n    4;\n    5;\n}\n";
     let diff = diff(Some(old.as_bytes()), Some(old.replace('5', "6").as_bytes()));

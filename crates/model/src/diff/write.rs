@@ -46,6 +46,12 @@ pub(crate) fn changed_header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Opti
         put(out, &[b"similarity index ", similarity.to_string().as_bytes(), b"%\n"]);
         put(out, &[b"rename from ", &name("", first.path), b"\nrename to ", &name("", last.path), b"\n"]);
     }
+    if let (Some(old), Some(new)) = (old, new)
+        && old.is_link()
+    {
+        // Nothing else shows that the lines which follow are targets.
+        index(out, old, new, blob_id);
+    }
 }
 
 /// Writes the lines `---` and `+++`.
@@ -68,7 +74,7 @@ pub(crate) fn blob_id(bytes: &[u8]) -> String {
     base16ct::lower::encode_string(&hash.finalize())
 }
 
-/// Writes the line `index` of a binary file on both sides. Without it, `git apply` may leave the file out and succeed.
+/// Writes the line `index` of a binary file or a link on both sides. Without it, `git apply` may leave a binary file out and succeed.
 pub(crate) fn index(out: &mut Vec<u8>, old: Side<'_>, new: Side<'_>, id: impl Fn(&[u8]) -> String) {
     let (old_mode, new_mode) = (git_mode(old), git_mode(new));
     put(out, &[b"index ", id(old.bytes).as_bytes(), b"..", id(new.bytes).as_bytes()]);
@@ -90,7 +96,11 @@ fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
 }
 
 fn git_mode(side: Side<'_>) -> &'static [u8] {
-    if side.mode & 0o111 == 0 { b"100644" } else { b"100755" }
+    match side.mode {
+        _ if side.is_link() => b"120000",
+        mode if mode & 0o111 == 0 => b"100644",
+        _ => b"100755",
+    }
 }
 
 fn name_or_null(prefix: &str, side: Option<Side<'_>>) -> Vec<u8> {

@@ -14,6 +14,9 @@ use crate::{
     Code, Effect, FileKind, LogicalPath, Refusal, Rules, ScannedContent, Trigger, Usage, Verdict, new_credential,
 };
 
+/// The reason of a decision about a symbolic link.
+const SYMBOLIC_LINK: &str = "symbolicLink";
+
 /// Judges a change set: credentials in new text, mode bits, kinds, budgets and triggers. The caller has already judged every
 /// path by [`judge_path`](crate::judge_path) with [`Access::Mutate`](crate::Access::Mutate).
 ///
@@ -66,6 +69,7 @@ pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Dec
         deletions: 0,
         bytes: 0,
         mode_change: false,
+        new_link: false,
         ignored: facts.ignored,
         touched_before: true,
         old_text: None,
@@ -124,7 +128,9 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
         let kind = denied.then(|| format!("kind:{}", facts.kind.as_str()));
         let mode = mode.then(|| "modeChange".to_owned());
         let ignored = (facts.ignored && rules.policy().ignored_files == Verdict::Deny).then(|| "ignored".to_owned());
-        for reason in [kind, ignored, mode].into_iter().flatten() {
+        let link = facts.new_link && rules.policy().symbolic_links == Verdict::Deny;
+        let link = link.then(|| SYMBOLIC_LINK.to_owned());
+        for reason in [kind, ignored, mode, link].into_iter().flatten() {
             first.get_or_insert((facts.path, reason.clone()));
             reasons.insert(reason);
         }
@@ -167,6 +173,9 @@ fn approval_reasons(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
     }
     if facts.ignored && policy.ignored_files == Verdict::RequireApproval {
         reasons.push("ignored".to_owned());
+    }
+    if facts.new_link && policy.symbolic_links == Verdict::RequireApproval {
+        reasons.push(SYMBOLIC_LINK.to_owned());
     }
     let fired = policy.require_approval_if.iter().filter(|trigger| fires(**trigger, facts));
     reasons.extend(fired.map(|trigger| format!("requireApprovalIf:{}", trigger.as_str())));

@@ -60,6 +60,8 @@ pub struct ChangeFacts<'a> {
     pub bytes: u64,
     /// Whether the executable bit changes.
     pub mode_change: bool,
+    /// Whether it leaves a new symbolic link, or one with a new target.
+    pub new_link: bool,
     /// Whether Git ignores it and does not track it.
     pub ignored: bool,
     /// Whether an earlier mutation of the run touched the path, so that it does not count as touched again.

@@ -1,9 +1,9 @@
 //! Reads the modes in a diff that the service wrote.
 
 use super::name;
-use crate::LogicalPath;
+use crate::{LINK_MODE, LogicalPath};
 
-/// The modes of one file in a diff, as Git writes them (`0o100644`, `0o100755`, `0o120000`). `None` if the mode does not
+/// The modes of one file in a diff, as Git writes them (`0o100644`, `0o100755`, `0o120000`). `None` if the mode of a file does not
 /// change or the side does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileModes {
@@ -34,6 +34,8 @@ pub fn diff_modes(diff: &[u8]) -> Vec<FileModes> {
             last.old = Some(mode);
         } else if let Some(mode) = mode(line, &["new mode ", "new file mode "]) {
             last.new = Some(mode);
+        } else if line.starts_with(b"index ") && line.ends_with(b" 120000") {
+            (last.old, last.new) = (Some(LINK_MODE), Some(LINK_MODE));
         } else if let Some(from) = moved(line, b"rename from ") {
             last.from = from;
         } else if let Some(path) = moved(line, b"rename to ") {
@@ -76,6 +78,10 @@ mod tests {
             (side(&odd, b"1\n", 0o644), side(&to, b"1\n", 0o755), Some(0o100_644), Some(0o100_755)),
             (side(&a, b"1\n", 0o644), side(&odd, b"2\n", 0o644), None, None),
             (side(&a, text, 0o644), side(&a, b"other\n", 0o644), None, None),
+            (None, side(&odd, b"to", LINK_MODE), None, Some(LINK_MODE)),
+            (side(&a, b"to", LINK_MODE), None, Some(LINK_MODE), None),
+            (side(&a, b"to", LINK_MODE), side(&a, b"from", LINK_MODE), Some(LINK_MODE), Some(LINK_MODE)),
+            (side(&odd, b"to", LINK_MODE), side(&to, b"to", LINK_MODE), Some(LINK_MODE), Some(LINK_MODE)),
         ];
         let mut whole = Vec::new();
         let mut wanted = Vec::new();

@@ -70,6 +70,10 @@ pub struct Policy {
     /// The verdict on reading or changing a file that Git ignores and does not track. Reads cannot wait for approval, so
     /// `REQUIRE_APPROVAL` denies them.
     pub ignored_files: Verdict,
+    /// The verdict on a symbolic link that a change set makes or leads elsewhere. One that leads out of the tree, through another link
+    /// or to a file that the policy hides is refused in any case.
+    #[serde(default = "earlier_symbolic_links")]
+    pub symbolic_links: Verdict,
     /// What happens to a change of a file that was changed by something else than a call of the run.
     #[serde(default)]
     pub outside_changes: OutsideChanges,
@@ -81,6 +85,11 @@ pub struct Policy {
 /// The decision of profiles, and of policies that an earlier version stored.
 pub(super) fn default_file_budget() -> Verdict {
     Verdict::RequireApproval
+}
+
+/// The verdict of policies that an earlier version stored, which took no links.
+fn earlier_symbolic_links() -> Verdict {
+    Verdict::Deny
 }
 
 /// The maximum bytes of file contents that one call may have in memory: contents before and after its change together. If two
@@ -175,6 +184,8 @@ pub struct PolicyOverrides {
     pub allow_mode_change: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored_files: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symbolic_links: Option<Verdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside_changes: Option<OutsideChanges>,
     #[serde(skip_serializing_if = "Option::is_none")]

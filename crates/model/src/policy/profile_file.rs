@@ -54,6 +54,7 @@ struct Profile {
     approval: Option<ApprovalRuleOverrides>,
     allow_mode_change: Option<bool>,
     ignored_files: Option<Verdict>,
+    symbolic_links: Option<Verdict>,
     outside_changes: Option<OutsideChanges>,
     commands: Option<Spanned<CommandOverrides>>,
 }
@@ -141,6 +142,7 @@ impl Profile {
             approval: self.approval,
             allow_mode_change: self.allow_mode_change,
             ignored_files: self.ignored_files,
+            symbolic_links: self.symbolic_links,
             outside_changes: self.outside_changes,
             commands: self.commands.map(Spanned::into_inner),
         };

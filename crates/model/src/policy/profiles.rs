@@ -107,6 +107,7 @@ fn base_policy(name: &str) -> Policy {
         approval: ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        symbolic_links: Verdict::Allow,
         outside_changes: OutsideChanges::Refuse,
         commands: CommandPolicy::default(),
     }
@@ -147,6 +148,7 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     policy.allow_mode_change = overrides.allow_mode_change.unwrap_or(profile.allow_mode_change);
     policy.file_budget = overrides.file_budget.unwrap_or(profile.file_budget);
     policy.ignored_files = overrides.ignored_files.unwrap_or(profile.ignored_files);
+    policy.symbolic_links = overrides.symbolic_links.unwrap_or(profile.symbolic_links);
     policy.outside_changes = overrides.outside_changes.unwrap_or(profile.outside_changes);
     if let Some(commands) = &overrides.commands {
         policy.commands = commands.over(&profile.commands)?;

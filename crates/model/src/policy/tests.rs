@@ -38,6 +38,7 @@ fn the_built_in_profiles_are_those_of_the_contract() {
     assert_eq!(policy.budget, budget);
     assert_eq!((policy.max_file_bytes, policy.max_transfer_bytes), (1 << 20, 1 << 30));
     assert_eq!((policy.allow_mode_change, policy.ignored_files), (false, Verdict::Deny));
+    assert_eq!(policy.symbolic_links, Verdict::Allow);
     assert_eq!(policy.run_budget, None);
     assert_eq!(
         policy.quota,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 
-use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
+use model::{LogicalPath, Sha256, Step, StepBytes, StepContent, is_link_mode};
 use rustix::io::Errno;
 
 use super::stage::write_content;
@@ -140,15 +140,18 @@ impl Workspace {
         })
     }
 
-    /// Whether the file at `path`, which has the bytes of `content`, has its permission bits too. A staged file that is gone is
-    /// the one in the tree, and got its bits before it was moved there.
+    /// Whether the file or link at `path`, which has the bytes of `content`, has its type and its permission bits too. A staged file that
+    /// is gone is the one in the tree, and got its bits before it was moved there.
     fn has_mode(&self, root: &Root, path: &LogicalPath, content: Option<&StepContent>) -> io::Result<bool> {
         let Some(content) = content else { return Ok(true) };
         let parent = match root.open_parent(path) {
             Ok(parent) => parent,
             Err(error) => return error.unless_disk().map(|()| true),
         };
-        let is_same = parent.stat()?.is_none_or(|stat| stat.st_mode & 0o777 == content.mode & 0o777);
+        let is_link = is_link_mode(content.mode);
+        let is_same = parent.stat()?.is_none_or(|stat| {
+            is_link_mode(stat.st_mode) == is_link && (is_link || stat.st_mode & 0o777 == content.mode & 0o777)
+        });
         let is_inline = matches!(content.bytes, StepBytes::Inline(_));
         Ok(is_same || !is_inline && !self.has_staged(Some(content))?)
     }

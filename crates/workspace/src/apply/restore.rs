@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 use super::stage::write_content;
 use super::{Applied, MoveError, Replaced, move_in, move_out};
 use crate::Workspace;
-use crate::dir::{fresh_name, remove_file};
+use crate::dir::remove_file;
 use crate::guard::GuardError;
 
 /// The state that a path is brought to.
@@ -14,10 +14,8 @@ use crate::guard::GuardError;
 pub enum RestoredState {
     /// Nothing.
     Nothing,
-    /// A file.
+    /// A file or a symbolic link.
     File(StepContent),
-    /// A symbolic link with this target.
-    Link(Vec<u8>),
 }
 
 impl Workspace {
@@ -62,16 +60,11 @@ impl Workspace {
             },
         };
         let (name, is_journalled) = match want {
-            RestoredState::Nothing if replaces => return move_out(tmp, root, path, Replaced::FileOrLink, applied),
+            RestoredState::Nothing if replaces => return move_out(tmp, root, path, Replaced::Any, applied),
             RestoredState::Nothing => return Ok(()),
             RestoredState::File(content) => write_content(tmp, content).map_err(MoveError::Io)?,
-            RestoredState::Link(target) => {
-                let name = fresh_name("link-");
-                rustix::fs::symlinkat(&**target, tmp, &*name)?;
-                (name, false)
-            }
         };
-        let moved = move_in(tmp, &name, root, path, replaces.then_some(Replaced::FileOrLink), applied);
+        let moved = move_in(tmp, &name, root, path, replaces.then_some(Replaced::Any), applied);
         if moved.is_err() && !is_journalled {
             remove_file(tmp, &*name)?;
         }

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
+use model::{LogicalPath, Sha256, Step, StepBytes, StepContent, is_link_mode};
 use rustix::fs::{Access, AtFlags, Mode};
 use rustix::io::Errno;
 
@@ -188,7 +188,7 @@ impl StagedSteps {
         loop {
             match root.open_parent(&at) {
                 Err(GuardError::Missing) => {}
-                Err(GuardError::NotADirectory) if root.is_free(&at, is_removed)? => {}
+                Err(error) if error.is_no_folder() && root.is_free(&at, is_removed)? => {}
                 // Anything else on the path is detected by the check of the step's target.
                 Ok(_) | Err(_) => break,
             }
@@ -294,6 +294,11 @@ fn matches_before(
 pub(super) fn write_content(tmp: &OwnedFd, content: &StepContent) -> io::Result<(String, bool)> {
     let mode = Mode::from_raw_mode(content.mode & 0o777);
     match &content.bytes {
+        StepBytes::Inline(target) if is_link_mode(content.mode) => {
+            let name = fresh_name("step-");
+            rustix::fs::symlinkat(&**target, tmp, &*name)?;
+            Ok((name, false))
+        }
         StepBytes::Inline(bytes) => {
             let name = fresh_name("step-");
             let mut file = create_file(tmp, &*name)?;

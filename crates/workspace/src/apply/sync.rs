@@ -160,7 +160,7 @@ pub(crate) fn sync_in_parallel<T: Sync>(items: &[T], sync: impl Fn(&T) -> io::Re
 fn sync((root, path): &SyncJob<'_>) -> io::Result<()> {
     match root.open_unlinked(path) {
         Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
-        // Removed or replaced by a later step, which has its own entries to sync.
+        // A link, which has no bytes but those of its folder; or removed or replaced by a later step, which has its own entries to sync.
         Err(error) => error.unless_disk(),
     }
 }

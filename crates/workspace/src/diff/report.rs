@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use model::{FileDiff, LineCounts, LogicalPath, Rules, Sha256, Side, diff_file, diff_unread};
+use model::{
+    FileDiff, LineCounts, LogicalPath, Rules, Sha256, Side, diff_file, diff_unread, is_link_mode, link_stays_inside,
+};
 use sha2::Digest as _;
 
 use super::scan::{DiffCandidate, PresentFile};
 use super::{DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff, stat_table};
-use crate::base::manifest::{FileIndex, MODE_LINK};
+use crate::base::manifest::FileIndex;
 use crate::base::{DiffFile, FileChange, LoadedBase, OpenBlobs};
 use crate::error::{check_cancelled, file_too_large};
+use crate::guard::OpenedLink;
 use crate::hashing::hash;
-use crate::import::stays_inside;
 use crate::opened_file::HEAD_BYTES;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::{Workspace, WorkspaceError};
@@ -72,7 +74,7 @@ pub(super) struct DiffedVersion {
     pub(super) size: u64,
     /// `None` if they are too many to be shown.
     pub(super) bytes: Option<Vec<u8>>,
-    pub(super) is_link: bool,
+    /// Its permission bits, or [`LINK_MODE`](model::LINK_MODE).
     pub(super) mode: u32,
 }
 
@@ -158,9 +160,6 @@ impl<'a> Report<'a> {
     }
 
     fn sha256_of(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<Sha256>, WorkspaceError> {
-        if now.is_link {
-            return Ok(self.link_target(path)?.map(|target| Sha256::of(&target)));
-        }
         self.check_size(path, now)?;
         let hashed = hash(&self.workspace.tree().root, path)?;
         Ok(hashed.filter(|(_, stamp)| *stamp == now.stamp).map(|(sha256, _)| sha256))
@@ -296,16 +295,15 @@ impl<'a> Report<'a> {
 
     /// Reads the version in the tree; `None` if it was removed or cannot be read.
     fn read(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<DiffedVersion>, WorkspaceError> {
-        let version = |sha256, size, bytes| DiffedVersion { sha256, size, bytes, is_link: now.is_link, mode: now.mode };
-        if now.is_link {
-            let target = self.link_target(path)?;
-            return Ok(target.map(|target| {
-                // The target of a link to a path outside the tree is a physical path, which is not shown.
-                let shown = stays_inside(path.as_str().as_bytes(), &target).then(|| target.clone());
-                version(Sha256::of(&target), target.len() as u64, shown)
-            }));
-        }
+        let version = |sha256, size, bytes| DiffedVersion { sha256, size, bytes, mode: now.mode };
         let root = &self.workspace.tree().root;
+        if now.is_link() {
+            let Some(OpenedLink { target, .. }) = root.find_link(path)? else { return Ok(None) };
+            let (sha256, size) = (Sha256::of(&target), target.len() as u64);
+            // The target of a link to a path outside the tree is a physical path, which is not shown.
+            let shown = Some(target).filter(|target| link_stays_inside(path.as_str().as_bytes(), target));
+            return Ok(Some(version(sha256, size, shown)));
+        }
         self.check_size(path, now)?;
         if now.stamp.size > MAX_SHOWN_BYTES {
             return Ok(hash(root, path)?.map(|(sha256, stamp)| version(sha256, stamp.size, None)));
@@ -327,15 +325,6 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn link_target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, WorkspaceError> {
-        let Ok(parent) = self.workspace.tree().root.open_parent(path) else { return Ok(None) };
-        match rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new()) {
-            Ok(target) => Ok(Some(target.into_bytes())),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::INVAL) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
     fn read_base(
         &self,
         candidate: &DiffCandidate,
@@ -354,9 +343,8 @@ impl<'a> Report<'a> {
             }
             (None, None) => return Err(io::Error::other("a diff needs the base, but git is not running").into()),
         };
-        let mode = manifest.mode(file);
         let sha256 = Sha256::from_bytes(*manifest.sha256(file));
-        Ok(DiffedVersion { sha256, size, bytes, is_link: mode == MODE_LINK, mode: mode & 0o777 })
+        Ok(DiffedVersion { sha256, size, bytes, mode: manifest.mode(file) })
     }
 
     pub(super) fn finish(self) -> WorkspaceDiff {
@@ -382,57 +370,27 @@ impl DiffedVersion {
 
     /// The version with `bytes`, whose hash is known.
     fn hashed(bytes: &[u8], sha256: Sha256, mode: u32) -> Self {
-        Self { sha256, size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
+        Self { sha256, size: bytes.len() as u64, bytes: Some(bytes.to_vec()), mode }
     }
 
     /// Whether the file is a secret by its content.
     fn is_secret(&self, rules: &Rules, path: &LogicalPath) -> bool {
         let head = self.bytes.as_ref().map(|bytes| &bytes[..bytes.len().min(HEAD_BYTES)]);
-        head.is_some_and(|head| !self.is_link && rules.is_secret_content(path, head))
+        head.is_some_and(|head| !is_link_mode(self.mode) && rules.is_secret_content(path, head))
     }
 
     fn git_mode(&self) -> (bool, bool) {
-        (self.is_link, self.mode & 0o111 != 0)
+        (is_link_mode(self.mode), self.mode & 0o111 != 0)
     }
 
     fn side<'a>(&'a self, path: &'a LogicalPath) -> Side<'a> {
-        let bytes = self.bytes.as_deref().unwrap_or_default();
-        Side { path, bytes, mode: if self.is_link { 0o644 } else { self.mode } }
+        Side { path, bytes: self.bytes.as_deref().unwrap_or_default(), mode: self.mode }
     }
 }
 
 /// Returns the change of one file as git prints it.
 pub(super) fn diff_versions(path: &LogicalPath, old: Option<&DiffedVersion>, new: Option<&DiffedVersion>) -> FileDiff {
-    let mut diff = match (old, new) {
-        // A file that becomes a link, or a link that becomes a file: a removal and a creation.
-        (Some(removed), Some(created)) if removed.is_link != created.is_link => {
-            let (removed, created) = (diff_versions(path, old, None), diff_versions(path, None, new));
-            return FileDiff {
-                text: [removed.text, created.text].concat(),
-                counts: removed.counts + created.counts,
-                binary: removed.binary || created.binary,
-                bytes_written: None,
-                decoded: removed.decoded.or(created.decoded),
-            };
-        }
-        _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {
-            diff_unread(old.map(|old| old.side(path)), new.map(|new| new.side(path)))
-        }
-        _ => diff_file(old.map(|old| old.side(path)), new.map(|new| new.side(path))),
-    };
-    if old.or(new).is_some_and(|version| version.is_link) {
-        mark_as_link(&mut diff.text);
-    }
-    diff
-}
-
-/// Replaces the mode of a file by that of a link.
-fn mark_as_link(text: &mut [u8]) {
-    for line in text.split_mut(|byte| *byte == b'\n').take(4) {
-        if (line.starts_with(b"new file mode ") || line.starts_with(b"deleted file mode ")) && line.ends_with(b"100644")
-        {
-            let start = line.len() - 6;
-            line[start..].copy_from_slice(b"120000");
-        }
-    }
+    let is_unread = old.into_iter().chain(new).any(|version| version.bytes.is_none());
+    let (old, new) = (old.map(|old| old.side(path)), new.map(|new| new.side(path)));
+    if is_unread { diff_unread(old, new) } else { diff_file(old, new) }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use model::LogicalPath;
+use model::{LINK_MODE, LogicalPath, is_link_mode};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
@@ -40,8 +40,7 @@ pub(crate) struct DiffCandidate {
 /// A file or link in the tree.
 pub(crate) struct PresentFile {
     pub(super) stamp: FileStamp,
-    pub(crate) is_link: bool,
-    /// Its permission bits.
+    /// Its permission bits, or [`LINK_MODE`].
     pub(super) mode: u32,
     pub(super) hard_linked: bool,
 }
@@ -369,17 +368,21 @@ impl<'a> Scan<'a> {
 impl PresentFile {
     /// Returns the file or link that `stat` describes; `None` for anything else.
     fn of(stat: &rustix::fs::Stat) -> Option<Self> {
-        let is_link = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => false,
-            FileType::Symlink => true,
+        let mode = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => stat.st_mode & 0o7777,
+            FileType::Symlink => LINK_MODE,
             _ => return None,
         };
         let hard_linked = guard::is_hard_linked(stat);
-        Some(Self { stamp: FileStamp::of(stat), is_link, mode: stat.st_mode & 0o7777, hard_linked })
+        Some(Self { stamp: FileStamp::of(stat), mode, hard_linked })
+    }
+
+    pub(crate) fn is_link(&self) -> bool {
+        is_link_mode(self.mode)
     }
 
     pub(crate) fn git_mode(&self) -> u32 {
-        if self.is_link {
+        if self.is_link() {
             MODE_LINK
         } else if self.mode & 0o111 == 0 {
             MODE_FILE

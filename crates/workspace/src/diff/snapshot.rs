@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, LogicalPath, Rules};
+use model::{Access, LINK_MODE, LogicalPath, Rules, is_link_mode, link_stays_inside};
 
 use super::report::{DiffedVersion, Report, diff_versions};
 use super::scan::{Area, DiffCandidate};
@@ -10,7 +10,6 @@ use super::{DiffQuery, WorkspaceDiff};
 use crate::base::LoadedBase;
 use crate::error::check_cancelled;
 use crate::guard::Blocking;
-use crate::import::stays_inside;
 use crate::snapshot::{ContentLocation, not_in_snapshot};
 use crate::{EntryState, Snapshot, StoredContents, Workspace, WorkspaceError};
 
@@ -58,18 +57,15 @@ impl Workspace {
     ) -> Result<Vec<u8>, WorkspaceError> {
         let mut old = self.snapshot_version(snapshot, path, contents, &AtomicBool::new(false))?;
         let size = bytes.map_or(0, |bytes| bytes.len() as u64);
-        let version =
-            |sha256, is_link, mode| DiffedVersion { sha256, size, bytes: bytes.map(<[u8]>::to_vec), is_link, mode };
+        let version = |sha256, mode| DiffedVersion { sha256, size, bytes: bytes.map(<[u8]>::to_vec), mode };
         let mut new = match now {
             EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
-            EntryState::Link { sha256 } => Some(version(sha256, true, 0o644)),
-            EntryState::File { sha256, executable } => {
-                Some(version(sha256, false, if executable { 0o755 } else { 0o644 }))
-            }
+            EntryState::Link { sha256 } => Some(version(sha256, LINK_MODE)),
+            EntryState::File { sha256, executable } => Some(version(sha256, if executable { 0o755 } else { 0o644 })),
         };
         for side in old.iter_mut().chain(new.iter_mut()) {
-            let stays = |bytes: &[u8]| stays_inside(path.as_str().as_bytes(), bytes);
-            if !shown || side.is_link && !side.bytes.as_deref().is_some_and(stays) {
+            let stays = |bytes: &[u8]| link_stays_inside(path.as_str().as_bytes(), bytes);
+            if !shown || is_link_mode(side.mode) && !side.bytes.as_deref().is_some_and(stays) {
                 side.bytes = None;
             }
         }
@@ -110,8 +106,8 @@ impl Workspace {
             (None, ContentLocation::Ledger { .. }) => 0,
         };
         // The target of a link to a path outside the tree is a physical path, which is not shown.
-        let shown = bytes.filter(|bytes| !file.is_link || stays_inside(path.as_str().as_bytes(), bytes));
-        Ok(Some(DiffedVersion { sha256: file.sha256, size, bytes: shown, is_link: file.is_link, mode: file.mode }))
+        let shown = bytes.filter(|bytes| !file.is_link || link_stays_inside(path.as_str().as_bytes(), bytes));
+        Ok(Some(DiffedVersion { sha256: file.sha256, size, bytes: shown, mode: file.git_mode() }))
     }
 }
 

@@ -207,7 +207,7 @@ impl Workspace {
         }
         for change in changes {
             let Some(now) = &change.now else { continue };
-            let Some(content) = self.content_of(rules, &change.path, now.is_link)? else { continue };
+            let Some(content) = self.content_of(rules, &change.path, now.is_link())? else { continue };
             write!(to, "M {:o} inline ", now.git_mode())?;
             write_quoted(to, change.path.as_str().as_bytes())?;
             write!(to, "\ndata {}\n", content.size)?;
@@ -224,10 +224,9 @@ impl Workspace {
     fn content_of(&self, rules: &Rules, path: &LogicalPath, is_link: bool) -> io::Result<Option<BundleContent>> {
         let root = &self.tree().root;
         if is_link {
-            let Ok(parent) = root.open_parent(path) else { return Ok(None) };
-            let Ok(target) = rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new()) else { return Ok(None) };
-            let target = target.into_bytes();
-            return Ok(Some(BundleContent { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
+            let target = root.find_link(path)?.map(|link| link.target);
+            return Ok(target
+                .map(|target| BundleContent { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
         }
         match root.open_unlinked(path) {
             Ok(opened)

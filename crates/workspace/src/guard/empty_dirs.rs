@@ -26,7 +26,7 @@ impl Root {
     pub(crate) fn is_free(&self, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<bool> {
         let free = match self.open_parent(path) {
             Ok(parent) => self.is_entry_free(&parent, path, is_removed),
-            Err(GuardError::NotADirectory) => self.is_removed_above(path, is_removed),
+            Err(error) if error.is_no_folder() => self.is_removed_above(path, is_removed),
             Err(error) => Err(error),
         };
         free.or_else(|error| error.unless_disk().map(|()| false))
@@ -46,7 +46,7 @@ impl Root {
         Ok(self.is_empty_dir((parent.dir.as_fd(), &c_name(parent)?), path, is_removed, MAX_DEPTH, &mut left)?)
     }
 
-    /// Whether the file that `path` leads through is removed.
+    /// Whether the file or link that `path` leads through is removed.
     fn is_removed_above(&self, path: &LogicalPath, is_removed: IsRemoved<'_>) -> Result<bool, GuardError> {
         let mut above = path.parent();
         while let Some(folder) = above.filter(|folder| !folder.is_root()) {
@@ -54,7 +54,7 @@ impl Root {
                 && let Ok(parent) = self.open_parent(&folder)
             {
                 let stat = parent.stat().map_err(GuardError::Io)?;
-                return Ok(stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()));
+                return Ok(stat.is_some_and(|stat| is_file_or_link(FileType::from_raw_mode(stat.st_mode))));
             }
             above = folder.parent();
         }
@@ -79,8 +79,7 @@ impl Root {
             *left = fewer;
             let is_empty = match file_type {
                 FileType::Directory => self.is_empty_dir((folder.as_fd(), &name), &path, is_removed, depth, left)?,
-                FileType::RegularFile => is_removed(&path),
-                _ => false,
+                file_type => is_file_or_link(file_type) && is_removed(&path),
             };
             if !is_empty {
                 return Ok(false);
@@ -120,6 +119,10 @@ impl Root {
         }
         remove_dir(dir, name)
     }
+}
+
+fn is_file_or_link(file_type: FileType) -> bool {
+    matches!(file_type, FileType::RegularFile | FileType::Symlink)
 }
 
 fn c_name(parent: &ParentHandle) -> Result<CString, Errno> {

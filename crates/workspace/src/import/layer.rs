@@ -49,6 +49,8 @@ pub enum LayerChange {
         /// Whether it is executable.
         is_executable: bool,
     },
+    /// There is a symbolic link with this target, as its text says.
+    Link(Vec<u8>),
     /// A file that is larger than one may be, with its size.
     LargeFile(u64),
     /// There is nothing.
@@ -77,7 +79,11 @@ pub fn read_layer(layer: &[u8], limits: LayerLimits) -> Result<Vec<LayerEntry>, 
 /// As for [`read_layer`].
 pub fn measure_layer(layer: &[u8], limits: LayerLimits) -> Result<u64, Refusal> {
     let mut bytes = 0;
-    each_entry(layer, limits, false, |entry| bytes += 64 + entry.path.len() as u64).map(|content| bytes + content)
+    let content = each_entry(layer, limits, false, |LayerEntry { path, change }| {
+        let target = if let LayerChange::Link(target) = change { target.len() } else { 0 };
+        bytes += 64 + (path.len() + target) as u64;
+    })?;
+    Ok(bytes + content)
 }
 
 /// Calls `found` with each entry, with its content if `with_content`. Returns the bytes of all contents.
@@ -95,13 +101,13 @@ fn each_entry(
     let mut content_bytes = 0;
     let mut read = || {
         let mut reader = TarReader::new(decode(&mut layer, &meter)?, meter.clone());
-        while let Some(member) = reader.next()? {
+        while let Some(mut member) = reader.next()? {
             quota.count(&member.path)?;
             let Some(path) = clean(&member.path)? else { continue };
             if path.len() > MAX_PATH_BYTES {
                 return Err(Refusal::path(&shown(&path), PathRejected::TooLong).into());
             }
-            let Some(mut entry) = entry_of(&member, path, max_file_bytes) else { continue };
+            let Some(mut entry) = entry_of(&mut member, path, max_file_bytes) else { continue };
             if let LayerChange::File { bytes, .. } = &mut entry.change {
                 content_bytes += member.size;
                 if content_bytes > max_bytes {
@@ -128,7 +134,7 @@ fn each_entry(
 }
 
 /// Returns what the entry does; `None` if it is a folder.
-fn entry_of(member: &TarMember, path: Vec<u8>, max_file_bytes: u64) -> Option<LayerEntry> {
+fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Option<LayerEntry> {
     let path = match String::from_utf8(path) {
         Ok(path) => path,
         Err(error) => {
@@ -146,7 +152,9 @@ fn entry_of(member: &TarMember, path: Vec<u8>, max_file_bytes: u64) -> Option<La
         EntryType::Regular | EntryType::Continuous => {
             Some(LayerChange::File { bytes: Vec::new(), is_executable: member.is_executable })
         }
-        EntryType::Symlink => unsupported("a symbolic link"),
+        // As long as a path may be, with the zero that ends it.
+        EntryType::Symlink if member.link.len() >= MAX_PATH_BYTES => unsupported("a symbolic link with a long target"),
+        EntryType::Symlink => Some(LayerChange::Link(std::mem::take(&mut member.link))),
         EntryType::Link => unsupported("a hard link"),
         EntryType::Char | EntryType::Block => unsupported("a device"),
         EntryType::Fifo => unsupported("a FIFO"),
@@ -210,6 +218,7 @@ mod tests {
             LayerChange::File { bytes, is_executable } => {
                 format!("{path}={}{}", String::from_utf8(bytes).unwrap(), if is_executable { " x" } else { "" })
             }
+            LayerChange::Link(target) => format!("{path} -> {}", String::from_utf8(target).unwrap()),
             LayerChange::LargeFile(size) => format!("{path} has {size}"),
             LayerChange::Deleted => format!("-{path}"),
             LayerChange::OnlyThese => format!("only {path}"),
@@ -242,7 +251,7 @@ mod tests {
             "only d",
             "large has 101",
             "pipe: a FIFO",
-            "link: a symbolic link",
+            "link -> ",
             "a/.wh.full: a deletion that is no empty file",
             "a/.wh..: a deletion of no file",
             "a/.wh...: a deletion of no file",

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use model::{LogicalPath, MAX_PATH_BYTES, PathRejected};
+use model::{LogicalPath, MAX_PATH_BYTES, PathRejected, link_stays_inside};
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use sha1::Digest as _;
@@ -152,7 +152,7 @@ impl<'a> ImportWriter<'a> {
 
     /// Creates a symbolic link if it stays in the tree, and skips it otherwise. Returns whether it was created.
     pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<bool, WriteError> {
-        if stays_inside(path, target) {
+        if link_stays_inside(path, target) {
             return self.link(path, target).map(|()| true);
         }
         self.count_entry(path)?;
@@ -410,23 +410,4 @@ pub(crate) fn blob_id(bytes: &[u8]) -> [u8; 20] {
 /// Whether some file system treats `name` as `.git`.
 pub(crate) fn is_git_internal(name: &[u8]) -> bool {
     LogicalPath::parse(&String::from_utf8_lossy(name)) == Err(PathRejected::GitInternal)
-}
-
-/// Whether a symbolic link at `path` with this target stays in the tree, judged by the target's text only. `..` is taken only at the
-/// beginning: after a name, which may be a link itself, nobody knows from where it goes up.
-pub(crate) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
-    if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
-        return false;
-    }
-    let mut above = path.split(|byte| *byte == b'/').count() - 1;
-    let mut is_below = false;
-    for name in target.split(|byte| *byte == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." if is_below || above == 0 => return false,
-            b".." => above -= 1,
-            _ => is_below = true,
-        }
-    }
-    true
 }

@@ -132,7 +132,9 @@ impl Workspace {
         let Drift { path, expected: old, found: new } = drift;
         let bytes = match new {
             EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
-            EntryState::Link { .. } => Some(self.link_target(&path)?),
+            EntryState::Link { .. } => {
+                self.tree().root.link(&path).map_err(|error| error.at(&path))?.map(|link| link.target)
+            }
             EntryState::File { .. } => self.bytes_at(&path, max_bytes)?,
         };
         if bytes.as_ref().is_some_and(|bytes| Some(Sha256::of(bytes)) != new.sha256()) {
@@ -162,11 +164,6 @@ impl Workspace {
         }
         file.rewind()?;
         Ok(Some((size, Box::new(file))))
-    }
-
-    fn link_target(&self, path: &LogicalPath) -> Result<Vec<u8>, WorkspaceError> {
-        let parent = self.tree().root.open_parent(path).map_err(|error| error.at(path))?;
-        Ok(rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new())?.into_bytes())
     }
 
     fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, WorkspaceError> {

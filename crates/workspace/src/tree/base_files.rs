@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use model::{FileState, LogicalPath, Rules, Verdict};
+use model::{FileState, LINK_MODE, LogicalPath, Rules, Verdict};
 use rustix::fs::FileType;
 
 use super::Workspace;
@@ -15,8 +15,8 @@ use crate::guard::Blocking;
 use crate::opened_file;
 
 impl Workspace {
-    /// Returns the file that the run started with at `path`, with its bytes. `None` if there was none, or a symbolic link. Not
-    /// filtered by policy, as the list of them is not.
+    /// Returns the file or symbolic link that the run started with at `path`, with its bytes. `None` if there was none. Not filtered by
+    /// policy, as the list of them is not.
     ///
     /// # Errors
     ///
@@ -31,14 +31,12 @@ impl Workspace {
         let loaded = self.base().load()?;
         let Some(file) = loaded.manifest.get(path.as_str().as_bytes()) else { return Ok(None) };
         let BaseFile { sha256, size_bytes, mode, is_link, .. } = describe(path.clone(), &loaded, file);
-        if is_link {
-            return Ok(None);
-        }
         if size_bytes > max_bytes {
             return Err(WorkspaceError::Io(io::ErrorKind::FileTooLarge.into()));
         }
         let bytes = self.base_bytes(&loaded, file, cancel)?;
         let kind = opened_file::kind_of(rules, path, &bytes);
+        let mode = if is_link { LINK_MODE } else { mode };
         Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))
     }
 

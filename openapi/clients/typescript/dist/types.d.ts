@@ -972,6 +972,7 @@ export interface Policy {
     read: Array<string>;
     requireApprovalIf: Array<Trigger>;
     runBudget?: BudgetOverrides | null;
+    symbolicLinks?: Verdict;
     write: Array<string>;
 }
 export interface PolicyDecision {
@@ -1006,6 +1007,7 @@ export interface PolicyOverrides {
     read?: Array<string> | null;
     requireApprovalIf?: Array<Trigger> | null;
     runBudget?: BudgetOverrides | null;
+    symbolicLinks?: Verdict | null;
     write?: Array<string> | null;
 }
 export interface PolicyQuery {

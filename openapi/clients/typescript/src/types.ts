@@ -1084,6 +1084,7 @@ export interface Policy {
   read: Array<string>;
   requireApprovalIf: Array<Trigger>;
   runBudget?: BudgetOverrides | null;
+  symbolicLinks?: Verdict;
   write: Array<string>;
 }
 
@@ -1119,6 +1120,7 @@ export interface PolicyOverrides {
   read?: Array<string> | null;
   requireApprovalIf?: Array<Trigger> | null;
   runBudget?: BudgetOverrides | null;
+  symbolicLinks?: Verdict | null;
   write?: Array<string> | null;
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::{Code, Effect, FilePatch, LogicalPath, Patch, Refusal, Rules, Sha256, judge_call_bytes};
+use model::{
+    Code, Effect, FilePatch, LINK_MODE, LogicalPath, Patch, Refusal, Rules, Sha256, is_link_mode, judge_call_bytes,
+};
 use workspace::Target;
 
 use crate::tool::change_plan::DesiredFile;
@@ -78,8 +80,8 @@ impl<'a> RevertedFiles<'a> {
                 (Some((sha256, mode)), Some(file)) if sha256 == file.sha256 && mode == file.mode => continue,
                 (None, Some(_)) => Effect::Create,
                 (Some(_), Some(_)) => Effect::Replace,
-                (Some((sha256, _)), None) => {
-                    deleted.insert(target.path.clone(), sha256);
+                (Some((sha256, mode)), None) => {
+                    deleted.insert(target.path.clone(), (sha256, is_link_mode(mode)));
                     Effect::Delete
                 }
             };
@@ -104,7 +106,8 @@ impl<'a> RevertedFiles<'a> {
             |moved: bool| call.modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
         let modes = modes_of_path(true).or_else(|| modes_of_path(false));
         let mode = self.at(modes.map_or(path, |modes| &modes.path)).map_or(DEFAULT_MODE, |file| file.mode);
-        let mode = modes.and_then(|modes| modes.old).map_or(mode, |git_mode| with_executable_bits(mode, git_mode));
+        let mode =
+            modes.and_then(|modes| modes.old).map_or(mode, |git_mode| with_type_and_executable_bits(mode, git_mode));
         RevertedFile { sha256, bytes: self.stored(sha256).or_else(|| self.reverse_diff(call, path, sha256)), mode }
     }
 
@@ -138,12 +141,15 @@ impl<'a> RevertedFiles<'a> {
     }
 }
 
-/// Turns the deletion of a file and the creation of one with the same bytes into a move.
-fn detect_moves(desired: &mut [DesiredFile], mut deleted: BTreeMap<LogicalPath, Sha256>) {
+/// Turns the deletion of a file and the creation of one with the same bytes into a move. `deleted` has the hash of each deleted file, and
+/// whether it is a link.
+fn detect_moves(desired: &mut [DesiredFile], mut deleted: BTreeMap<LogicalPath, (Sha256, bool)>) {
     let mut moves = Vec::new();
     for file in desired.iter_mut().filter(|file| file.effect == Effect::Create) {
-        let Some(sha256) = file.after.as_ref().map(|(bytes, _)| Sha256::of(bytes)) else { continue };
-        let Some(from) = deleted.iter().find(|(_, old)| **old == sha256).map(|(path, _)| path.clone()) else {
+        let Some(new) = file.after.as_ref().map(|(bytes, mode)| (Sha256::of(bytes), is_link_mode(*mode))) else {
+            continue;
+        };
+        let Some(from) = deleted.iter().find(|(_, old)| **old == new).map(|(path, _)| path.clone()) else {
             continue;
         };
         deleted.remove(&from);
@@ -157,9 +163,12 @@ fn detect_moves(desired: &mut [DesiredFile], mut deleted: BTreeMap<LogicalPath, 
     }
 }
 
-/// Returns `mode` with the executable bits of `git_mode`.
-fn with_executable_bits(mode: u32, git_mode: u32) -> u32 {
-    let mode = mode & 0o7777;
+/// Returns `mode` with the type and the executable bits of `git_mode`.
+fn with_type_and_executable_bits(mode: u32, git_mode: u32) -> u32 {
+    if is_link_mode(git_mode) {
+        return LINK_MODE;
+    }
+    let mode = if is_link_mode(mode) { DEFAULT_MODE } else { mode & 0o7777 };
     // As in git, everyone who may read an executable file may run it.
     if git_mode & 0o111 == 0 { mode & !0o111 } else { mode | (mode & 0o444) >> 2 }
 }

@@ -11,6 +11,7 @@ fn rules(json: &str) -> Rules {
 
 /// A change in a test. Owns its texts, so that tables can contain it.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 struct Edit {
     path: LogicalPath,
     effect: Effect,
@@ -19,6 +20,7 @@ struct Edit {
     insertions: u64,
     deletions: u64,
     mode_change: bool,
+    new_link: bool,
     ignored: bool,
     touched_before: bool,
 }
@@ -35,6 +37,7 @@ impl Edit {
             insertions: lines(new),
             deletions: lines(old),
             mode_change: false,
+            new_link: false,
             ignored: false,
             touched_before: false,
         }
@@ -73,6 +76,7 @@ impl Edit {
                 self.new.as_ref().map_or(0, |text| text.len() as u64),
             ),
             mode_change: self.mode_change,
+            new_link: self.new_link,
             ignored: self.ignored,
             touched_before: self.touched_before,
             old_text: self.old.as_deref(),
@@ -204,6 +208,20 @@ fn a_mode_change_is_denied_unless_the_policy_allows_it() {
     let got = outcome("{}", &[change.clone()]);
     assert_eq!(got, (Verdict::Deny, Some(Code::PolicyDenied), vec!["modeChange".to_owned()]));
     assert_eq!(outcome(r#"{"allowModeChange":true}"#, &[change]).0, Verdict::Allow);
+}
+
+#[test]
+fn a_new_link_is_decided_by_the_policy() {
+    let mut change = Edit::create("docs/newest", "v2");
+    change.new_link = true;
+    let link = vec!["symbolicLink".to_owned()];
+    assert_eq!(outcome("{}", &[change.clone()]).0, Verdict::Allow);
+    let got = outcome(r#"{"symbolicLinks":"REQUIRE_APPROVAL"}"#, &[change.clone()]);
+    assert_eq!(got, (Verdict::RequireApproval, None, link.clone()));
+    let got = outcome(r#"{"symbolicLinks":"DENY"}"#, &[change]);
+    assert_eq!(got, (Verdict::Deny, Some(Code::PolicyDenied), link));
+    // The removal of one is that of any file.
+    assert_eq!(outcome(r#"{"symbolicLinks":"DENY"}"#, &[Edit::delete("docs/newest", "v2")]).0, Verdict::Allow);
 }
 
 #[test]

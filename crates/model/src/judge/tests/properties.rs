@@ -67,20 +67,23 @@ fn overrides() -> impl Strategy<Value = PolicyOverrides> {
         prop::option::of(triggers),
         prop::option::of(budget),
         any::<bool>(),
-        verdict(),
+        (verdict(), verdict()),
     )
-        .prop_map(|(profile, read, write, deny, kinds, triggers, budget, mode, ignored)| PolicyOverrides {
-            profile: Some(profile.to_owned()),
-            read,
-            write,
-            deny,
-            kinds,
-            require_approval_if: triggers,
-            budget: budget.clone(),
-            run_budget: budget,
-            allow_mode_change: Some(mode),
-            ignored_files: Some(ignored),
-            ..PolicyOverrides::default()
+        .prop_map(|(profile, read, write, deny, kinds, triggers, budget, mode, (ignored, links))| {
+            PolicyOverrides {
+                profile: Some(profile.to_owned()),
+                read,
+                write,
+                deny,
+                kinds,
+                require_approval_if: triggers,
+                budget: budget.clone(),
+                run_budget: budget,
+                allow_mode_change: Some(mode),
+                ignored_files: Some(ignored),
+                symbolic_links: Some(links),
+                ..PolicyOverrides::default()
+            }
         })
 }
 
@@ -90,28 +93,33 @@ fn resolve(overrides: &PolicyOverrides) -> Rules {
 
 /// A call on one path, which is judged by its path and then by its change, as in the service.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 struct Call {
     path: LogicalPath,
     real_path: Option<LogicalPath>,
     effect: Effect,
     lines: u64,
     mode_change: bool,
+    new_link: bool,
     ignored: bool,
     hard_linked: bool,
 }
 
 fn call() -> impl Strategy<Value = Call> {
     let effect = prop::sample::select(vec![Effect::Create, Effect::Replace, Effect::Delete]);
-    (some_path(), prop::option::of(some_path()), effect, 0_u64..6, any::<bool>(), any::<bool>(), any::<bool>())
-        .prop_map(|(path, real_path, effect, lines, mode_change, ignored, hard_linked)| Call {
+    let change = (effect, 0_u64..6, any::<bool>(), any::<bool>());
+    (some_path(), prop::option::of(some_path()), change, any::<bool>(), any::<bool>()).prop_map(
+        |(path, real_path, (effect, lines, mode_change, new_link), ignored, hard_linked)| Call {
             path,
             real_path,
             effect,
             lines,
             mode_change,
+            new_link,
             ignored,
             hard_linked,
-        })
+        },
+    )
 }
 
 fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) {
@@ -139,6 +147,7 @@ fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) 
         deletions: 0,
         bytes: call.lines,
         mode_change: call.mode_change,
+        new_link: call.new_link,
         ignored: call.ignored,
         touched_before: false,
         old_text: None,
@@ -191,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn narrowing_never_widens(overrides in overrides(), call in call(), more in globs(), narrower in 0..8) {
+    fn narrowing_never_widens(overrides in overrides(), call in call(), more in globs(), narrower in 0..9) {
         let wide = resolve(&overrides);
         let policy = wide.policy().clone();
         let mut narrow = policy.clone();
@@ -203,6 +212,7 @@ proptest! {
             4 => narrow.require_approval_if = Trigger::ALL.into(),
             5 => narrow.budget.max_insertions /= 2,
             6 => narrow.allow_mode_change = false,
+            7 => narrow.symbolic_links = Verdict::Deny,
             _ => narrow.ignored_files = Verdict::Deny,
         }
         let narrow = Rules::compile(narrow).unwrap();

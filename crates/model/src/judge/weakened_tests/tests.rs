@@ -15,6 +15,7 @@ fn fired(at: &str, effect: &Effect, old: Option<&str>, new: Option<&str>) -> (bo
         deletions: 0,
         bytes: 0,
         mode_change: false,
+        new_link: false,
         ignored: false,
         touched_before: false,
         old_text: old.map(str::as_bytes),

@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{Printed, command, run};
-use crate::harness::{Backend, Run, Server, shim};
+use crate::harness::{Backend, Run, Server, files_in, shim};
 
 /// A run with a folder for its checkout, and the tokens of its agent and of its runner.
 struct Used {
@@ -416,4 +416,46 @@ async fn a_link_in_the_place_of_a_folder_is_not_followed(#[values(Backend::Sqlit
     used.write("d/a.txt", "two\n").await;
     used.runner(&["pull", used.folder()]).failed(1, "nothing was overwritten");
     assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_link_that_stays_inside_goes_both_ways(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "a\n"), ("d/b.txt", "b\n"), ("e/c.txt", "c\n")]).await;
+    let other = used.server.home.join("other");
+    used.runner(&["checkout", &used.run.id, other.to_str().unwrap()]).ok();
+    let script =
+        "ln -s a.txt newest; ln -s ../a.txt d/up; rm d/b.txt; ln -s up d/b.txt; rm -r e; ln -s d e; ln -s /etc out";
+    let printed = used.exec(&["--dir", used.folder(), "--push"], script);
+    assert_eq!(printed.code, 0, "{printed:?}");
+    assert!(printed.err.contains("not sent: out: the link leads out of the folder"), "{printed:?}");
+    let linked = used.run.files();
+    let targets: Vec<_> = linked.iter().map(|(path, entry)| (path.as_str(), entry.strip_prefix("-> "))).collect();
+    let expected = [
+        ("a.txt", None),
+        ("d/b.txt", Some("up")),
+        ("d/up", Some("../a.txt")),
+        ("e", Some("d")),
+        ("newest", Some("a.txt")),
+    ];
+    assert_eq!(targets, expected);
+
+    let in_other = |path: &str| std::fs::read_link(other.join(path)).ok().map(|to| to.display().to_string());
+    used.runner(&["pull", other.to_str().unwrap()]).ok();
+    for (path, target) in expected {
+        assert_eq!(in_other(path).as_deref(), target, "{path}");
+    }
+    // The other way round, with a folder and a file in the place of links.
+    let script = "rm e newest; mkdir e; echo new > e/c.txt; echo file > newest; ln -sfn ../newest d/up";
+    let printed = used.exec(&["--dir", other.to_str().unwrap(), "--push"], script);
+    assert_eq!(printed.code, 0, "{printed:?}");
+    std::fs::remove_file(used.folder.join("out")).unwrap();
+    used.runner(&["pull", used.folder()]).ok();
+    let tree = used.run.files();
+    assert_eq!(tree["d/up"], "-> ../newest");
+    for folder in [&used.folder, &other] {
+        let mut found = files_in(folder);
+        found.retain(|path, _| !path.starts_with(".workspaced/"));
+        assert_eq!(found, tree, "{}", folder.display());
+    }
 }

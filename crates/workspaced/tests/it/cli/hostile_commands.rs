@@ -91,16 +91,16 @@ const COMMANDS: &[Hostile] = &[
         ..NOTHING
     },
     Hostile {
-        script: "ln -s a.txt inside; echo ok > ok.txt",
+        script: "ln -s .env inside; echo ok > ok.txt",
         code: 1,
-        printed: &["PATH_REJECTED: the change set has `inside`, a symbolic link", "Leave it out"],
+        printed: &["POLICY_DENIED_SECRET: `inside` is a link to what policy hides: `.env` is a secret file"],
         ..NOTHING
     },
     Hostile {
         options: &["--leave-denied"],
-        script: "ln -s a.txt inside; rm -r d; ln -s /tmp d; rm a.txt; ln -s b.txt a.txt; echo ok > ok.txt",
-        printed: &["left: inside: layer:a-symbolic-link", "left: a.txt: layer:a-symbolic-link"],
-        changed: &[("d/c.txt", None), OK],
+        script: "ln -s .env inside; rm -r d; ln -s /tmp d; rm a.txt; ln -s b.txt a.txt; echo ok > ok.txt",
+        printed: &["left: inside: kind:SECRET_LIKE", "not sent: d: the link leads out of the folder"],
+        changed: &[("d/c.txt", None), ("a.txt", Some("b\n")), OK],
         ..NOTHING
     },
     Hostile {

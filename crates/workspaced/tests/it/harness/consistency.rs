@@ -4,11 +4,18 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Run, Server, Snapshot, assert_chain, becomes_empty};
+use super::{Run, Server, Snapshot, assert_chain, becomes_empty, sha256};
+
+/// Returns the hash of a file of a snapshot, of a link that of its target; `None` for a folder.
+fn hash(entry: &str) -> Option<String> {
+    match entry.split_once(' ')? {
+        ("->", target) => Some(sha256(target)),
+        (_, hash) => Some(hash.to_owned()),
+    }
+}
 
 /// Returns the tree according to the audit: the start, and then every mutation in order.
 fn tree_from_audit(start: &Snapshot, records: &[Value]) -> BTreeMap<String, String> {
-    let hash = |entry: &str| entry.split_once(' ').map(|(_, hash)| hash.to_owned());
     let mut tree: BTreeMap<String, String> =
         start.iter().filter_map(|(path, entry)| Some((path.clone(), hash(entry)?))).collect();
     for record in records.iter().filter(|record| record["outcome"] == "ok" && record["mutates"] == true) {
@@ -30,7 +37,7 @@ pub(crate) async fn assert_consistent(run: &Run, start: &Snapshot) -> Vec<Value>
     let report = run.verify().await;
     assert_eq!(report["intact"], true, "{report:#}");
     let files = |snapshot: Snapshot| {
-        let file = |(path, entry): (String, String)| Some((path, entry.split_once(' ')?.1.to_owned()));
+        let file = |(path, entry): (String, String)| Some((path, hash(&entry)?));
         snapshot.into_iter().filter_map(file).collect::<BTreeMap<_, _>>()
     };
     assert_eq!(files(run.snapshot()), tree_from_audit(start, &records), "the tree differs from the audit");

@@ -37,6 +37,22 @@ pub(crate) fn changeset_body(changeset: &Value, layer: &[u8]) -> Vec<u8> {
     [&parts, layer, b"\r\n--a-border--\r\n"].concat()
 }
 
+/// Changes, creates and deletes a file, creates a link, and replaces a file with one.
+fn layer() -> Vec<u8> {
+    let files = [("a.txt", &b"1\ntwo\nthree\n"[..]), ("new/dir/n.txt", b"n\n"), (".wh.gone.txt", b"")];
+    let mut layer = super::tar_of(&files);
+    // Without the two blocks of zeros at its end.
+    layer.truncate(layer.len() - 1024);
+    let mut links = tar::Builder::new(layer);
+    for (path, target) in [("b.txt", "a.txt"), ("new/link", "../new/dir/n.txt")] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        links.append_link(&mut header, path, target).unwrap();
+    }
+    links.into_inner().unwrap()
+}
+
 /// A kind of mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -96,8 +112,8 @@ impl Kind {
     /// Returns how many files it moves into or out of the tree.
     pub(crate) fn steps(self) -> usize {
         match self {
-            Self::Patch | Self::Swap => 5,
-            Self::Empty | Self::Changeset => 3,
+            Self::Patch | Self::Swap | Self::Changeset => 5,
+            Self::Empty => 3,
             Self::Move => 2,
             _ => 1,
         }
@@ -179,8 +195,7 @@ impl Mutation {
                 let command = json!({"argv": ["make"], "exitCode": 0});
                 let based_on = run.last_record().await["seq"].clone();
                 let set = json!({"changesetId": "m", "basedOnSeq": based_on, "reason": "r", "command": command});
-                let layer = [("a.txt", &b"1\ntwo\nthree\n"[..]), ("new/dir/n.txt", b"n\n"), (".wh.gone.txt", b"")];
-                bytes = changeset_body(&set, &super::tar_of(&layer));
+                bytes = changeset_body(&set, &layer());
             }
             _ => {}
         }

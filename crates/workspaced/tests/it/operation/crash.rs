@@ -115,7 +115,7 @@ async fn a_kill_during_recovery_is_recovered(
 
 #[rstest]
 #[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Empty])]
-#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge, Kind::Changeset])]
+#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat,symlinkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge, Kind::Changeset])]
 #[case::exhaustive_writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch, Kind::Changeset])]
 #[case::exhaustive_syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge, Kind::Changeset])]
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Change sets: what a command has changed outside of the service is judged, recorded and applied as a whole, or not at all.
 
 mod judged;
+mod links;
 mod together;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -182,15 +183,15 @@ async fn what_is_denied_refuses_the_set_or_is_left(#[values(Backend::Sqlite)] ba
         (".git/hooks/post-commit", EntryType::Regular, "x", "PATH_REJECTED", "PATH_REJECTED"),
         ("pipe", EntryType::Fifo, "", "PATH_REJECTED", "layer:a-FIFO"),
         ("dev", EntryType::Char, "", "PATH_REJECTED", "layer:a-device"),
-        ("sl", EntryType::Symlink, "", "PATH_REJECTED", "layer:a-symbolic-link"),
-        ("hl", EntryType::Link, "", "PATH_REJECTED", "layer:a-hard-link"),
+        ("sl", EntryType::Symlink, "../a.txt", "PATH_REJECTED", "PATH_REJECTED"),
+        ("hl", EntryType::Link, "a.txt", "PATH_REJECTED", "layer:a-hard-link"),
         ("a\u{1}b", EntryType::Regular, "x", "PATH_REJECTED", "PATH_REJECTED"),
         (".wh.full", EntryType::Regular, "x", "PATH_REJECTED", "layer:a-deletion-that-is-no-empty-file"),
         ("image.bin", EntryType::Regular, "\0\u{1}", "POLICY_DENIED", "kind:BINARY"),
         ("a.txt/under", EntryType::Regular, "x", "NOT_A_DIRECTORY", "NOT_A_DIRECTORY"),
     ] {
         let entry = |layer: Layer| match kind {
-            EntryType::Symlink | EntryType::Link => layer.link(path, kind, "a.txt"),
+            EntryType::Symlink | EntryType::Link => layer.link(path, kind, content),
             kind => layer.entry(path, kind, 0o644, content.as_bytes()),
         };
         let layer = entry(Layer::new().file("ok.txt", "ok\n")).bytes();

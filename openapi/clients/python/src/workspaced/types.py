@@ -1116,6 +1116,7 @@ class Policy(TypedDict):
     read: list[str]
     requireApprovalIf: list[Trigger]
     runBudget: NotRequired[BudgetOverrides | None]
+    symbolicLinks: NotRequired[Verdict]
     write: list[str]
 
 
@@ -1151,6 +1152,7 @@ class PolicyOverrides(TypedDict):
     read: NotRequired[list[str] | None]
     requireApprovalIf: NotRequired[list[Trigger] | None]
     runBudget: NotRequired[BudgetOverrides | None]
+    symbolicLinks: NotRequired[Verdict | None]
     write: NotRequired[list[str] | None]
 
 

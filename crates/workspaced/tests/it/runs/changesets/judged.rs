@@ -100,15 +100,15 @@ async fn what_is_left_keeps_what_its_place_has(#[values(Backend::Sqlite)] backen
         let whiteout = format!("{folder}.wh.{name}");
         for (what, layer, rule) in [
             ("credential", ok().file(place, &credential), "credential:github-token"),
-            ("link", ok().link(place, EntryType::Symlink, "ok.txt"), "layer:a-symbolic-link"),
+            ("link", ok().link(place, EntryType::Symlink, "/ok.txt"), "PATH_REJECTED"),
             ("hard link", ok().link(place, EntryType::Link, "ok.txt"), "layer:a-hard-link"),
             ("device", ok().entry(place, EntryType::Char, 0o644, b""), "layer:a-device"),
             ("large", ok().file(place, &large), "FILE_TOO_LARGE"),
             // As a container engine writes what took the place of a file or a folder.
             (
                 "deleted and a link",
-                ok().file(&whiteout, "").link(place, EntryType::Symlink, "ok.txt"),
-                "layer:a-symbolic-link",
+                ok().file(&whiteout, "").link(place, EntryType::Symlink, "/ok.txt"),
+                "PATH_REJECTED",
             ),
             (
                 "a device and deleted",
@@ -123,7 +123,7 @@ async fn what_is_left_keeps_what_its_place_has(#[values(Backend::Sqlite)] backen
         }
     }
     // And not only as it is told.
-    let layer = ok().file("d", &credential).link("a.txt", EntryType::Symlink, "ok.txt");
+    let layer = ok().file("d", &credential).link("a.txt", EntryType::Symlink, "/ok.txt");
     send(&runner, &set, &packed(layer)).await.ok();
     assert_eq!(run.on_disk("ok.txt"), "ok\n");
     let mut after = run.files();
