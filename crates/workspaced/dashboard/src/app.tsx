@@ -10,6 +10,7 @@ import { Dialog, Empty, Failed, Loading } from "./ui/parts.tsx";
 import { About } from "./pages/about.tsx";
 import { Approvals } from "./pages/approvals.tsx";
 import { Audit } from "./pages/audit.tsx";
+import { whenDecided } from "./pages/decide.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Operators } from "./pages/operators.tsx";
 import { Overview } from "./pages/overview.tsx";
@@ -17,14 +18,14 @@ import { RunPage } from "./pages/run.tsx";
 import { Runs } from "./pages/runs.tsx";
 import { SignIn } from "./pages/sign_in.tsx";
 
-/** What the operator may do. `story` is to see what a run did: its records, tests and commands. */
-export interface Rights { operator: string; audit: boolean; decide: boolean; orchestrate: boolean; review: boolean; story: boolean }
+/** What the operator may do. Who may `review` sees what a run did; `audit` also its files and what other runs did. */
+export interface Rights { operator: string; audit: boolean; decide: boolean; orchestrate: boolean; review: boolean }
 
 function rightsOf({ name, scopes }: Operator): Rights {
   const orchestrate = scopes.includes("orchestrate");
   const audit = orchestrate || scopes.includes("audit");
   const decide = orchestrate || scopes.includes("approve");
-  return { operator: name, orchestrate, audit, decide, review: audit || decide, story: audit };
+  return { operator: name, orchestrate, audit, decide, review: audit || decide };
 }
 
 export function App() {
@@ -90,6 +91,7 @@ interface HeaderProps { operator: Operator; rights: Rights; signOut: () => void;
 function Header({ operator, rights, signOut, page }: HeaderProps) {
   const [isHelpOpen, setHelpOpen] = useState(false);
   const pending = useLoad(rights.review ? "pending" : "", (signal) => get<Page<Approval>>("/v1/approvals?state=pending&limit=20", signal), 10000);
+  useEffect(() => whenDecided(pending.reload), []);
   // One service alone has no nodes, and so no page of them.
   const nodes = useLoad(rights.audit ? "nodes" : "", (signal) => get<Page<Node>>("/v1/nodes", signal));
   useKeys({

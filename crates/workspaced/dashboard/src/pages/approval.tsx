@@ -7,7 +7,7 @@ import { editedHunks, hunksOf } from "../lib/edits.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { callHref, runHref } from "../lib/route.ts";
-import type { Approval, AuditRecord, ChangeList, Page, Run } from "../lib/types.ts";
+import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { agentOf, taskOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView } from "../ui/diff_view.tsx";
@@ -16,28 +16,16 @@ import { Decide } from "./decide.tsx";
 
 interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
 
-/** What each file is now, where that is not what the change was made for. */
+/** What each file is now, where that is not what the change was made for. Nothing where that cannot be told. */
 type Drift = Map<string, string | undefined>;
-
-/** Compares the files of an approval with the changes that the run has recorded. */
-async function readDrift(approval: Approval, signal: AbortSignal): Promise<Drift> {
-  const current = new Map<string, string | undefined>();
-  let since = 0;
-  for (;;) {
-    const page = await get<ChangeList>(`${runPath(approval.runId)}/changes${query({ since, limit: 1000 })}`, signal);
-    for (const change of page.items) for (const file of change.files) current.set(file.path, file.newSha256 ?? undefined);
-    if (!page.more) break;
-    since = page.nextSince;
-  }
-  // A path that no call has changed is as it was at the base, and so it was when the approval was asked for.
-  return new Map(approval.files.filter(({ path, oldSha256 }) => current.has(path) && current.get(path) !== (oldSha256 ?? undefined)).map(({ path }) => [path, current.get(path)]));
-}
+const driftOf = ({ present }: Approval): Drift | undefined =>
+  present && new Map(present.filter(({ isExpected }) => isExpected === false).map(({ path, sha256 }) => [path, sha256]));
 
 /** One approval: the task, the change, and what it would be applied to; the decision sticks to the lower edge. */
 export function ApprovalView({ approval, run, elsewhere, rights, error, close, decided, changed }: Props) {
   const isPending = approval.state === "pending";
-  const load = useLoad(isPending && rights.story ? `drift ${approval.approvalId}` : "", (signal) => readDrift(approval, signal), 5000);
-  const drift = load.data;
+  const drift = driftOf(approval);
+  const unknown = approval.present?.filter(({ isExpected }) => isExpected === undefined || isExpected === null).length ?? 0;
   const mayDecide = rights.decide && isPending;
   const files = useMemo(() => parseDiff(approval.diff ?? ""), [approval.diff]);
   const [drafts, setDrafts] = useState<Map<string, string>>();
@@ -54,14 +42,14 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       {error && <Failed error={error} what="Refreshing the approval" />}
       <p class="inline"><Rules rules={approval.reasons} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} rights={rights} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} /></Boundary>
       <Outcome approval={approval} />
-      {load.error && <Failed error={load.error} what="Comparing with the current files" retry={load.reload} />}
+      {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].map(([path]) => <p key={path}><span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} /></p>)}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole />}
-      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} isChecking={load.isLoading && !drift && isPending && rights.story} /></Boundary>
-      {mayDecide && <Decide approval={approval} rights={rights} isReady={!rights.story || drift !== undefined || load.error !== undefined} drift={drift?.size ?? 0} edits={edits} decided={decided} changed={changed}
+      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
+      {mayDecide && <Decide approval={approval} rights={rights} drift={drift?.size ?? 0} edits={edits} decided={decided} changed={changed}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
   );
@@ -70,11 +58,11 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
 const Title = ({ approval }: { approval: Approval }) => <h2>{verbOf(approval)}{approval.files.length === 1 && <> <Path path={approval.files[0].path} /></>}</h2>;
 
 /** Who asked for what, what the tests said last, and what was decided about the same files. */
-function Context({ approval, run, elsewhere, rights }: { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights }) {
+function Context({ approval, run, elsewhere }: { approval: Approval; run?: Run; elsewhere: Approval[] }) {
   const { runId } = approval;
   const first = (tool: string, order: string) => (signal: AbortSignal) => get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order, limit: 1 })}`, signal).then(({ items }) => items[0]);
-  const prompt = useLoad(rights.story ? `prompt ${runId}` : "", first("event.prompt", "asc"));
-  const test = useLoad(rights.story ? `test ${runId}` : "", async (signal) => (await first("event.test", "desc")(signal)) ?? (await first("event.command", "desc")(signal)), 15000);
+  const prompt = useLoad(`prompt ${runId}`, first("event.prompt", "asc"));
+  const test = useLoad(`test ${runId}`, async (signal) => (await first("event.test", "desc")(signal)) ?? (await first("event.command", "desc")(signal)), 15000);
   const others = useLoad(`others ${approval.approvalId}`, (signal) => getAll<Approval>("/v1/approvals", { run: runId }, 500, signal), 15000);
   const paths = new Set(approval.files.map(({ path }) => path));
   const related = [...(others.data?.items ?? []).filter((other) => other.approvalId !== approval.approvalId && other.files.some(({ path }) => paths.has(path))), ...elsewhere];
@@ -83,8 +71,8 @@ function Context({ approval, run, elsewhere, rights }: { approval: Approval; run
     <dl class="request">
       <dt>Task</dt><dd>{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}
         <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
-          {rights.story && <a href={`${runHref(runId)}?kind=changes`}>what else it changed</a>}{approval.decidedSeq && rights.story && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
-      {rights.story && <><dt>Last test</dt><dd>{prompt.error ?? test.error ? <span class="tone-bad">✕ {visible((test.error ?? prompt.error)!.message)}</span> : test.data ? <LastTest record={test.data} /> : test.isLoading ? "…" : <span class="quiet">The run has recorded no test and no command.</span>}</dd></>}
+          <a href={`${runHref(runId)}?kind=changes`}>what else it changed</a>{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
+      <dt>Last test</dt><dd>{prompt.error ?? test.error ? <span class="tone-bad">✕ {visible((test.error ?? prompt.error)!.message)}</span> : test.data ? <LastTest record={test.data} /> : test.isLoading ? "…" : <span class="quiet">The run has recorded no test and no command.</span>}</dd>
       {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
       {related.length > 0 && <><dt>Same {paths.size > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (
         <li key={other.approvalId}>{other.runId !== runId && <bdi>{other.runId}</bdi>} <a href={`/approvals?id=${other.approvalId}&state=all`}><Badge state={other.state} text={other.state === "denied" && other.note ? `denied: ${other.note}` : undefined} /></a> <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
@@ -130,14 +118,14 @@ function Editor({ hunks, drafts, change }: EditorProps) {
   );
 }
 
-function Versions({ approval, drift, isChecking }: { approval: Approval; drift?: Drift; isChecking: boolean }) {
+function Versions({ approval, drift }: { approval: Approval; drift?: Drift }) {
   const rows = approval.files.map(({ path, operation, oldSha256, newSha256 }) => (
     <tr key={path}><td class="wrap"><Path path={path} /></td><td>{operation}</td><td data-label="Applies to"><Hash value={oldSha256} /></td><td data-label="Result"><Hash value={newSha256} /></td>
-      <td data-label="Now">{drift?.has(path) ? <span class="tone-bad">✕ another: <Hash value={drift.get(path)} /></span> : drift ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
+      <td data-label="Now">{drift?.has(path) ? <span class="tone-bad">✕ another: <Hash value={drift.get(path)} /></span> : approval.present?.some((file) => file.path === path && file.isExpected) ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
   ));
   if (!rows.length) return null;
   return (
-    <details class="fold"><summary>Hashes and rules by name{drift?.size === 0 && <>: <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}{isChecking && ": comparing with the files as they are…"}</summary>
+    <details class="fold"><summary>Hashes and rules by name{approval.present?.every(({ isExpected }) => isExpected) && <>: <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}</summary>
       <p class="inline">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)}</code>)} <code>{visible(approval.actor)}</code> <code>{visible(approval.toolCallId)}</code></p>
       <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>

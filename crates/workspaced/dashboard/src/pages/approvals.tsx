@@ -9,7 +9,7 @@ import { repositoryOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Choice, Counts, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
-import { DecideMany } from "./decide.tsx";
+import { announceDecision, DecideMany } from "./decide.tsx";
 
 const STATES: [string, string][] = [["pending", "waiting"], ["approved", "approved"], ["denied", "denied"], ["expired", "expired"], ["failed", "failed"], ["all", "every state"]];
 /** From this width on the queue is beside the open approval. */
@@ -57,6 +57,7 @@ export function Approvals({ rights }: { rights: Rights }) {
   const afterDecision = (result: Approval) => {
     if (result.state !== "approved" && result.state !== "denied" && result.state !== "pending") return load.reload();
     setDecided(result);
+    announceDecision();
     const rest = items.filter(({ approvalId, state: now }) => approvalId !== result.approvalId && now === "pending");
     const next = items.slice(position + 1).find((approval) => rest.includes(approval)) ?? rest[0];
     gone.current.add(result.approvalId);
@@ -67,6 +68,7 @@ export function Approvals({ rights }: { rights: Rights }) {
     for (const { approvalId } of several) gone.current.add(approvalId);
     const next = items.find((approval) => approval.state === "pending" && !selected.has(approval.approvalId));
     setSelected(new Set());
+    announceDecision();
     open(next?.approvalId ?? "");
     load.reload();
   };
@@ -148,9 +150,9 @@ function Selected({ id, rights, run, elsewhere, decided, close, afterDecision, c
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
   return (
     <section class="call approval" aria-label="Approval">
-      {decided && decided.approvalId !== id && <p class={`note ${decided.state === "denied" ? "bad" : "good"}`} role="status">
-        <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} /> {decided.files.length > 0 && <Path path={decided.files[0].path} />} of <bdi>{decided.runId}</bdi>.{" "}
-        <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && rights.audit && <> · <a href={callHref(decided.runId, decided.decidedSeq)}>its record, where it can be reverted</a></>}
+      {decided && decided.approvalId !== id && <p class="note" role="status">
+        <span class="quiet">Your last decision, about {decided.files.length > 0 && <Path path={decided.files[0].path} />} of <bdi>{decided.runId}</bdi>:</span> <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} />{" "}
+        <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && <> · <a href={callHref(decided.runId, decided.decidedSeq)}>{decided.state === "approved" && rights.orchestrate ? "its record, where it can be reverted" : "its record"}</a></>}
       </p>}
       {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
         : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} elsewhere={elsewhere} rights={rights} error={load.error} close={close}

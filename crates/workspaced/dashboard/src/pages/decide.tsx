@@ -3,24 +3,28 @@ import type { Rights } from "../app.tsx";
 import { post, RequestError } from "../lib/api.ts";
 import type { Edit } from "../lib/edits.ts";
 import { useKeys } from "../lib/hooks.ts";
+import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
 import type { Approval } from "../lib/types.ts";
 import { Dialog, Failed } from "../ui/parts.tsx";
 
 type Verb = "approve" | "deny";
 interface Body { note?: string; onBehalfOf?: string; edits?: Edit[] }
 
-/** The name that a person gave in this tab, for a token that names nobody. */
-const PERSON = "workspaced.person";
-const knownPerson = (): string => sessionStorage.getItem(PERSON) ?? "";
-/** The first token of a service, which names nobody. */
-const FIRST = "operator";
-
 function decide(id: string, verb: Verb, { note, onBehalfOf, edits }: Body): Promise<Approval> {
   return post<Approval>(`/v1/approvals/${encodeURIComponent(id)}/${verb}`, { ...(note ? { note } : {}), ...(onBehalfOf ? { onBehalfOf } : {}), ...(edits?.length ? { edits } : {}) });
 }
 
+const DECIDED = "workspaced:decided";
+/** Tells the rest of the page that fewer approvals wait. */
+export const announceDecision = (): boolean => dispatchEvent(new Event(DECIDED));
+/** Calls `handler` after each decision in this tab, until the returned function is called. */
+export function whenDecided(handler: () => void): () => void {
+  addEventListener(DECIDED, handler);
+  return () => removeEventListener(DECIDED, handler);
+}
+
 interface Props {
-  approval: Approval; rights: Rights; isReady: boolean; drift: number;
+  approval: Approval; rights: Rights; drift: number;
   /** The changes of the reviewer, while they edit. */
   edits?: Edit[];
   edit?: () => void; discard: () => void;
@@ -28,7 +32,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, isReady, drift, edits, edit, discard, decided, changed }: Props) {
+export function Decide({ approval, rights, drift, edits, edit, discard, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -37,17 +41,16 @@ export function Decide({ approval, rights, isReady, drift, edits, edit, discard,
   const reason = useRef<HTMLTextAreaElement>(null);
   const name = useRef<HTMLInputElement>(null);
   // Another service may ask for the name too.
-  const needsPerson = rights.operator === FIRST || person !== "" || (error instanceof RequestError && /decidedBy|onBehalfOf/.test(error.message + error.hint));
+  const asksPerson = needsPerson(rights) || person !== "" || (error instanceof RequestError && /decidedBy|onBehalfOf/.test(error.message + error.hint));
   useLayoutEffect(() => {
     if (isDenying) reason.current?.focus();
   }, [isDenying]);
   const submit = async (verb: Verb) => {
-    if (needsPerson && !person.trim()) return name.current?.focus();
-    if (person.trim()) sessionStorage.setItem(PERSON, person.trim());
+    if (asksPerson && !person.trim()) return name.current?.focus();
     setBusy(verb);
     setError(undefined);
     try {
-      decided(await decide(approval.approvalId, verb, { note: note.trim(), onBehalfOf: person.trim(), edits: verb === "approve" ? edits : undefined }));
+      decided(await decide(approval.approvalId, verb, { note: note.trim(), onBehalfOf: rememberPerson(person), edits: verb === "approve" ? edits : undefined }));
     } catch (failure) {
       setError(failure as Error);
       changed();
@@ -58,7 +61,7 @@ export function Decide({ approval, rights, isReady, drift, edits, edit, discard,
     setDenying(false);
     discard();
   };
-  const mayApprove = isReady && busy === undefined && (!edits || edits.length > 0);
+  const mayApprove = busy === undefined && (!edits || edits.length > 0);
   useKeys({
     // A change that will most likely fail is approved by its button alone.
     a: () => mayApprove && !drift && !isDenying && void submit("approve"),
@@ -75,15 +78,18 @@ export function Decide({ approval, rights, isReady, drift, edits, edit, discard,
       {error && <Failed error={error} what="Deciding" />}
       {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onInput={(event) => setNote(event.currentTarget.value)} /></label>
         : <label class="field grow"><span>Note (optional)</span><input value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
-      {needsPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
-      {!isDenying && <button type="button" class="primary" aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}</button>}
-      {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…</button>}
-      {!isDenying && !edits && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={() => setDenying(true)}>Deny…</button>}
+      {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
+      {!isDenying && <button type="button" class="primary" aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
+      {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
+      {!isDenying && !edits && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={() => setDenying(true)}>Deny…<Key name="d" /></button>}
       {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>}
       {(isDenying || edits) && <button type="button" onClick={stop}>Back</button>}
     </form>
   );
 }
+
+/** The key of a button, for those who see it; others are told by the button itself. */
+const Key = ({ name }: { name: string }) => <kbd aria-hidden="true">{name}</kbd>;
 
 interface ManyProps { approvals: Approval[]; unopened: number; done: () => void }
 

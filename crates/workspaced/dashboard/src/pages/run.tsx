@@ -15,7 +15,7 @@ import { ReportTab } from "./run/report.tsx";
 import { Side } from "./run/side.tsx";
 import { Timeline } from "./run/timeline.tsx";
 
-const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", true], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", true]];
+const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", false], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", false]];
 
 interface Props { run: string; seq?: number; rights: Rights }
 
@@ -23,10 +23,10 @@ interface Props { run: string; seq?: number; rights: Rights }
 export function RunPage({ run, seq, rights }: Props) {
   const { params } = useRoute();
   const load = useLoad(`run ${run}`, (signal) => get<Run>(runPath(run), signal), 5000);
-  const proof = useProof(run, load.data?.headSeq, rights.audit);
-  const report = useReport(load.data, rights.audit);
+  const proof = useProof(run, load.data?.headSeq);
+  const report = useReport(load.data);
   // What the run was asked to do; the first prompt is near the start of the chain.
-  const prompt = useLoad(rights.audit ? `prompt ${run}` : "", (signal) => get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ tool: "event.prompt", limit: 1 })}`, signal).then(({ items }) => items[0]?.input?.summary ?? ""));
+  const prompt = useLoad(`prompt ${run}`, (signal) => get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ tool: "event.prompt", limit: 1 })}`, signal).then(({ items }) => items[0]?.input?.summary ?? ""));
   if (!load.data) return load.error ? <Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /> : <Loading what="the run" />;
   const tabs = TABS.filter(([, , needsAudit]) => rights.audit || !needsAudit);
   const wanted = params.get("tab") ?? "";
@@ -93,22 +93,22 @@ function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
 export interface RunReport { load: Loaded<Report>; isLong: boolean; isWanted: boolean; read: () => void }
 
 /** The budgets and counts of a run. They need every record, so that those of a long run are read on request only. */
-function useReport(run: Run | undefined, mayAudit: boolean): RunReport {
+function useReport(run: Run | undefined): RunReport {
   const [readAt, setReadAt] = useState(0);
   const isLong = run !== undefined && run.headSeq > VERIFY_AT_ONCE;
-  const isWanted = mayAudit && run !== undefined && (readAt > 0 || !isLong);
+  const isWanted = run !== undefined && (readAt > 0 || !isLong);
   const load = useLoad(isWanted ? `budgets ${run.runId}` : "", (signal) => get<Report>(`${runPath(run!.runId)}/report?format=json&verify=false`, signal), 0, readAt || !run ? `at ${readAt}` : `${changesOf(run)} ${run.state}`);
   return { load, isLong, isWanted, read: () => setReadAt(run?.headSeq ?? 0) };
 }
 
 /** Verifies the run in the browser: at once if it is short, else on request. */
-function useProof(run: string, head: number | undefined, mayAudit: boolean) {
+function useProof(run: string, head: number | undefined) {
   const [verdict, setVerdict] = useState<Verdict>();
   const [turn, setTurn] = useState(0);
   // Decided once: a verification goes on while the run grows beyond the limit.
   const isShort = useRef<boolean | undefined>(undefined);
   if (head !== undefined) isShort.current ??= head <= VERIFY_AT_ONCE;
-  const isWanted = mayAudit && (turn > 0 || isShort.current === true);
+  const isWanted = turn > 0 || isShort.current === true;
   useEffect(() => {
     if (!isWanted) return;
     const controller = new AbortController();

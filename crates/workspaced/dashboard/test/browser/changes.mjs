@@ -46,6 +46,27 @@ export async function changed_files_are_a_tree_that_is_filtered_and_marked({ bas
   await close();
 }
 
+export async function a_comment_on_a_line_reaches_the_agent({ base, operator, open }) {
+  const call = await startRun(operator, "commented");
+  await call("write_file", { path: "src/a.rs", content: "let a = 1;\nlet b = 2;\n", reason: "start" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/runs/commented?tab=changes`);
+  await page.getByRole("button", { name: "Comment on line 2" }).click();
+  const dialog = page.getByRole("dialog", { name: "Comment" });
+  await dialog.getByLabel("Comment").fill("Why is b here?\nNothing reads it.");
+  await dialog.getByRole("button", { name: "Comment", exact: true }).click();
+  await page.locator(".diff-comment", { hasText: "ada on line 2: Why is b here?" }).waitFor();
+  await page.locator(".diff-comment", { hasText: "Nothing reads it." }).waitFor();
+  await page.locator(".diff-file", { hasText: "1 comment" }).waitFor();
+  const { notices } = await call("list_dir", {});
+  assert.match(notices.join(), /Why is b here\?/);
+  await page.locator(".diff-file").getByRole("button", { name: "Comment…" }).click();
+  await dialog.getByLabel("Comment").fill("And a name for this file?");
+  await dialog.getByRole("button", { name: "Comment", exact: true }).click();
+  await page.locator(".diff-comment", { hasText: "ada: And a name for this file?" }).waitFor();
+  await close();
+}
+
 export async function many_files_and_images_are_reviewed({ base, operator, open }) {
   await seedRefactor(operator, "reviewed");
   const { page, close } = await open("audit");

@@ -114,6 +114,38 @@ export async function the_first_that_waits_is_open_and_the_next_opens_after_a_de
   await close();
 }
 
+export async function a_reviewer_who_only_decides_sees_task_and_tests(test) {
+  const { base, operator, open } = test;
+  const call = await startRun(operator, "informed");
+  await operator.create("/v1/runs/informed/events", { kind: "prompt", summary: "Lock the dependencies of the shop." });
+  await operator.create("/v1/runs/informed/events", { kind: "test", summary: "cargo test: exit 101", data: { command: "cargo test", exitCode: 101 } });
+  const { approvalId } = await call("write_file", { path: "Cargo.lock", content: "x\n", reason: "lock" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  await region.getByText("Lock the dependencies of the shop.").waitFor();
+  await region.getByText("✕ exit 101").waitFor();
+  await region.getByText("✓ the file is as the change expects").waitFor();
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function a_reviewer_changes_the_proposed_text({ base, operator, open }) {
+  const call = await startRun(operator, "edited", { policy: { kinds: { TEXT_DOC: "REQUIRE_APPROVAL" } } });
+  const { approvalId } = await call("write_file", { path: "notes.md", content: "one\ntwo\n", reason: "notes" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  await region.getByRole("button", { name: "Edit first…" }).click();
+  const approve = region.getByRole("button", { name: "Approve with my changes" });
+  assert.equal(await approve.isDisabled(), true);
+  await region.getByLabel(/notes\.md, lines 1 to 2/).fill("one\nthree");
+  await approve.click();
+  await region.getByText(/✓ approved \(record \d+\), with changes \(record \d+\)/).first().waitFor();
+  assert.equal((await call("read_file", { path: "notes.md", format: "raw" })).content, "one\nthree\n");
+  await close();
+}
+
 export async function earlier_decisions_about_the_same_file_are_shown({ base, operator, open, tokens }) {
   const call = await startRun(operator, "again");
   const approver = new Client(base, tokens.approver);
@@ -164,9 +196,12 @@ export async function what_is_offered_follows_the_scopes({ base, operator, open 
   await auditor.close();
   const approver = await open("approver");
   assert.equal(await approver.page.getByRole("link", { name: "Audit" }).count(), 0);
+  // Who decides sees what the run did, and no files but what the diffs show.
   await approver.page.goto(`${base}/runs/scopes`);
+  await approver.page.locator(".call-row", { hasText: "trim the name" }).waitFor();
+  assert.deepEqual(await approver.page.getByRole("navigation", { name: "Views of the run" }).getByRole("link").allTextContents(), ["Timeline", "Changes", "Report"]);
+  await approver.page.goto(`${base}/runs/scopes?tab=changes`);
   await approver.page.locator(".diff-file", { hasText: "src/main.rs" }).waitFor();
-  assert.deepEqual(await approver.page.getByRole("navigation", { name: "Views of the run" }).getByRole("link").allTextContents(), ["Changes"]);
   await approver.close();
 }
 

@@ -1,10 +1,12 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Rights } from "../../app.tsx";
 import { callTool, get, getAll, query, runPath, send } from "../../lib/api.ts";
+import { readComments, sendComment } from "../../lib/comments.ts";
 import { type FileDiff, inReadingOrder, parseDiff } from "../../lib/diff.ts";
 import { lineReader } from "../../lib/files.ts";
 import { count, visiblePath } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
+import { knownPerson, needsPerson, rememberPerson } from "../../lib/person.ts";
 import { treeRows } from "../../lib/tree.ts";
 import { type Approval, type ChangeList, changesOf, type Run, type WorkspaceDiff } from "../../lib/types.ts";
 import { useViewed, type Viewed } from "../../lib/viewed.ts";
@@ -52,10 +54,12 @@ export function Changes({ run, rights }: { run: Run; rights: Rights }) {
   // Reading the diff is recorded itself, so it is read again only after a change.
   const version = changesOf(run);
   const load = useLoad(`diff ${run.runId}`, async (signal) => ({ ...(await readDiff(run.runId, signal)), version }), 0, version);
-  const outside = useLoad(rights.story ? `outside ${run.runId}` : "", (signal) => readOutside(run.runId, signal), 0, version);
+  const outside = useLoad(`outside ${run.runId}`, (signal) => readOutside(run.runId, signal), 0, version);
   const pending = useLoad(`pending ${run.runId}`, (signal) => getAll<Approval>("/v1/approvals", { run: run.runId, state: "pending" }, 200, signal), 10000);
   const [more, setMore] = useState({ version, read: new Map<string, FileDiff>(), error: undefined as Error | undefined });
   const [image, setImage] = useState<string>();
+  const comments = useLoad(`comments ${run.runId}`, (signal) => readComments(run.runId, signal), 0, run.headSeq);
+  const [draft, setDraft] = useState<{ path: string; line?: number }>();
   const viewed = useViewed(rights.operator, run.runId);
   const read = more.version === load.data?.version ? more.read : undefined;
   const files = useMemo(() => (load.data ? filesOf(load.data, read ?? new Map()) : []), [load.data, read]);
@@ -71,10 +75,13 @@ export function Changes({ run, rights }: { run: Run; rights: Rights }) {
       {load.error && <Failed error={load.error} what="Reading the changes again" retry={load.reload} />}
       {pending.error && <Failed error={pending.error} what="Reading what waits" retry={pending.reload} />}
       {outside.error && <Failed error={outside.error} what="Reading the changes from outside" retry={outside.reload} />}
+      {comments.error && <Failed error={comments.error} what="Reading the comments" retry={comments.reload} />}
       {more.error && <Failed error={more.error} what="Reading the diff of a file" />}
       {!data.filesChanged ? <><p class="state">The files are as they were at the base.</p><Waiting approvals={waiting} /></>
         : <Boundary what="the changes"><FilesDiff key={data.version} files={files} viewed={viewed} readFile={readFile} readLines={rights.audit ? lineReader(run.runId, undefined) : undefined} show={rights.audit ? ({ path }) => setImage(path) : undefined}
+            comments={comments.data} comment={rights.decide ? (path, line) => setDraft({ path, line }) : undefined}
             tree={(tree) => <Tree {...tree} viewed={viewed} outside={outside.data ?? new Set()} waiting={waiting} />} /></Boundary>}
+      {draft && <CommentDialog run={run.runId} about={draft} rights={rights} close={() => setDraft(undefined)} sent={() => { setDraft(undefined); comments.reload(); }} />}
       {image !== undefined && <Image run={run.runId} path={image} close={() => setImage(undefined)} />}
     </>
   );
@@ -124,6 +131,40 @@ function Tree({ files, hidden, current, jump, filter, setFilter, viewed, outside
     </div>
   );
 }
+
+interface CommentProps { run: string; about: { path: string; line?: number }; rights: Rights; close: () => void; sent: () => void }
+
+function CommentDialog({ run, about: { path, line }, rights, close, sent }: CommentProps) {
+  const [text, setText] = useState("");
+  const [person, setPerson] = useState(knownPerson);
+  const [error, setError] = useState<Error>();
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await sendComment(run, { text: text.trim(), path, line, onBehalfOf: rememberPerson(person) });
+      sent();
+    } catch (failure) {
+      setError(failure as Error);
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title="Comment" onClose={close}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <p><Path path={path} />{line !== undefined && `, line ${line}`}. The agent is told with its next call.</p>
+        <label class="field"><span>Comment</span><textarea rows={4} required maxLength={MAX_COMMENT} value={text} onInput={(event) => setText(event.currentTarget.value)} autofocus /></label>
+        {needsPerson(rights) && <label class="field"><span>Your name</span><input required value={person} maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
+        <button type="submit" class="primary" disabled={isBusy || !text.trim()}>{isBusy ? "Sending…" : "Comment"}</button>
+        {error && <Failed error={error} what="Commenting" />}
+      </form>
+    </Dialog>
+  );
+}
+
+/** Characters of a comment, as the service takes them. */
+const MAX_COMMENT = 2000;
 
 /** Images up to this size are shown. */
 const MAX_IMAGE = 5_000_000;
