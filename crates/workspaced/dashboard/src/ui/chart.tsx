@@ -14,7 +14,8 @@ export function Chart({ title, labels, series, format = count }: Props) {
   const step = WIDTH / labels.length;
   return (
     <figure class="chart">
-      <figcaption>{title} <span class="quiet">{highest ? `at most ${format(highest)}` : "none"}</span></figcaption>
+      <figcaption>{title}{!highest && <span class="quiet"> none</span>}</figcaption>
+      <div class="chart-axis quiet" aria-hidden="true"><span>{highest ? format(most) : ""}</span></div>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${labels.map((label, index) => `${label} ${format(totals[index])}`).join(", ")}`} preserveAspectRatio="none">
         {labels.map((label, index) => {
           let top = HEIGHT;
@@ -25,7 +26,7 @@ export function Chart({ title, labels, series, format = count }: Props) {
           });
         })}
       </svg>
-      <div class="chart-axis quiet"><span>{labels[0]}</span><span>{labels[labels.length - 1]}</span></div>
+      <div class="chart-axis quiet"><span>{labels[0]}</span><span>{labels[Math.floor(labels.length / 2)]}</span><span>{labels[labels.length - 1]}</span></div>
       {series.length > 1 && <div class="legend">{series.map(({ name, tone }) => <span key={name}><i class={`swatch back-${tone}`} /> {name}</span>)}</div>}
     </figure>
   );
