@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-pub(crate) use blobs::{Blobs, OpenBlobs};
+pub(crate) use blobs::{Blobs, OpenBlobs, missing_from_base};
 pub(crate) use cache::BaseLru;
 use cache::{BlobCache, DiffCache};
 pub use file_change::DiffFile;

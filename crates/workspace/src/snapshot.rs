@@ -7,10 +7,14 @@ mod drift;
 mod list;
 mod read;
 mod rebuild;
+#[cfg(test)]
+mod tests;
+mod writer;
 
 pub use drift::{Drift, DriftedPath, EntryState};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;
+pub(crate) use writer::{FileOutcome, SnapshotWriter, io_error};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

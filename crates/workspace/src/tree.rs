@@ -14,6 +14,7 @@ use model::LogicalPath;
 use rustix::fs::{FileType, OFlags};
 
 use crate::base::{Base, missing_part};
+use crate::byte_path::logical_path;
 use crate::dir;
 use crate::guard::{self, Blocking, GuardError, Root};
 use crate::ignored::{Baseline, Ignored, RuleScope};
@@ -68,8 +69,7 @@ impl Tree {
 
     /// Whether the run has written the file at `path`.
     pub(crate) fn has_written(&self, path: &[u8]) -> bool {
-        let path = std::str::from_utf8(path).ok().and_then(|path| LogicalPath::parse(path).ok());
-        path.zip(self.ignored.as_ref()).is_some_and(|(path, ignored)| ignored.has_written(&path))
+        logical_path(path).zip(self.ignored.as_ref()).is_some_and(|(path, ignored)| ignored.has_written(&path))
     }
 
     /// Returns the ignore rules in force in `folder`.

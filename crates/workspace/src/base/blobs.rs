@@ -39,18 +39,19 @@ impl<'a> Blobs<'a> {
         })
     }
 
-    /// Calls `take` with each of `items` in order, and the bytes and the size of the blob that `oid` names for it. `take` need not
-    /// read all of the bytes. git reads ahead, so this is faster than [`OpenBlobs::read`] for blobs that are known beforehand.
+    /// Calls `take` with each of `items` in order, and the bytes and the size of the blob that `oid` names for it; `None` if it is
+    /// missing. `take` need not read all of the bytes. git reads ahead, so this is faster than [`OpenBlobs::read`] for blobs that are
+    /// known beforehand.
     ///
     /// # Errors
     ///
-    /// What `take` returns, [`io::ErrorKind::InvalidData`] if a blob is missing, or as [`Git::run`].
+    /// What `take` returns, or as [`Git::run`].
     pub(crate) fn each<T: Sync>(
         &self,
         bounds: &Bounds<'_>,
         items: &[T],
         oid: impl Fn(&T) -> &[u8; 20] + Sync,
-        mut take: impl FnMut(&T, &mut dyn Read, u64) -> io::Result<()>,
+        mut take: impl FnMut(&T, Option<(&mut dyn Read, u64)>) -> io::Result<()>,
     ) -> Result<(), GitError> {
         self.git.run(&["cat-file", "--batch", "--buffer"], bounds, |to, stdout| {
             thread::scope(|scope| {
@@ -62,7 +63,10 @@ impl<'a> Blobs<'a> {
                 });
                 // Dropped at the first error, which ends git and so that thread.
                 let mut from = BufReader::with_capacity(256 * 1024, stdout);
-                items.iter().try_for_each(|item| read_blob(&mut from, &mut |bytes, size| take(item, bytes, size)))
+                items.iter().try_for_each(|item| {
+                    let exists = read_blob(&mut from, &mut |bytes, size| take(item, Some((bytes, size))))?;
+                    if exists { Ok(()) } else { take(item, None) }
+                })
             })
         })
     }
@@ -86,22 +90,28 @@ impl OpenBlobs {
         take: &mut dyn FnMut(&mut dyn Read, u64) -> io::Result<()>,
     ) -> io::Result<()> {
         writeln!(self.to, "{}", hex(oid))?;
-        read_blob(&mut self.from, take)
+        if read_blob(&mut self.from, take)? { Ok(()) } else { Err(missing_from_base()) }
     }
 }
 
-/// Calls `take` with the bytes and the size of the blob that git prints next.
-fn read_blob(from: &mut impl BufRead, take: &mut dyn FnMut(&mut dyn Read, u64) -> io::Result<()>) -> io::Result<()> {
+/// The error of a blob that the base lacks.
+pub(crate) fn missing_from_base() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a file is missing from the base")
+}
+
+/// Calls `take` with the bytes and the size of the blob that git prints next. Returns false if git says that it has none.
+fn read_blob(from: &mut impl BufRead, take: &mut dyn FnMut(&mut dyn Read, u64) -> io::Result<()>) -> io::Result<bool> {
     let mut line = String::new();
     from.by_ref().take(256).read_line(&mut line)?;
     let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
     let (true, Some(size)) = (line.contains(" blob "), size) else {
         tracing::warn!(line = %line.trim_end(), "an object of a base or of a git source is missing");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a file is missing from the base"));
+        return if line.ends_with(" missing\n") { Ok(false) } else { Err(missing_from_base()) };
     };
     let mut bytes = from.by_ref().take(size);
     take(&mut bytes, size)?;
     io::copy(&mut bytes, &mut io::sink())?;
     let mut newline = [0];
-    from.read_exact(&mut newline)
+    from.read_exact(&mut newline)?;
+    Ok(true)
 }

@@ -14,7 +14,7 @@ use model::LogicalPath;
 
 pub(crate) use format::{digest, read, read_commit, write};
 
-use crate::byte_path::split;
+use crate::byte_path::{logical_path, split};
 use crate::stamp::FileStamp;
 
 /// A regular file, as a git mode.
@@ -186,7 +186,7 @@ impl BaseManifest {
 
     /// As [`path`](Self::path). `None` if no logical path can be that path, so that no tool reaches the file.
     pub(crate) fn logical_path(&self, folder: &[u8], file: FileIndex) -> Option<LogicalPath> {
-        LogicalPath::parse(std::str::from_utf8(&self.path(folder, file)).ok()?).ok()
+        logical_path(&self.path(folder, file))
     }
 
     pub(crate) fn name(&self, file: FileIndex) -> &[u8] {
@@ -203,6 +203,12 @@ impl BaseManifest {
         let mut folders: Vec<_> = self.by_path.keys().map(|path| &**path).collect();
         folders.sort_unstable();
         folders
+    }
+
+    /// Returns every file, by folders in the order of [`sorted_folders`](Self::sorted_folders).
+    pub(crate) fn rows(&self) -> Vec<ManifestRow> {
+        let folders = self.sorted_folders().into_iter().filter_map(|path| Some((path, self.folder(path)?)));
+        folders.flat_map(|(path, folder)| self.rows_in(path, folder).map(|(_, row)| row)).collect()
     }
 
     /// Returns the files of `folder` as rows.

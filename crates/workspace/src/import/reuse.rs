@@ -129,11 +129,7 @@ pub(super) fn copy(
     file.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
     let (Head { ignores, commit }, manifest) = manifest::read(&bytes, written.modified_ns)?;
     let folders = manifest.sorted_folders();
-    let rows: Vec<ManifestRow> = folders
-        .iter()
-        .filter_map(|path| Some((*path, manifest.folder(path)?)))
-        .flat_map(|(path, folder)| manifest.rows_in(path, folder).map(|(_, row)| row))
-        .collect();
+    let rows = manifest.rows();
     if commit != description.commit || manifest::digest(&rows) != description.manifest_sha256 {
         return Err(damaged("its manifest does not match").into());
     }

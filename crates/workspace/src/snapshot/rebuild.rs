@@ -3,20 +3,16 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
-use model::{LogicalPath, Sha256};
-use rustix::fs::Mode;
+use model::LogicalPath;
 
-use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::base::OpenBlobs;
-use crate::dir::{create_file, entries, remove_file};
-use crate::guard::{Root, open_ambient_folder};
-use crate::hashing::copy_hashed;
+use super::writer::{FileOutcome, SnapshotWriter};
+use super::{ContentLocation, Snapshot, StoredContents};
+use crate::base::manifest::{MODE_LINK, ManifestRow};
+use crate::byte_path::logical_path;
+use crate::dir::entries;
+use crate::guard::open_ambient_folder;
 use crate::{Base, WorkspaceError};
-
-/// How many files are written per git process.
-const BATCH: usize = 2000;
 
 /// The result of a rebuild.
 #[derive(Debug, Default)]
@@ -45,30 +41,33 @@ impl Base {
         to: &Path,
         contents: &dyn StoredContents,
     ) -> Result<RebuildReport, WorkspaceError> {
-        let root = Root::of_run(empty_folder(to)?);
-        let never = AtomicBool::new(false);
-        let loaded = self.load()?;
+        let mut writer = SnapshotWriter::new(empty_folder(to)?);
         let mut report = RebuildReport::default();
-        // Links come last, so that no file is written through one.
-        let (links, files): (Vec<_>, Vec<_>) = snapshot.files().iter().partition(|(_, file)| file.is_link);
-        for batch in files.chunks(BATCH).chain(links.chunks(BATCH)) {
-            let mut error = None;
-            let written = self.blobs().with(&never, |blobs| {
-                for (path, file) in batch {
-                    let oid = loaded.manifest.get(path.as_str().as_bytes()).map(|at| loaded.manifest.oid(at));
-                    if let Err(found) = write(&root, path, file, (blobs, oid), contents, &mut report) {
-                        error = Some(found);
-                        return Err(io::ErrorKind::Interrupted.into());
-                    }
-                }
-                Ok(())
-            });
-            if let Some(error) = error {
-                return Err(error);
-            }
-            written?;
-        }
+        let mut on_outcome = |path: &[u8], mode: u32, outcome: FileOutcome| {
+            report.add(path, mode, &outcome);
+            Ok(())
+        };
+        let rows = self.load()?.manifest.rows();
+        let is_unchanged = |row: &&ManifestRow| {
+            let file = logical_path(&row.path).and_then(|path| snapshot.files().get(&path));
+            file.is_some_and(|file| matches!(file.location, ContentLocation::Base { .. }))
+        };
+        let unchanged: Vec<_> = rows.iter().filter(is_unchanged).collect();
+        writer.write_base(self, &unchanged, &mut on_outcome)?;
+        writer.write_changed(snapshot, contents, &mut on_outcome)?;
         Ok(report)
+    }
+}
+
+impl RebuildReport {
+    fn add(&mut self, path: &[u8], mode: u32, outcome: &FileOutcome) {
+        match outcome {
+            FileOutcome::Written if mode == MODE_LINK => self.links += 1,
+            FileOutcome::Written => self.files += 1,
+            FileOutcome::Wrong => self.wrong.extend(logical_path(path)),
+            FileOutcome::NotStored => self.not_kept.extend(logical_path(path)),
+            FileOutcome::Lost(_) => self.lost.extend(logical_path(path)),
+        }
     }
 }
 
@@ -83,69 +82,4 @@ fn empty_folder(to: &Path) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::DirectoryNotEmpty.into());
     }
     Ok(dir)
-}
-
-/// Writes one file or link, and adds it to the report.
-fn write(
-    root: &Root,
-    path: &LogicalPath,
-    file: &SnapshotFile,
-    (blobs, oid): (&mut OpenBlobs, Option<&[u8; 20]>),
-    contents: &dyn StoredContents,
-    report: &mut RebuildReport,
-) -> Result<(), WorkspaceError> {
-    let (mut stored, mut large) = (None, None);
-    if let ContentLocation::Ledger { seq, .. } = file.location {
-        stored = contents.content(seq, &file.sha256)?;
-        if stored.is_none() && !file.is_link {
-            large = contents.large(&file.sha256)?;
-        }
-        if stored.is_none() && large.is_none() {
-            report.not_kept.push(path.clone());
-            return Ok(());
-        }
-    }
-    let (parent, _) = root.create_parent(path).map_err(|error| error.at(path))?;
-    let missing = || io::Error::from(io::ErrorKind::InvalidData);
-    let written = if file.is_link {
-        let target = stored.map_or_else(|| blobs.get(oid.ok_or_else(missing)?), Ok);
-        target.and_then(|target| {
-            rustix::fs::symlinkat(&*target, &parent.dir, &*parent.name)?;
-            Ok(Sha256::of(&target))
-        })
-    } else {
-        let mut out = create_file(&parent.dir, &*parent.name)?;
-        let copied = match (stored, large) {
-            (Some(bytes), _) => copy_hashed(&mut &*bytes, &mut out, bytes.len() as u64),
-            (None, Some((size, mut bytes))) => copy_hashed(&mut bytes, &mut out, size),
-            (None, None) => oid.ok_or_else(missing).and_then(|oid| {
-                let mut copied = (Sha256::ZERO, 0);
-                blobs.read(oid, &mut |mut from, size| {
-                    copied = copy_hashed(&mut from, &mut out, size)?;
-                    Ok(())
-                })?;
-                Ok(copied)
-            }),
-        };
-        rustix::fs::fchmod(&out, Mode::from_raw_mode(file.mode & 0o777))?;
-        copied.map(|(sha256, _)| sha256)
-    };
-    let sha256 = match written {
-        Ok(sha256) => sha256,
-        // The base lacks the blob; others may exist.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            if !file.is_link {
-                remove_file(&parent.dir, &*parent.name)?;
-            }
-            report.lost.push(path.clone());
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
-    };
-    match (sha256 == file.sha256, file.is_link) {
-        (false, _) => report.wrong.push(path.clone()),
-        (true, true) => report.links += 1,
-        (true, false) => report.files += 1,
-    }
-    Ok(())
 }

@@ -115,12 +115,10 @@ pub(super) fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
 
 /// Returns the files of a manifest, without stamps, and its folders.
 pub(super) fn rows_of(manifest: &BaseManifest) -> (Vec<ManifestRow>, Vec<Vec<u8>>) {
-    let folders: Vec<_> = manifest.sorted_folders().into_iter().map(<[u8]>::to_vec).collect();
-    let found = folders.iter().filter_map(|path| Some((path, manifest.folder(path)?)));
-    let rows = found
-        .flat_map(|(path, folder)| manifest.rows_in(path, folder))
-        .map(|(_, row)| ManifestRow { stamp: FileStamp { size: row.stamp.size, ..FileStamp::default() }, ..row });
-    (rows.collect(), folders)
+    let folders = manifest.sorted_folders().into_iter().map(<[u8]>::to_vec).collect();
+    let without_stamp =
+        |row: ManifestRow| ManifestRow { stamp: FileStamp { size: row.stamp.size, ..FileStamp::default() }, ..row };
+    (manifest.rows().into_iter().map(without_stamp).collect(), folders)
 }
 
 fn part_of_bytes(name: &str, bytes: Vec<u8>) -> BasePart {

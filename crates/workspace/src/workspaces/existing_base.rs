@@ -13,6 +13,7 @@ use super::base_parts::{BasePart, list_of_files, rows_of, unnamed_file, write_he
 use super::{RecordedBase, RunEntry, RunEntryKind, RunPart, Workspaces};
 use crate::base::Base;
 use crate::base::manifest::{self, BaseManifest, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, ManifestRow};
+use crate::byte_path::logical_path;
 use crate::dir::{open_dir, open_under};
 use crate::git::GitError;
 use crate::hashing::copy_hashed;
@@ -40,14 +41,14 @@ impl Workspaces {
         let (head, manifest) = manifest::read(&list_of_files(&dir)?, 0)?;
         let manifest_sha256 = manifest::digest(&rows_of(&manifest).0);
         let base = self.base(run)?;
-        let is_written = |row: &ManifestRow| logical(&row.path).is_some_and(|path| snapshot.has_written(&path));
+        let is_written = |row: &ManifestRow| logical_path(&row.path).is_some_and(|path| snapshot.has_written(&path));
         let taken = base.ignored_files()?.into_iter().filter(|row| drift.is_some() || is_written(row));
         let taken: Vec<_> = taken.collect();
         let mut in_tree = self.untracked_in_tree(run, &manifest, snapshot)?;
         if let Some(drift) = drift {
             let is_taken: HashSet<&[u8]> = taken.iter().map(|row| &row.path[..]).collect();
             in_tree.retain(|(path, _)| {
-                !is_taken.contains(&path[..]) && !logical(path).is_some_and(|path| drift.contains(&path))
+                !is_taken.contains(&path[..]) && !logical_path(path).is_some_and(|path| drift.contains(&path))
             });
         }
         let (untracked, untracked_sha256) = if in_tree.is_empty() && taken.is_empty() {
@@ -71,7 +72,8 @@ impl Workspaces {
         self.visit_entries(run, RunPart::Tree, &mut |RunEntry { path, kind }| {
             let Some(path) = path.strip_prefix(b"repo/") else { return Ok(()) };
             let is_known = |path: LogicalPath| snapshot.files().contains_key(&path) || snapshot.has_written(&path);
-            if kind != RunEntryKind::Folder && manifest.get(path).is_none() && !logical(path).is_some_and(is_known) {
+            if kind != RunEntryKind::Folder && manifest.get(path).is_none() && !logical_path(path).is_some_and(is_known)
+            {
                 found.push((path.to_vec(), kind));
             }
             Ok(())
@@ -142,8 +144,4 @@ fn write_taken(base: &Base, taken: &[ManifestRow], to: &mut BufWriter<File>) -> 
         GitError::Io(error) => error,
         error => io::Error::other(error),
     })
-}
-
-fn logical(path: &[u8]) -> Option<LogicalPath> {
-    LogicalPath::parse(std::str::from_utf8(path).ok()?).ok()
 }

@@ -4,8 +4,8 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use std::time::Duration;
 
 use super::{fetch_error, no_repository};
-use crate::base::Blobs;
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
+use crate::base::{Blobs, missing_from_base};
 use crate::git::{Bounds, Git, GitError, parse_oid};
 use crate::import::quota::{EntryQuota, too_large};
 use crate::import::writer::{ImportWriter, WriteError, is_git_internal};
@@ -151,7 +151,9 @@ pub(super) fn write(
         &bounds,
         entries,
         |entry| &entry.oid,
-        |entry, bytes, size| {
+        |entry, blob| {
+            // The source lacks an object of its tree.
+            let Some((bytes, size)) = blob else { return Err(missing_from_base()) };
             write_entry(entry, bytes, size, writer).map_err(|error| {
                 failed = Some(error);
                 io::ErrorKind::Interrupted.into()
@@ -161,7 +163,6 @@ pub(super) fn write(
     match (failed, written) {
         (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(()),
-        // The source lacks an object of its tree.
         (None, Err(GitError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => Err(no_repository()),
         (None, Err(error)) => Err(fetch_error(error)),
     }

@@ -1,0 +1,104 @@
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use model::{FileKind, RunId, Sha256};
+
+use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
+use crate::test_support::{TestWorkspaces, path, tree_of};
+use crate::{LargeContent, RebuildReport};
+
+const SMALL: &str = "from the ledger\n";
+const LARGE: &str = "from the store\n";
+
+/// A ledger that has [`SMALL`], and for any other hash `forged`; and a store that has [`LARGE`].
+struct Contents {
+    forged: Option<&'static str>,
+}
+
+impl StoredContents for Contents {
+    fn content(&self, _seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        let found = if *sha256 == Sha256::of(SMALL.as_bytes()) { Some(SMALL) } else { self.forged };
+        Ok(found.map(|text| text.as_bytes().to_vec()))
+    }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        let is_stored = *sha256 == Sha256::of(LARGE.as_bytes());
+        Ok(is_stored.then(|| (LARGE.len() as u64, Box::new(LARGE.as_bytes()) as Box<dyn io::Read + Send>)))
+    }
+}
+
+/// Returns the files of a run that has written these files, each with its text and its mode.
+fn snapshot(rig: &TestWorkspaces, written: &[(&str, &str, u32)]) -> Snapshot {
+    let base = rig.workspaces.base(&RunId::parse("r").unwrap()).unwrap();
+    let mut snapshot = Snapshot::of_base(&base).unwrap();
+    for (name, text, mode) in written {
+        let location = ContentLocation::Ledger { seq: 2, kind: FileKind::TextSource };
+        let is_link = *mode == 0o120_000;
+        let file = SnapshotFile { sha256: Sha256::of(text.as_bytes()), mode: mode & 0o777, is_link, location };
+        snapshot.written.insert(path(name));
+        snapshot.files.insert(path(name), file);
+    }
+    snapshot
+}
+
+fn rebuild(rig: &TestWorkspaces, snapshot: &Snapshot, contents: &Contents, to: &Path) -> RebuildReport {
+    let base = rig.workspaces.base(&RunId::parse("r").unwrap()).unwrap();
+    base.rebuild(snapshot, to, contents).unwrap()
+}
+
+/// Removes the blob of `path` from the base of the run.
+fn lose(rig: &TestWorkspaces, path: &str) {
+    let oid = rig.base_git("r", &["rev-parse", &format!("base:{path}")]);
+    let objects = rig.run("r").join("base.git/objects");
+    let packs = rig.outside().join("packs");
+    fs::rename(objects.join("pack"), &packs).unwrap();
+    for pack in fs::read_dir(packs).unwrap().map(|entry| entry.unwrap().path()) {
+        if pack.extension().is_some_and(|end| end == "pack") {
+            let mut unpack = Command::new("git");
+            unpack.current_dir(rig.run("r").join("base.git")).args(["unpack-objects", "-q"]);
+            assert!(unpack.stdin(fs::File::open(pack).unwrap()).status().unwrap().success());
+        }
+    }
+    fs::remove_file(objects.join(&oid[..2]).join(oid[2..].trim())).unwrap();
+}
+
+#[test]
+fn a_rebuilt_tree_is_the_tree_of_the_snapshot() {
+    let rig = TestWorkspaces::new();
+    rig.with_files("r", &[("a/kept", "kept\n"), ("a/changed", "old\n"), ("deleted", "x")]);
+    let written = [("a/changed", SMALL, 0o644), ("run.sh", LARGE, 0o755), ("b/link", SMALL, 0o120_000)];
+    let mut snapshot = snapshot(&rig, &written);
+    snapshot.files.remove(&path("deleted"));
+    snapshot.written.insert(path("deleted"));
+    let to = rig.outside().join("rebuilt");
+    let report = rebuild(&rig, &snapshot, &Contents { forged: None }, &to);
+    assert_eq!((report.files, report.links), (3, 1), "{report:?}");
+    assert!(report.wrong.is_empty() && report.not_kept.is_empty() && report.lost.is_empty(), "{report:?}");
+    let expected = [
+        ("a/changed", (0o644, SMALL)),
+        ("a/kept", (0o644, "kept\n")),
+        ("b/link", (0o777, SMALL)),
+        ("run.sh", (0o755, LARGE)),
+    ];
+    let expected = expected.map(|(name, (mode, text))| (name.into(), (mode, text.as_bytes().to_vec())));
+    assert_eq!(tree_of(&to), expected.into());
+}
+
+#[test]
+fn a_rebuild_reports_each_file_that_it_cannot_write_and_writes_all_others() {
+    let rig = TestWorkspaces::new();
+    rig.with_files("r", &[("a", "first\n"), ("b", "second\n"), ("c", "third\n")]);
+    let snapshot = snapshot(&rig, &[("d", "stored nowhere\n", 0o644), ("e", SMALL, 0o644)]);
+    lose(&rig, "b");
+    let to = rig.outside().join("rebuilt");
+    let report = rebuild(&rig, &snapshot, &Contents { forged: None }, &to);
+    assert_eq!((report.files, report.lost, report.not_kept), (3, vec![path("b")], vec![path("d")]));
+    assert_eq!(tree_of(&to).keys().map(|name| name.to_str().unwrap()).collect::<Vec<_>>(), ["a", "c", "e"]);
+
+    let forged = rig.outside().join("forged");
+    let report = rebuild(&rig, &snapshot, &Contents { forged: Some("forged\n") }, &forged);
+    assert_eq!((report.files, report.lost, report.wrong), (3, vec![path("b")], vec![path("d")]));
+    assert_eq!(fs::read_to_string(forged.join("d")).unwrap(), "forged\n");
+}
