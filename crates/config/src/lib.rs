@@ -35,7 +35,7 @@ mod transport;
 mod webhooks;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use axum::http::HeaderValue;
 use engine::Limits;
@@ -145,8 +145,8 @@ impl Config {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let data_dir = settings.data_dir();
-        let sources = Sources::find(file, settings.profiles.take(), env)?;
-        let LoadedOperators { tokens, profiles } = sources.load(settings.operator.take().unwrap_or_default())?;
+        let sources = Sources::find(file, env)?;
+        let LoadedOperators { tokens, profiles } = sources.load(settings.operator.take(), settings.profiles.take())?;
         let http_limits = limits::http_limits(&settings)?;
         let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok(Self {
@@ -250,13 +250,6 @@ fn git_allow_hosts(given: Vec<String>) -> Result<Vec<String>, ConfigError> {
         }
         None => Ok(hosts),
     }
-}
-
-fn profiles(file: Option<&Path>) -> Result<Profiles, ConfigError> {
-    let Some(file) = file else { return Ok(Profiles::built_in()) };
-    let bad = |why: String| ConfigError(format!("--profiles {}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
-    Profiles::with_toml(&text).map_err(|error| bad(error.to_string()))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args as _, FromArgMatches};
-use model::{Scope, WebhookEvent};
+use model::{Profiles, Scope, WebhookEvent};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
@@ -203,9 +203,6 @@ pub struct Settings {
     /// Claim of the issuer's tokens that names the run which they are for; without the claim they are an operator's [default: none]
     #[arg(long, env = "WORKSPACED_OAUTH_RUN_CLAIM", value_name = "NAME")]
     pub oauth_run_claim: Option<String>,
-    /// TOML file of policy profiles, in addition to the built-in ones [default: none]
-    #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
-    pub profiles: Option<PathBuf>,
     /// Whether `/metrics` requires an operator token with the scope `metrics` [default: false]
     #[arg(long, env = "WORKSPACED_PROTECT_METRICS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub protect_metrics: Option<bool>,
@@ -220,6 +217,9 @@ pub struct Settings {
     /// `groups_claim` and `scopes`.
     #[arg(skip)]
     pub sign_in: Option<SignInSetting>,
+    /// The built-in policy profiles and those of the file: `[profiles.NAME]`.
+    #[arg(skip)]
+    pub profiles: Option<Profiles>,
     /// Webhooks, only in the file: `[[webhook]]` with `name`, `url`, `secret_file` or `secret_env`, and `events`.
     #[arg(skip)]
     pub webhook: Option<Vec<WebhookSetting>>,
@@ -326,7 +326,9 @@ impl Settings {
             if known.contains(&name) {
                 return Err(at(format!("duplicate key `{name}`")));
             }
-            if TABLES.contains(&name.as_str()) {
+            if name == PROFILES {
+                settings.profiles = Some(Profiles::with_toml(text).map_err(|error| error.to_string())?);
+            } else if TABLES.contains(&name.as_str()) {
                 tables.insert(Spanned::new(key.span(), name.clone().into()), value);
             } else {
                 let is_known = command.get_arguments().any(|arg| is_named(arg, &name));
@@ -374,7 +376,9 @@ impl Settings {
     }
 }
 
-/// The keys of a file that have tables.
+/// The key of a file that has the tables of profiles.
+const PROFILES: &str = "profiles";
+/// The other keys of a file that have tables.
 const TABLES: [&str; 4] = ["operator", "git-credential", "webhook", "sign-in"];
 
 /// The tables of a file.

@@ -194,8 +194,19 @@ fn no_operator_s_token_is_easy_to_guess() {
 
 #[test]
 fn profiles_are_read_at_the_start() {
-    let (_folder, path) = file("[not a profile\n");
-    assert!(error_of(check(&["--profiles", &path])).starts_with(&format!("--profiles {path}")));
+    let (_folder, path) = file("log = \"warn\"\n[profiles.DOCS]\nwrite = [\"docs/**\"]\n");
+    let names = |config: &Config| config.profiles.names().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(names(&check(&["--config", &path]).unwrap()), ["AUTONOMOUS", "DOCS", "READ_ONLY", "SUPERVISED_PR"]);
+    assert_eq!(names(&check(&[]).unwrap()).len(), 3);
+    for (text, why) in [
+        ("[profiles.A]\n\nwrite = [\"a[\"]\n", "line 3, column 10"),
+        ("[profile.A]\n", "line 1, column 2: `profile`"),
+        ("profiles = 1\n", "line 1, column 12"),
+    ] {
+        let (_folder, path) = file(text);
+        let message = error_of(check(&["--config", &path]));
+        assert!(message.starts_with(&format!("--config {path}: {why}")), "{message}");
+    }
 }
 
 #[test]

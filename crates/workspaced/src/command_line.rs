@@ -64,7 +64,7 @@ const MAIN_SETTINGS: [(&str, &[&str]); 5] = [
         "Data",
         &["config", "data_dir", "database_url", "database_url_file", "object_store_url", "archive_after", "archive_to"],
     ),
-    ("Sources and policy", &["import_roots", "git_allow_hosts", "profiles", "sandbox"]),
+    ("Sources and policy", &["import_roots", "git_allow_hosts", "sandbox"]),
     ("Limits", &["max_runs", "max_disk_bytes", "rate_limit"]),
     ("Log and shutdown", &["log", "log_format", "drain_seconds"]),
 ];

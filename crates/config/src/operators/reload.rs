@@ -20,10 +20,8 @@ const AUDIT_TOKEN: &str = "WORKSPACED_AUDIT_TOKEN";
 pub struct Sources {
     operator_token: TokenSource,
     audit_token: TokenSource,
-    /// The file of `--config`, which may have operators.
+    /// The file of `--config`, which may have operators and profiles.
     config: Option<PathBuf>,
-    /// The file of `--profiles`.
-    profiles: Option<PathBuf>,
 }
 
 /// Where a token comes from.
@@ -48,14 +46,10 @@ impl Sources {
     /// # Errors
     ///
     /// Fails if a token in the environment cannot be used.
-    pub fn find(
-        config: Option<PathBuf>,
-        profiles: Option<PathBuf>,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
+    pub fn find(config: Option<PathBuf>, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let (operator_token, audit_token) =
             (TokenSource::find(OPERATOR_TOKEN, env)?, TokenSource::find(AUDIT_TOKEN, env)?);
-        Ok(Self { operator_token, audit_token, config, profiles })
+        Ok(Self { operator_token, audit_token, config })
     }
 
     /// The files.
@@ -64,29 +58,33 @@ impl Sources {
             TokenSource::File(_, file) => Some(file),
             TokenSource::Given(_) => None,
         });
-        tokens.chain(&self.config).chain(&self.profiles).map(PathBuf::as_path)
+        tokens.chain(&self.config).map(PathBuf::as_path)
     }
 
-    /// Reads the sources. `operators` are those of the file of `--config`.
+    /// Reads the sources. `operators` and `profiles` are those of the file of `--config`.
     ///
     /// # Errors
     ///
     /// Fails if one of them cannot be read or used.
-    pub fn load(&self, operators: Vec<OperatorSetting>) -> Result<LoadedOperators, ConfigError> {
+    pub fn load(
+        &self,
+        operators: Option<Vec<OperatorSetting>>,
+        profiles: Option<Profiles>,
+    ) -> Result<LoadedOperators, ConfigError> {
         let (operator, audit) = (self.operator_token.read()?, self.audit_token.read()?);
         if let (Some(operator), Some(audit)) = (&operator, &audit)
             && (operator.has(audit.sha256()) || audit.second_sha256().is_some_and(|second| operator.has(second)))
         {
             return Err(ConfigError(format!("{OPERATOR_TOKEN} and {AUDIT_TOKEN} must differ")));
         }
-        let mut operators = operators::check(operators, &[&operator, &audit])?;
+        let mut operators = operators::check(operators.unwrap_or_default(), &[&operator, &audit])?;
         for (secret, name, scope) in [(&operator, OPERATOR, Scope::Orchestrate), (&audit, AUDIT, Scope::Audit)] {
             let second = secret.as_ref().and_then(Secret::second_sha256).zip(OperatorName::parse(name).ok());
             operators.extend(second.map(|(hash, name)| OperatorIdentity::configured(name, [scope], hash)));
         }
         let (operator, audit) = (operator.map(|secret| secret.sha256()), audit.map(|secret| secret.sha256()));
         let tokens = ConfiguredTokens { operator, audit, operators };
-        Ok(LoadedOperators { tokens, profiles: crate::profiles(self.profiles.as_deref())? })
+        Ok(LoadedOperators { tokens, profiles: profiles.unwrap_or_else(Profiles::built_in) })
     }
 
     /// Reads the sources again, with the file of `--config`.
@@ -95,8 +93,8 @@ impl Sources {
     ///
     /// Fails if one of them cannot be read or used.
     pub fn load_again(&self) -> Result<LoadedOperators, ConfigError> {
-        let settings = self.config.as_deref().map(Settings::read).transpose()?;
-        self.load(settings.and_then(|settings| settings.operator).unwrap_or_default())
+        let settings = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        self.load(settings.operator, settings.profiles)
     }
 }
 

@@ -1,4 +1,4 @@
-//! An operator's profiles in a TOML file.
+//! An operator's profiles in the TOML file of settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ pub struct ProfileFileError {
     pub message: String,
 }
 
+/// The rest of the file is not read here.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ParsedFile {
     #[serde(default)]
     profiles: BTreeMap<Spanned<String>, Spanned<Profile>>,
@@ -63,7 +63,7 @@ struct Profile {
 type ErrorAt = (usize, String);
 
 impl Profiles {
-    /// Returns the built-in profiles and those of an operator's file.
+    /// Returns the built-in profiles and those of an operator's file of settings.
     ///
     /// A profile is a table `[profiles.NAME]` with the members of `policy` in `POST /v1/runs`. Missing members have the values
     /// of the built-in profile that `extends` names, by default `SUPERVISED_PR`:

@@ -264,8 +264,6 @@ fn a_stored_policy_without_a_quota_has_the_default() {
 fn an_invalid_profile_file_is_refused_with_line_and_column() {
     let table = [
         ("[profiles.A]\nwirte = []\n", 2, 1, "wirte"),
-        ("[profile.A]\n", 1, 2, "profile"),
-        ("x = 1", 1, 1, "x"),
         ("[profiles.A]\nwrite = [\"ok\", \"src/[\"]\n", 2, 16, "src/["),
         ("[profiles.A]\n\n  deny = [\n    \"a\",\n    \"!b\"]\n", 5, 5, "!b"),
         ("[profiles.A]\nextends = \"B\"\n", 2, 11, "extends"),

@@ -95,9 +95,9 @@ fn every_block_says_what_it_is_and_can_be_read() {
 
 #[tokio::test]
 async fn the_profile_and_the_request_of_the_policy_page_work_together() {
-    let profiles = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(profiles.path(), &blocks_of("policy.md", "toml")[0]).unwrap();
-    let server = Server::start_with(Setup::new(Backend::Sqlite).arg("--profiles", profiles.path().display())).await;
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), &blocks_of("policy.md", "toml")[0]).unwrap();
+    let server = Server::start_with(Setup::new(Backend::Sqlite).arg("--config", config.path().display())).await;
     let request: Value = serde_json::from_str(&blocks_of("policy.md", "json")[0]).unwrap();
     let run = server.run_from(&server.operator().post("/v1/runs", request).await.is(201)).await;
     run.create("docs/guide.md", "# Guide\n").await;

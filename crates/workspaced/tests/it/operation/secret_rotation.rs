@@ -189,11 +189,10 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(#[values(Backend::Sqlite
         let hash = sha256(token);
         format!("[[operator]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\nscopes = [\"audit\"]\n")
     };
+    let profile = |name: &str, glob: &str| format!("[profiles.{name}]\nwrite = [\"{glob}\"]\n");
     write("token", &first);
-    write("config.toml", &operator("ci", &ci));
-    write("profiles.toml", "[profiles.DOCS]\nwrite = [\"docs/**\"]\n");
+    write("config.toml", &(operator("ci", &ci) + &profile("DOCS", "docs/**")));
     server.setup = server.setup.clone().arg("--config", folder.join("config.toml").display());
-    server.setup = server.setup.clone().arg("--profiles", folder.join("profiles.toml").display());
     let mut command = server.command("serve");
     command.args(["--listen", "127.0.0.1:0"]).args(&server.setup.args);
     command.env_remove("WORKSPACED_OPERATOR_TOKEN").env("WORKSPACED_OPERATOR_TOKEN_FILE", folder.join("token"));
@@ -208,8 +207,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(#[values(Backend::Sqlite
     create(&first, "TESTS").await.refused("INVALID_REQUEST");
 
     write("token", &second);
-    write("config.toml", &operator("ci", &ci_next));
-    write("profiles.toml", "[profiles.TESTS]\nwrite = [\"tests/**\"]\n");
+    write("config.toml", &(operator("ci", &ci_next) + &profile("TESTS", "tests/**")));
     assert!(is_accepted(&server, &first).await, "nothing changes before the signal");
     hang_up();
     until_accepted(&server, &second, true).await;
@@ -223,13 +221,13 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(#[values(Backend::Sqlite
     // What cannot be used replaces nothing, and no secret is logged.
     let operator_client = Client::new(&server.base, Some(&second));
     operator_client.post("/v1/operators", json!({"name": "bob", "scopes": ["audit"]})).await.is(201);
-    let good = [("token", second.clone()), ("config.toml", operator("ci", &ci_next)), ("profiles.toml", String::new())];
+    let good = [("token", second.clone()), ("config.toml", operator("ci", &ci_next))];
     for (failures, (name, content, why)) in (1..).zip([
         ("token", "short".to_owned(), "too easy to guess"),
         ("token", String::new(), "the file is empty"),
         ("config.toml", "unknown = 1\n".to_owned(), "unknown setting"),
         ("config.toml", operator("bob", &bob), "is in the configuration and in the database"),
-        ("profiles.toml", "[profiles.X]\nbad = 1\n".to_owned(), "--profiles"),
+        ("config.toml", operator("ci", &ci_next) + "[profiles.X]\nbad = 1\n", "unknown field `bad`"),
     ]) {
         write(name, &content);
         hang_up();
