@@ -61,9 +61,9 @@ async fn a_change_of_the_reviewer_follows_that_of_the_agent(
         json!({"state": "approved", "decidedSeq": seq, "editedSeq": edited,
             "resolution": format!("approved (record {seq}), with changes (record {edited})")})
     );
-    // Only what the agent asked for is taken from its budget.
-    let usage = run.operator.get(&format!("/v1/runs/{}/usage", run.id)).await.ok();
-    assert_eq!(usage["usage"]["insertions"], 1, "{usage:#}");
+    // One change is the agent's, the other one a person's.
+    let counted = run.get().await;
+    assert_eq!((&counted["counts"]["mutations"], &counted["people"]["mutations"]), (&json!(1), &json!(1)));
     let told = run.ok("read_file", json!({"path": "b.txt"})).await["notices"].clone();
     let line = "approved: Cargo.lock (write_file), applied with changes by a person: read it again — \"as 3\"";
     assert_eq!(told, json!([line]));
