@@ -52,7 +52,6 @@ export interface Approval {
   createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
   resolution?: string; votes: { operator: string; onBehalfOf?: string }[];
   approvers: number; approvedBy: string[]; notCreator: boolean; decidedSeq?: number;
-  insertions?: number; deletions?: number;
   /** The files as they are now, of a single approval that waits. */
   present?: { path: string; exists: boolean; sha256?: string; isExpected?: boolean | null }[];
   /** The record of the reviewer's own change upon it. */

@@ -7,7 +7,7 @@ import { callHref, setParams, useRoute } from "../lib/route.ts";
 import type { Approval, Run } from "../lib/types.ts";
 import { repositoryOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Choice, Counts, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
+import { Badge, Choice, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
 import { announceDecision, DecideMany } from "./decide.tsx";
 
@@ -124,7 +124,7 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: Queu
   useEffect(() => {
     if (isOpen) element.current?.scrollIntoView({ block: "nearest" });
   }, [isOpen]);
-  const { files, insertions, deletions } = approval;
+  const { files } = approval;
   const isPending = approval.state === "pending";
   return (
     <li ref={element} class={isOpen ? "focused" : ""}>
@@ -133,10 +133,9 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: Queu
         <span class="first">
           {!isPending && <Badge state={approval.state} short />}
           <span class="cut strong">{files.length ? <Path path={files[0].path} /> : <code>{approval.tool}</code>}{files.length > 1 && <span class="quiet"> and {files.length - 1} more</span>}</span>
-          {insertions !== undefined && deletions !== undefined ? <Counts plus={insertions} minus={deletions} /> : <span />}
+          <span class="quiet small"><Time at={approval.createdAt} /></span>
         </span>
-        <span class="first"><span class="cut sentence">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
-          <span class="quiet small"><Time at={approval.createdAt} /></span></span>
+        <span class="cut sentence">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
         <span class="cut quiet small"><bdi>{approval.runId}</bdi>{run && taskOf(run.labels) && <> · <Foreign text={taskOf(run.labels)!} /></>}{wasOpened && !isOpen && <> · opened</>}</span>
         {!isPending && approval.resolution && <span class="cut quiet small"><Foreign text={approval.resolution} /></span>}
       </a>
