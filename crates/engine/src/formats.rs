@@ -7,11 +7,13 @@ mod answers;
 mod arguments;
 mod claude;
 mod editor;
+mod file_types;
 mod gemini;
 mod own;
 mod patches;
 mod paths;
 mod refusals;
+pub(crate) mod snippet;
 
 use std::sync::LazyLock;
 
@@ -23,6 +25,7 @@ use crate::tool::{Tool, ToolRun};
 use crate::tools::{self, CatalogueView};
 
 use arguments::Arguments;
+use snippet::SnippetForm;
 
 /// Every format, in the order of the documentation.
 pub static FORMATS: LazyLock<Vec<ModelFormat>> = LazyLock::new(|| {
@@ -60,7 +63,7 @@ pub struct ModelFormat {
 enum Words {
     /// The form has our names.
     Own,
-    /// The form has these instead.
+    /// The form has these instead. A whole hint of ours may stand for another.
     Other(&'static [(&'static str, &'static str)]),
 }
 
@@ -101,6 +104,8 @@ pub(crate) struct MappedCall {
     pub(crate) asked: AsWritten,
     /// How the answer is shown.
     pub(crate) render: RenderAnswer,
+    /// How the lines around a change are shown after the answer, where the form has that.
+    pub(crate) snippet: Option<SnippetForm>,
     /// What the call becomes instead if its path is a folder.
     pub(crate) if_folder: Option<Box<Result<MappedCall, Refusal>>>,
 }
@@ -112,8 +117,12 @@ pub(crate) struct AsWritten {
     tool: &'static str,
     /// The path, as the caller wrote it.
     path: String,
-    /// The text that was to be replaced.
+    /// The text that was to be replaced, or the path to which a file was to be moved.
     old: String,
+    /// The command of a tool that has several.
+    command: &'static str,
+    /// The lines that the form has put before the diff that it was given.
+    lines_before: usize,
 }
 
 impl ModelFormat {
@@ -235,7 +244,7 @@ impl MappedCall {
             Value::Object(members) => members.into_iter().filter(|(_, value)| !value.is_null()).collect(),
             _ => Map::new(),
         };
-        Self { tool: own_tool(name), input, reason: None, asked, render, if_folder: None }
+        Self { tool: own_tool(name), input, reason: None, asked, render, snippet: None, if_folder: None }
     }
 }
 

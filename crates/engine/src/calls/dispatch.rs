@@ -45,7 +45,9 @@ impl Calls {
         body: Bytes,
     ) -> Result<Answer, Failed> {
         failpoint::hit("call.handler");
-        self.call_in_view(View::Json, parse_call(run, caller, tool, body, View::Json)).await
+        let members = json::parse_object(&body);
+        drop(body);
+        self.call_in_view(View::Json, call_of(run, caller, tool, members, View::Json)).await
     }
 
     /// Executes and records one call of `tool` on `run`, and renders its answer for a model.
@@ -60,7 +62,24 @@ impl Calls {
         tool: &'static Tool,
         body: Bytes,
     ) -> Result<TextAnswer, Failed> {
-        let (call, members) = parse_call(run, caller, tool, body, View::Text);
+        let members = json::parse_object(&body);
+        drop(body);
+        self.call_members_as_text(run, caller, tool, members).await
+    }
+
+    /// As [`call_tool_as_text`](Self::call_tool_as_text), with the members of the input, or why it has none.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn call_members_as_text(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        tool: &'static Tool,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<TextAnswer, Failed> {
+        let (call, members) = call_of(run, caller, tool, members, View::Text);
         let tool_call_id = call.tool_call_id.clone();
         let answer = self.call_in_view(View::Text, (call, members)).await?;
         let seq = answer.head.map(|head| head.seq);
@@ -296,12 +315,16 @@ pub(crate) fn tell(run: &OpenRun, listener: Option<&str>, answer: &mut Result<An
     run.decisions.tell(listener, answer);
 }
 
-/// Parses the input of a call. The body is dropped as soon as it is parsed. In the model's view, a change expects the version
-/// that the caller has seen, unless the input names another one.
-fn parse_call(run: &RunId, caller: Caller, tool: &'static Tool, body: Bytes, view: View) -> CallWithInput {
-    let parsed = json::parse_object(&body);
-    drop(body);
-    let (call, mut members) = match parsed {
+/// Makes a call of its input. In the model's view, a change expects the version that the caller has seen, unless the input names another
+/// one.
+fn call_of(
+    run: &RunId,
+    caller: Caller,
+    tool: &'static Tool,
+    members: Result<Map<String, Value>, Refusal>,
+    view: View,
+) -> CallWithInput {
+    let (call, mut members) = match members {
         Ok(members) => Call::of(run, caller, tool, members),
         Err(refusal) => (Call::new(run, caller, tool), Err(refusal)),
     };

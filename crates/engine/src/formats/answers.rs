@@ -1,6 +1,7 @@
 //! Answers in the forms that models were trained on.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
@@ -8,7 +9,7 @@ use workspace::{EntryType, FolderEntry, FoundFile};
 
 use super::RenderAnswer;
 use super::paths::FormRoot;
-use crate::tool::text::files::{PageForm, page_of_lines};
+use crate::tool::text::files::{PageForm, page_of_lines, page_of_raw};
 use crate::tool::text::lines::PushLine as _;
 use crate::tool::text::lists::{ShownList, notes_of_entry, notes_of_found};
 use crate::tool::text::notes::{counted, not_shown, thousands};
@@ -16,7 +17,7 @@ use crate::tool::text::search::{Search, lines_of};
 use crate::tool::text::{Rendered, quote};
 
 /// Writes a number as `cat -n` does.
-fn cat_n(out: &mut String, number: u64) {
+pub(super) fn cat_n(out: &mut String, number: u64) {
     let _infallible = write!(out, "{number:>6}\t");
 }
 
@@ -80,28 +81,72 @@ pub(super) fn whole_path(root: FormRoot, entry: &FolderEntry) -> String {
     format!("{}{slash}", quote::path(&root.show(&entry.path)))
 }
 
-/// As [`whole_path`], after the size.
-pub(super) fn sized_path(root: FormRoot, entry: &FolderEntry) -> String {
-    format!("{}\t{}", entry.size_bytes.map_or_else(|| "-".to_owned(), size), whole_path(root, entry))
-}
-
 /// An entry by its name, folders after `[DIR]`.
 pub(super) fn marked_name(_root: FormRoot, entry: &FolderEntry) -> String {
     let name = quote::path(entry.path.rsplit('/').next().unwrap_or_default()).into_owned();
     if entry.entry_type == EntryType::Directory { format!("[DIR] {name}") } else { name }
 }
 
-/// A size as people read it: `512B`, `4.0K`.
+/// The entries of a folder as Anthropic's own memory lists them: the folder itself and what is in it, two levels deep, each after its
+/// size. A folder is as large as the files that were listed in it.
+pub(super) fn memory_listing(title: String, written: String, folder: String) -> RenderAnswer {
+    Box::new(move |answer| {
+        let list: ShownList<'_, FolderEntry> = serde_json::from_str(answer)?;
+        let below = if folder == "." { String::new() } else { format!("{folder}/") };
+        let below = below.as_str();
+        let name_of = |entry: &'_ FolderEntry| entry.path.strip_prefix(below).unwrap_or(&entry.path).to_owned();
+        let (mut all, mut sizes) = (0, BTreeMap::<String, u64>::new());
+        for entry in &list.entries {
+            let (name, bytes) = (name_of(entry), entry.size_bytes.unwrap_or_default());
+            all += bytes;
+            for (at, _) in name.match_indices('/').take(2) {
+                *sizes.entry(name[..at].to_owned()).or_default() += bytes;
+            }
+        }
+        let mut body = String::new();
+        body.push_line(quote::one_line(&title));
+        let written = written.trim_end_matches('/');
+        body.push_line(format_args!("{}\t{}", size(all), quote::one_line(written)));
+        for entry in &list.entries {
+            let name = name_of(entry);
+            if name.matches('/').count() > 1 {
+                continue;
+            }
+            let is_folder = entry.entry_type == EntryType::Directory;
+            let bytes = if is_folder { sizes.get(&name).copied() } else { entry.size_bytes };
+            let path = format!("{written}/{name}");
+            let slash = if is_folder { "/" } else { "" };
+            let (bytes, path, notes) = (size(bytes.unwrap_or_default()), quote::path(&path), notes_of_entry(entry));
+            body.push_line(format_args!("{bytes}\t{path}{slash}{notes}"));
+        }
+        body.extend(not_shown(&list.not_shown, "not shown", |_| Vec::new()));
+        let end = cut(&list, "view a folder below it");
+        Ok(Rendered { body, end })
+    })
+}
+
+/// A size as Anthropic's own memory has it: `512B`, `4K`, `1.5K`.
 fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["K", "M", "G", "T"];
-    if bytes < 1024 {
-        return format!("{bytes}B");
-    }
-    let (mut tenths, mut unit) = (u128::from(bytes) * 10 / 1024, 0);
+    const UNITS: [&str; 4] = ["B", "K", "M", "G"];
+    let (mut tenths, mut unit) = (u128::from(bytes) * 10, 0);
     while tenths >= 10_240 && unit + 1 < UNITS.len() {
         (tenths, unit) = (tenths / 1024, unit + 1);
     }
-    format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
+    match tenths % 10 {
+        0 => format!("{}{}", tenths / 10, UNITS[unit]),
+        tenth => format!("{}.{tenth}{}", tenths / 10, UNITS[unit]),
+    }
+}
+
+/// Raw lines of a file as Anthropic's own memory shows them: numbered, where what follows the last line ending is a line too. `lines` were
+/// asked for.
+pub(super) fn memory_page(title: String, lines: u64, next: fn(u64) -> String) -> RenderAnswer {
+    Box::new(move |answer| {
+        let numbered = page_of_raw(answer, &PageForm { label: cat_n, next, has_columns: false }, lines)?;
+        let Rendered { mut body, end } = numbered;
+        body.insert_str(0, &format!("{}\n", quote::one_line(&title)));
+        Ok(Rendered { body, end })
+    })
 }
 
 /// Whether a name fits a glob of names: `*` and `?`.
@@ -325,7 +370,7 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        for (bytes, want) in [(0, "0B"), (1023, "1023B"), (1024, "1.0K"), (1536, "1.5K"), (5 << 20, "5.0M")] {
+        for (bytes, want) in [(0, "0B"), (1023, "1023B"), (1024, "1K"), (1536, "1.5K"), (5 << 20, "5M")] {
             assert_eq!(size(bytes), want);
         }
     }

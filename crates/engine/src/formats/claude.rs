@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::answers::{self, MatchesForm, MatchesMode};
 use super::arguments::Arguments;
 use super::editor::lines_of_range;
+use super::file_types::{of_type, of_type_within};
 use super::paths::WORKSPACE;
 use super::refusals::{ended, note_of, note_under, repeated, unread};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, own_tools};
@@ -19,32 +20,6 @@ const MAX_MATCHES: u64 = crate::tools::MAX_FOUND_MATCHES;
 const MAX_FOUND: u64 = 200;
 /// The lines that a search shows if the caller sets no limit.
 const DEFAULT_LINES: usize = 250;
-
-/// The globs of types of files, by the names that ripgrep has for them.
-const FILE_TYPES: [(&str, &[&str]); 22] = [
-    ("c", &["*.c", "*.h"]),
-    ("cpp", &["*.cpp", "*.cc", "*.cxx", "*.hpp", "*.hh", "*.h"]),
-    ("cs", &["*.cs"]),
-    ("css", &["*.css", "*.scss"]),
-    ("go", &["*.go"]),
-    ("html", &["*.html", "*.htm"]),
-    ("java", &["*.java"]),
-    ("js", &["*.js", "*.jsx", "*.mjs", "*.cjs", "*.vue"]),
-    ("json", &["*.json"]),
-    ("kotlin", &["*.kt", "*.kts"]),
-    ("lua", &["*.lua"]),
-    ("md", &["*.md", "*.markdown"]),
-    ("php", &["*.php"]),
-    ("py", &["*.py", "*.pyi"]),
-    ("ruby", &["*.rb"]),
-    ("rust", &["*.rs"]),
-    ("sh", &["*.sh", "*.bash", "*.zsh"]),
-    ("sql", &["*.sql"]),
-    ("swift", &["*.swift"]),
-    ("toml", &["*.toml"]),
-    ("ts", &["*.ts", "*.tsx", "*.mts", "*.cts"]),
-    ("yaml", &["*.yaml", "*.yml"]),
-];
 
 /// `agent_toolset_20260401` of Anthropic.
 pub(super) fn toolset() -> ModelFormat {
@@ -287,7 +262,7 @@ fn relative(path: &str) -> String {
 }
 
 fn asked(tool: &FormatTool, path: String) -> AsWritten {
-    AsWritten { tool: tool.name, path, old: String::new() }
+    AsWritten { tool: tool.name, path, ..AsWritten::default() }
 }
 
 /// A count that is not negative.
@@ -411,17 +386,12 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
             return Err(Refusal::invalid(message, "Give content, files_with_matches or count."));
         }
     };
-    let mut globs: Vec<_> = glob.iter().map(|glob| WORKSPACE.strip_glob(glob)).collect::<Result<_, _>>()?;
-    if let Some(named) = &file_type {
-        // A file must be of the type and match the glob, of which a search knows only one kind.
-        let of_type = globs_of(named)?;
-        if globs.is_empty() {
-            globs = of_type.iter().map(|glob| (*glob).to_owned()).collect();
-        } else {
-            let message = "`glob` and `type` exclude each other here";
-            return Err(Refusal::invalid(message, "Give one of them."));
-        }
-    }
+    let globs: Vec<_> = glob.iter().map(|glob| WORKSPACE.strip_glob(glob)).collect::<Result<_, _>>()?;
+    let globs = match (file_type, globs.first()) {
+        (None, _) => globs,
+        (Some(named), None) => of_type(&named)?.iter().map(|glob| (*glob).to_owned()).collect(),
+        (Some(named), Some(glob)) => of_type_within(&named, glob)?,
+    };
     let path = WORKSPACE.strip_folder(written.as_deref())?;
     let context = if matches!(mode, MatchesMode::Lines { .. }) { context.min(3) } else { 0 };
     let input = json!({
@@ -439,15 +409,6 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
         none: "No matches found".to_owned(),
     });
     Ok(MappedCall::new("search_text", asked(tool, written.unwrap_or_default()), input, render))
-}
-
-/// The globs of a type of files.
-fn globs_of(named: &str) -> Result<&'static [&'static str], Refusal> {
-    FILE_TYPES.iter().find(|(name, _)| *name == named).map(|(_, globs)| *globs).ok_or_else(|| {
-        let message = format!("the type {} is not known", repeated(named));
-        let names: Vec<_> = FILE_TYPES.iter().map(|(name, _)| *name).collect();
-        Refusal::invalid(message, format!("Give a glob instead, or one of {}.", names.join(", ")))
-    })
 }
 
 fn bash(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {

@@ -3,10 +3,11 @@
 use model::{Code, Refusal};
 use serde_json::{Value, json};
 
-use super::answers::{self, ListingForm, sized_path, whole_path};
+use super::answers::{self, ListingForm, whole_path};
 use super::arguments::Arguments;
 use super::paths::{FormRoot, MEMORIES, WORKSPACE};
 use super::refusals::{ended, note_under, occurrences, repeated};
+use super::snippet::{self, SnippetForm};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, RenderAnswer, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
 
@@ -25,6 +26,12 @@ const WORDS: Words = Words::Other(&[
 
 /// The most lines that one view shows.
 const MAX_LINES: u64 = crate::tools::MAX_READ_LINES;
+/// How deep, and how many entries, memory lists for the sizes of its folders.
+const MAX_LISTED_DEPTH: u64 = 20;
+const MAX_LISTED: u64 = 10_000;
+
+/// The name of the tool of memory.
+const MEMORY_TOOL: &str = "memory";
 
 /// What sets one editor apart from the others.
 struct EditorForm {
@@ -32,19 +39,27 @@ struct EditorForm {
     commands: &'static [&'static str],
     /// Whether `create` also replaces a file.
     create_replaces: bool,
+    /// Whether it is memory, whose words are those of Anthropic's own.
+    is_memory: bool,
 }
 
-const EDITOR: EditorForm =
-    EditorForm { root: WORKSPACE, commands: &["view", "create", "str_replace", "insert"], create_replaces: true };
+const EDITOR: EditorForm = EditorForm {
+    root: WORKSPACE,
+    commands: &["view", "create", "str_replace", "insert"],
+    create_replaces: true,
+    is_memory: false,
+};
 const MEMORY: EditorForm = EditorForm {
     root: MEMORIES,
     commands: &["view", "create", "str_replace", "insert", "delete", "rename"],
     create_replaces: false,
+    is_memory: true,
 };
 const SWE_AGENT: EditorForm = EditorForm {
     root: WORKSPACE,
     commands: &["view", "create", "str_replace", "insert", "undo_edit"],
     create_replaces: false,
+    is_memory: false,
 };
 
 /// `text_editor_20250728` of Anthropic.
@@ -71,7 +86,7 @@ pub(super) fn memory() -> ModelFormat {
     ModelFormat {
         name: "anthropic-memory",
         tools: vec![FormatTool {
-            name: "memory",
+            name: MEMORY_TOOL,
             description: "Keeps notes in text files under /memories. Commands: view (a file with line numbers, or a folder), create \
                           (a new file), str_replace (old_str must occur exactly once), insert (after insert_line), delete and rename.",
             input: schema(
@@ -137,7 +152,7 @@ fn schema(form: &EditorForm, properties: &[Property]) -> Value {
             "path": { "type": "string", "description": format!("The file or folder, such as {root}/a.txt.") },
         },
         // `rename` has two paths instead.
-        "required": if form.commands.contains(&"rename") { json!(["command"]) } else { json!(["command", "path"]) },
+        "required": if form.is_memory { json!(["command"]) } else { json!(["command", "path"]) },
         "additionalProperties": false,
     });
     for (name, kind, description) in properties {
@@ -152,23 +167,23 @@ fn schema(form: &EditorForm, properties: &[Property]) -> Value {
 fn map(form: &EditorForm, tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
     let command = arguments.required(&["command"])?;
     arguments.of_command(&command);
-    if !form.commands.contains(&command.as_str()) {
+    let Some(&command) = form.commands.iter().find(|known| **known == command) else {
         let message = format!("unrecognized command {}", repeated(&command));
         let hint = format!("The commands of {} are {}.", tool.name, form.commands.join(", "));
         return Err(Refusal::invalid(message, hint));
-    }
+    };
     let names: &[&str] = if command == "rename" { &["old_path"] } else { &["path"] };
     let written = arguments.required(names)?;
     let path = form.root.strip(&written)?;
-    if path == "." && !matches!(command.as_str(), "view") {
-        return Err(changes_root(form));
+    if path == "." && command != "view" {
+        return Err(changes_root(form, command));
     }
-    let asked = AsWritten { tool: tool.name, path: written, old: String::new() };
-    let call = match command.as_str() {
+    let asked = AsWritten { tool: tool.name, path: written, command, ..AsWritten::default() };
+    let call = match command {
         "view" => view(form, &mut arguments, &path, asked)?,
         "create" => create(form, &mut arguments, &path, asked)?,
-        "str_replace" => str_replace(&mut arguments, &path, asked)?,
-        "insert" => insert(&mut arguments, &path, asked)?,
+        "str_replace" => str_replace(form, &mut arguments, &path, asked)?,
+        "insert" => insert(form, &mut arguments, &path, asked)?,
         "delete" => {
             let said = format!("Successfully deleted {}", asked.path);
             let input = json!({ "path": path, "recursive": true });
@@ -182,9 +197,14 @@ fn map(form: &EditorForm, tool: &FormatTool, mut arguments: Arguments) -> Result
 }
 
 /// The refusal to change the root.
-fn changes_root(form: &EditorForm) -> Refusal {
-    let message = format!("{} is the root of all files, which no command changes", form.root.show(""));
-    Refusal::invalid(message, "Name a file below it.")
+fn changes_root(form: &EditorForm, command: &str) -> Refusal {
+    let root = form.root.show("");
+    let is_root = format!("{root} is the root of all files");
+    if form.is_memory && matches!(command, "delete" | "rename") {
+        let message = format!("Cannot {command} the {root} directory itself");
+        return Refusal::invalid(message, format!("{is_root}: name a file below it."));
+    }
+    Refusal::invalid(format!("{is_root}, which no command changes"), "Name a file below it.")
 }
 
 /// How a reader continues after the last line that is shown.
@@ -213,33 +233,44 @@ fn view(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritt
     let range = arguments.integers("view_range")?;
     let has_range = range.is_some();
     let (start, lines) = lines_of_range(range)?;
-    let root = form.root;
     let folder = if has_range {
         let message = "the `view_range` parameter is not allowed when `path` points to a directory";
         Err(Refusal::invalid(message, "View the folder without it."))
     } else {
-        let is_memory = form.commands.contains(&"rename");
-        let listing = ListingForm {
-            title: format!(
-                "Here're the files and directories up to 2 levels deep in {}, excluding hidden items:",
-                asked.path
-            ),
-            entry: if is_memory { sized_path } else { whole_path },
-            empty: format!("The directory {} is empty, apart from what is hidden.", asked.path),
-            ignore: Vec::new(),
-        };
-        let input = json!({ "path": path, "maxDepth": 2 });
-        Ok(MappedCall::new("list_dir", asked.clone(), input, answers::listing(root, listing)))
+        Ok(list(form, path, asked.clone()))
     };
-    let title = if form.commands.contains(&"rename") {
-        format!("Here's the content of {} with line numbers:", asked.path)
+    let mut call = if form.is_memory {
+        let title = format!("Here's the content of {} with line numbers:", asked.path);
+        let input = json!({ "path": path, "startLine": start, "maxLines": lines, "format": "raw" });
+        MappedCall::new("read_file", asked, input, answers::memory_page(title, lines, next))
     } else {
-        format!("Here's the result of running `cat -n` on {}:", asked.path)
+        let title = format!("Here's the result of running `cat -n` on {}:", asked.path);
+        let input = json!({ "path": path, "startLine": start, "maxLines": lines });
+        MappedCall::new("read_file", asked, input, answers::titled_page(title, next))
     };
-    let input = json!({ "path": path, "startLine": start, "maxLines": lines });
-    let mut call = MappedCall::new("read_file", asked, input, answers::titled_page(title, next));
     call.if_folder = Some(Box::new(folder));
     Ok(call)
+}
+
+/// A view of a folder. Memory shows the size of each, for which all that is below is listed.
+fn list(form: &EditorForm, path: &str, asked: AsWritten) -> MappedCall {
+    let listing = ListingForm {
+        title: format!(
+            "Here're the files and directories up to 2 levels deep in {}, excluding hidden items:",
+            asked.path
+        ),
+        entry: whole_path,
+        empty: format!("The directory {} is empty, apart from what is hidden.", asked.path),
+        ignore: Vec::new(),
+    };
+    if form.is_memory {
+        let input = json!({ "path": path, "maxDepth": MAX_LISTED_DEPTH, "maxEntries": MAX_LISTED });
+        let render = answers::memory_listing(listing.title, asked.path.clone(), path.to_owned());
+        MappedCall::new("list_dir", asked, input, render)
+    } else {
+        let input = json!({ "path": path, "maxDepth": 2 });
+        MappedCall::new("list_dir", asked, input, answers::listing(form.root, listing))
+    }
 }
 
 fn create(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
@@ -256,12 +287,23 @@ fn create(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWri
     Ok(MappedCall::new("write_file", asked, json!({ "path": path, "content": content, "mode": mode }), render))
 }
 
-fn str_replace(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+fn str_replace(
+    form: &EditorForm,
+    arguments: &mut Arguments,
+    path: &str,
+    asked: AsWritten,
+) -> Result<MappedCall, Refusal> {
     let old = arguments.required(&["old_str"])?;
     let new = arguments.text(&["new_str"])?.unwrap_or_default();
     let input = json!({ "path": path, "oldString": old, "newString": new });
-    let render = edited(&asked.path);
-    Ok(MappedCall::new("edit_file", AsWritten { old, ..asked }, input, render))
+    let (render, snippet): (_, SnippetForm) = if form.is_memory {
+        let said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):";
+        (answers::change(|_| said.to_owned()), snippet::of_memory)
+    } else {
+        (edited(&asked.path), snippet::numbered)
+    };
+    let call = MappedCall::new("edit_file", AsWritten { old, ..asked }, input, render);
+    Ok(MappedCall { snippet: Some(snippet), ..call })
 }
 
 fn edited(path: &str) -> RenderAnswer {
@@ -269,7 +311,7 @@ fn edited(path: &str) -> RenderAnswer {
     answers::change(move |change| format!("The file {path} has been edited {}.", change.counts()))
 }
 
-fn insert(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
+fn insert(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
     let line = arguments.required_integer("insert_line")?;
     let text = arguments.required(&["insert_text", "new_str"])?;
     // Some clients send it under both names.
@@ -277,18 +319,26 @@ fn insert(arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<Map
     let line = u64::try_from(line).map_err(|_| {
         Refusal::invalid(format!("invalid `insert_line` parameter: {line}"), "Give a line from 0, the start, on.")
     })?;
-    // No text is an empty line.
-    let content = if text.is_empty() { "\n".to_owned() } else { text };
+    // No text is an empty line. Memory inserts no empty lines after it.
+    let content = match text.trim_end_matches('\n') {
+        lines if form.is_memory => format!("{lines}\n"),
+        _ if text.is_empty() => "\n".to_owned(),
+        _ => text,
+    };
     let input = json!({ "path": path, "startLine": line.saturating_add(1), "endLine": line, "content": content });
+    if form.is_memory {
+        let said = format!("The file {} has been edited.", asked.path);
+        return Ok(MappedCall::new("replace_range", asked, input, answers::change(move |_| said.clone())));
+    }
     let render = edited(&asked.path);
-    Ok(MappedCall::new("replace_range", asked, input, render))
+    Ok(MappedCall { snippet: Some(snippet::numbered), ..MappedCall::new("replace_range", asked, input, render) })
 }
 
 fn rename(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWritten) -> Result<MappedCall, Refusal> {
     let new = arguments.required(&["new_path"])?;
     let to = form.root.strip(&new)?;
     if to == "." {
-        return Err(changes_root(form));
+        return Err(changes_root(form, "move onto"));
     }
     if to == path {
         let message = "`old_path` and `new_path` are the same path";
@@ -296,6 +346,7 @@ fn rename(form: &EditorForm, arguments: &mut Arguments, path: &str, asked: AsWri
     }
     let input = json!({ "from": path, "to": to, "recursive": true });
     let said = format!("Successfully renamed {} to {new}", asked.path);
+    let asked = AsWritten { old: new, ..asked };
     Ok(MappedCall::new("move_file", asked, input, answers::change(move |_| said.clone())))
 }
 
@@ -308,7 +359,9 @@ fn undo_edit(path: &str, asked: AsWritten) -> MappedCall {
 fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
     let AsWritten { path, old, .. } = asked;
     let (path, old) = (text::quote::one_line(path), repeated(old));
-    let is_memory = asked.tool == "memory";
+    if asked.tool == MEMORY_TOOL {
+        return refuse_memory(asked, &path, &old, refusal);
+    }
     let said = match refusal.code {
         Code::EditNotFound => {
             format!("No replacement was performed, old_str `{old}` did not appear verbatim in {path}.")
@@ -320,14 +373,10 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
         Code::NotFound if refusal.message.starts_with("nothing to undo") => {
             format!("No edit history found for {path}{}.", undone_note(refusal))
         }
-        Code::NotFound => {
-            let root = if is_memory { MEMORIES } else { WORKSPACE };
-            ended(format!("The path {path} does not exist. Please provide a valid path{}", note_under(root, refusal)))
-        }
-        Code::AlreadyExists | Code::NotAFile if let Some(taken) = destination(asked, refusal) => {
-            format!("The destination {taken} already exists.")
-        }
-        Code::AlreadyExists if is_memory => format!("File {path} already exists. No command replaces it."),
+        Code::NotFound => ended(format!(
+            "The path {path} does not exist. Please provide a valid path{}",
+            note_under(WORKSPACE, refusal)
+        )),
         Code::AlreadyExists => format!("File already exists at: {path}. It cannot be overwritten by this command."),
         Code::NotAFile => {
             format!("The path {path} is a directory and only the `view` command can be used on directories.")
@@ -341,13 +390,49 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
     Some(said)
 }
 
-/// The path that is in the way of `rename`, which is not the one that the call is named after.
+/// As Anthropic's own memory refuses.
+fn refuse_memory(asked: &AsWritten, path: &str, old: &str, refusal: &Refusal) -> Option<String> {
+    let said = match refusal.code {
+        Code::EditNotFound => {
+            format!("No replacement was performed, old_str `{old}` did not appear verbatim in {path}.")
+        }
+        Code::EditNotUnique => format!(
+            "No replacement was performed. Multiple occurrences of old_str `{old}` in {}. Please ensure it is unique",
+            occurrences(refusal).replace(['[', ']'], "")
+        ),
+        Code::NotFound if matches!(asked.command, "delete" | "rename") => {
+            format!("The path {path} does not exist{}", note_under(MEMORIES, refusal))
+        }
+        Code::NotFound => ended(format!(
+            "The path {path} does not exist. Please provide a valid path{}",
+            note_under(MEMORIES, refusal)
+        )),
+        Code::AlreadyExists | Code::NotAFile | Code::NotADirectory if let Some(taken) = destination(asked, refusal) => {
+            format!("The destination {taken} already exists")
+        }
+        Code::AlreadyExists => format!("File {path} already exists"),
+        Code::NotAFile => format!("The path {path} is not a file."),
+        Code::InvalidRequest if let Some(lines) = refusal.details.total_lines => {
+            let line = refusal.details.actual.unwrap_or_default().saturating_sub(1);
+            format!("Invalid `insert_line` parameter: {line}. It should be within the range [0, {lines}].")
+        }
+        _ => return None,
+    };
+    Some(said)
+}
+
+/// Where `rename` was to move a file, if something is in the way there.
 fn destination(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
-    if asked.tool != "memory" {
+    if asked.command != "rename" {
         return None;
     }
     let (at, from) = (refusal.details.path.as_deref()?, MEMORIES.strip(&asked.path).ok()?);
-    (at != from).then(|| text::quote::one_line(&MEMORIES.show(at)).into_owned())
+    let is_taken = match refusal.code {
+        // A file, of a folder's files.
+        Code::NotADirectory => at.starts_with(&format!("{}/", MEMORIES.strip(&asked.old).ok()?)),
+        _ => at != from,
+    };
+    is_taken.then(|| text::quote::one_line(&asked.old).into_owned())
 }
 
 /// Says that there is a last change, but of another file.

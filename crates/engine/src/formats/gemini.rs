@@ -8,6 +8,7 @@ use super::arguments::Arguments;
 use super::claude::{absolute, command_call, object};
 use super::paths::WORKSPACE;
 use super::refusals::{note_under, unread};
+use super::snippet::{self, SnippetForm};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
 
@@ -20,8 +21,10 @@ const MAX_FOUND: u64 = 200;
 /// The matches that a search shows if the caller sets no limit.
 const DEFAULT_MATCHES: u64 = 100;
 
-/// What the two forms call the folder of a search or a list.
-const FOLDERS: [&str; 2] = ["dir_path", "path"];
+/// What a form calls the folder of a search or a list. Models of either know the other's name; a refusal has the form's own.
+fn folder_names(tool: &FormatTool) -> [&'static str; 2] {
+    if tool.input["properties"].get("dir_path").is_some() { ["dir_path", "path"] } else { ["path", "dir_path"] }
+}
 
 /// The tools of Gemini CLI for files.
 pub(super) fn gemini() -> ModelFormat {
@@ -201,7 +204,7 @@ fn boolean(description: &str) -> Value {
 }
 
 fn asked(tool: &FormatTool, path: String) -> AsWritten {
-    AsWritten { tool: tool.name, path, old: String::new() }
+    AsWritten { tool: tool.name, path, ..AsWritten::default() }
 }
 
 /// A number that is not negative.
@@ -226,9 +229,7 @@ fn list_directory(folder: &'static str) -> FormatTool {
         ),
         becomes: own_tools(&["list_dir"]),
         map: |tool, mut arguments| {
-            // The first name is the one that a refusal says is missing.
-            let names = if tool.input["properties"].get("path").is_some() { ["path", "dir_path"] } else { FOLDERS };
-            let written = arguments.required(&names)?;
+            let written = arguments.required(&folder_names(tool))?;
             let ignore = arguments.texts("ignore")?;
             let filtering = arguments.object("file_filtering_options")?.unwrap_or_default();
             arguments.finish()?;
@@ -292,7 +293,7 @@ fn glob_tool(folder: &'static str) -> FormatTool {
         becomes: own_tools(&["find_files"]),
         map: |tool, mut arguments| {
             let pattern = arguments.required(&["pattern"])?;
-            let written = arguments.text(&FOLDERS)?;
+            let written = arguments.text(&folder_names(tool))?;
             arguments.ignore(&["case_sensitive", "respect_git_ignore", "respect_gemini_ignore"]);
             arguments.finish()?;
             let none = format!("No files found matching pattern \"{pattern}\"");
@@ -336,7 +337,7 @@ fn read_file(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, 
 
 fn grep_search(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
     let pattern = arguments.required(&["pattern"])?;
-    let written = arguments.text(&FOLDERS)?;
+    let written = arguments.text(&folder_names(tool))?;
     let glob = arguments.text(&["include_pattern", "include", "glob"])?;
     let names_only = arguments.boolean(&["names_only"])?.unwrap_or(false);
     let case_sensitive = arguments.boolean(&["case_sensitive"])?.unwrap_or(false);
@@ -391,7 +392,8 @@ fn edit(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
         let render = answers::change(move |change| {
             format!("Successfully modified file: {shown} ({} replacements) {}.", change.replacements, change.counts())
         });
-        MappedCall::new("edit_file", asked, input, render)
+        let shown: SnippetForm = if tool.name == "edit" { snippet::edited_lines } else { snippet::updated_code };
+        MappedCall { snippet: Some(shown), ..MappedCall::new("edit_file", asked, input, render) }
     };
     call.reason = reason;
     Ok(call)

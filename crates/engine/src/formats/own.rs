@@ -15,7 +15,7 @@ pub(super) fn responses() -> ModelFormat {
     })
 }
 
-/// As [`responses`], with schemas that the provider enforces: every member is required, and may be null.
+/// As [`responses`], with schemas that the provider enforces: every member is required, and those that were optional may be null.
 pub(super) fn strict() -> ModelFormat {
     format("openai-strict", |shown| {
         let declared = shown.tools.iter().map(|tool| {
@@ -59,6 +59,7 @@ fn call(tool: &FormatTool, arguments: Arguments) -> Result<MappedCall, Refusal> 
         reason: None,
         asked: AsWritten { tool: tool.name, ..AsWritten::default() },
         render: Box::new(own.text),
+        snippet: None,
         if_folder: None,
     })
 }

@@ -1,6 +1,8 @@
 //! Patches in the form `*** Begin Patch`: the tool of `OpenAI`'s Responses for one file, and the tools of Codex.
 
-use model::{Code, Patch, PatchOperation, Refusal};
+use std::borrow::Cow;
+
+use model::{Code, FILE_HEAD_HINT, FORMAT_HINT, HUNK_FILE_HINT, Patch, PatchOperation, Refusal, WHOLE_PATCH_HINT};
 use serde_json::{Value, json};
 
 use super::answers;
@@ -59,7 +61,7 @@ pub(super) fn openai() -> ModelFormat {
         }],
         declare: |_| vec![json!({ "type": "apply_patch" })],
         refuse,
-        words: WORDS,
+        words: DIFF_WORDS,
     }
 }
 
@@ -133,10 +135,30 @@ fn write_stdin() -> FormatTool {
     }
 }
 
-const WORDS: Words = Words::Other(&[("apply_patch", "apply_patch"), ("run_command", "exec_command")]);
+/// The words of Codex. A patch has no lines that name both sides of a file.
+const WORDS: Words = Words::Other(&[
+    ("apply_patch", "apply_patch"),
+    ("run_command", "exec_command"),
+    (WHOLE_PATCH_HINT, FORMAT_HINT),
+    (HUNK_FILE_HINT, FORMAT_HINT),
+    (FILE_HEAD_HINT, FORMAT_HINT),
+]);
+
+/// What the diff of one file has, for the tool that is given no more.
+const DIFF_HINT: &str = "Send the diff alone: for create_file lines that begin with `+`; for update_file hunks headed by `@@`, whose lines begin with a \
+     blank, `-` or `+`.";
+
+/// The words of the tool for one file.
+const DIFF_WORDS: Words = Words::Other(&[
+    ("apply_patch", "apply_patch"),
+    (WHOLE_PATCH_HINT, DIFF_HINT),
+    (HUNK_FILE_HINT, DIFF_HINT),
+    (FILE_HEAD_HINT, DIFF_HINT),
+    (FORMAT_HINT, DIFF_HINT),
+]);
 
 fn asked(tool: &FormatTool, path: String) -> AsWritten {
-    AsWritten { tool: tool.name, path, old: String::new() }
+    AsWritten { tool: tool.name, path, ..AsWritten::default() }
 }
 
 fn patch_call(asked: AsWritten, patch: &str) -> MappedCall {
@@ -192,7 +214,8 @@ fn operation(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, 
         }
     };
     let end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };
-    let patch = format!("*** Begin Patch\n{header}{diff}{end}*** End Patch\n");
+    let before = format!("*** Begin Patch\n{header}");
+    let patch = format!("{before}{diff}{end}*** End Patch\n");
     // Headers in the diff would reach other files than the operation names.
     if let Ok(parsed) = Patch::parse(&patch) {
         let is_it =
@@ -210,7 +233,8 @@ fn operation(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, 
             return Err(Refusal::new(Code::PatchInvalid, message, "Leave headers of files out of the diff."));
         }
     }
-    Ok(patch_call(asked(tool, written), &patch))
+    let asked = AsWritten { lines_before: before.lines().count(), ..asked(tool, written) };
+    Ok(patch_call(asked, &patch))
 }
 
 fn exec_command(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
@@ -231,6 +255,18 @@ fn exec_command(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCal
     Ok(call)
 }
 
+/// A message about a line of the patch, as one about a line of the diff, which the form has put after `before` other lines.
+fn in_diff(message: &str, before: usize) -> Cow<'_, str> {
+    let found = message.strip_prefix("line ").and_then(|rest| rest.split_once(" of the patch: "));
+    match found.and_then(|(number, what)| Some((number.parse::<usize>().ok()?, what))) {
+        Some((number, what)) if before > 0 => match number.checked_sub(before).filter(|number| *number > 0) {
+            Some(number) => format!("line {number} of the diff: {what}").into(),
+            None => what.into(),
+        },
+        Some(_) | None => message.into(),
+    }
+}
+
 fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
     if asked.tool == "exec_command" || asked.tool == "write_stdin" {
         return None;
@@ -238,9 +274,22 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
     let named = refusal.details.path.as_deref().unwrap_or(&asked.path);
     let said = match refusal.code {
         Code::PatchConflict => format!("Failed to find expected lines in {named}: {}", refusal.message),
-        Code::PatchInvalid => format!("Invalid patch: {}", refusal.message),
+        Code::PatchInvalid => format!("Invalid patch: {}", in_diff(&refusal.message, asked.lines_before)),
         Code::NotFound => format!("Failed to read file to update: {}", refusal.message),
         _ => return None,
     };
     Some(format!("apply_patch verification failed: {said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_diff;
+
+    #[test]
+    fn lines_are_those_of_the_diff() {
+        assert_eq!(in_diff("line 4 of the patch: `x` is wrong", 2), "line 2 of the diff: `x` is wrong");
+        assert_eq!(in_diff("line 1 of the patch: the patch changes no file", 2), "the patch changes no file");
+        assert_eq!(in_diff("line 4 of the patch: `x` is wrong", 0), "line 4 of the patch: `x` is wrong");
+        assert_eq!(in_diff("line x", 2), "line x");
+    }
 }

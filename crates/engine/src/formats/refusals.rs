@@ -59,6 +59,10 @@ fn message_with(message: &str, words: &[(&str, &str)]) -> String {
 
 /// Replaces our names in a hint, and leaves out each sentence with a name for which the form has none.
 fn translate(hint: &str, words: &[(&str, &str)]) -> String {
+    // A whole hint for which the form has another.
+    if let Some((_, other)) = words.iter().find(|(own, _)| *own == hint) {
+        return (*other).to_owned();
+    }
     let mut hint = hint.to_owned();
     // Names that are also words of a sentence are names only between backquotes.
     for (own, other) in words.iter().filter(|(own, _)| own.starts_with('`')) {

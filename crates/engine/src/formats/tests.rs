@@ -55,10 +55,6 @@ fn every_argument_that_is_declared_is_taken() {
                 continue;
             }
             let mut input = object_of(&tool.input);
-            if tool.name == "Grep" {
-                // They exclude each other.
-                input.as_object_mut().unwrap().remove("glob");
-            }
             if tool.name == "apply_patch" && format.name == "openai-apply-patch" {
                 input["operation"] =
                     json!({"type": "update_file", "path": "a", "move_to": "b", "diff": "@@\n-a\n+b\n"});

@@ -158,8 +158,17 @@ pub(crate) fn may_set_modes(record: &Record) -> bool {
 ///
 /// If the ledger fails.
 pub async fn diff_of(ledger: &dyn Ledger, run: &RunId, record: &Record) -> Result<Vec<u8>, CallError> {
+    diff_at(ledger, run, &record.artifact_uris).await
+}
+
+/// Returns the stored diffs at these URIs of artifacts.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn diff_at(ledger: &dyn Ledger, run: &RunId, uris: &[String]) -> Result<Vec<u8>, CallError> {
     let mut diff = Vec::new();
-    for uri in &record.artifact_uris {
+    for uri in uris {
         let id = uri.rsplit('/').next().and_then(|raw| ArtifactId::parse(raw).ok());
         if let Some(id) = id {
             diff.extend(ledger.artifact(run, &id).await?.unwrap_or_default());

@@ -652,8 +652,8 @@ fn is_taken(rules: &Rules, workspace: &Workspace, path: &LogicalPath) -> Result<
     Ok(!matches!(rules.kind_of_path(path), FileKind::Generated | FileKind::Vendored) && !workspace.is_ignored(path)?)
 }
 
-/// Whether the command has been given the file.
-fn is_readable(rules: &Rules, path: &LogicalPath) -> bool {
+/// Whether policy lets the file at `path` be read, as far as its path says.
+pub(crate) fn is_readable(rules: &Rules, path: &LogicalPath) -> bool {
     let kind = rules.kind_of_path(path);
     judge_path(rules, Access::Read, &PathFacts { path, real_path: None, kind, ignored: false, hard_linked: false })
         .is_ok()

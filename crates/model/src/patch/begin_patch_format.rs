@@ -8,7 +8,8 @@ use super::name;
 use super::numberless::{NumberlessHeaders, is_blank_up_to_end, is_end_of_hunk, parse_hunk};
 use crate::Refusal;
 
-pub(crate) const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
+/// The hint for a text that is not in the format.
+pub const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
      `*** Add File: PATH` with lines that begin with `+`, or `*** Delete File: PATH`, and at the end `*** End Patch`.";
 
 /// Reads the section of one file; `None` if none begins at the next line.

@@ -4,7 +4,7 @@ mod git;
 
 use super::begin_patch_format::FORMAT_HINT;
 use super::check::RawFilePatch;
-use super::fault::{WHOLE_PATCH_HINT, invalid, shown};
+use super::fault::{FILE_HEAD_HINT, HUNK_FILE_HINT, WHOLE_PATCH_HINT, invalid, shown};
 use super::file_patch::{Hunk, HunkLine, PatchOperation};
 use super::lines::Lines;
 use super::{hunk, name};
@@ -60,7 +60,7 @@ pub(crate) fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal
     let shown = shown(line);
     if begins("@@") && first {
         let message = format!("the hunk `{shown}` belongs to no file");
-        return invalid(number, message, "Put `--- a/PATH` and `+++ b/PATH` before the hunks of each file.");
+        return invalid(number, message, HUNK_FILE_HINT);
     }
     if begins("```") || begins("~~~") {
         return invalid(
@@ -80,8 +80,7 @@ pub(crate) fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal
         return git::binary(number);
     }
     if begins("--- ") || begins("+++ ") {
-        let hint = "Write `--- a/PATH` and, on the very next line, `+++ b/PATH`.";
-        return invalid(number, format!("`{shown}` has no counterpart"), hint);
+        return invalid(number, format!("`{shown}` has no counterpart"), FILE_HEAD_HINT);
     }
     let hint = if begins("*** ") { FORMAT_HINT } else { WHOLE_PATCH_HINT };
     invalid(number, format!("`{shown}` is not part of a patch"), hint)

@@ -6,6 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use engine::calls::{FormatCall, FormatRefusal};
+use engine::tools::refusal_text;
 use engine::{FormatTool, ModelFormat};
 use model::{Code, Refusal, RunId, excerpt, json};
 use serde::{Deserialize, Deserializer};
@@ -59,25 +60,35 @@ pub(crate) struct FormatCaller {
 }
 
 impl FromRequestParts<Service> for FormatCaller {
-    type Rejection = Problem;
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let caller = RunCaller::from_request_parts(parts, service).await?;
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
+        let caller =
+            RunCaller::from_request_parts(parts, service).await.map_err(axum::response::IntoResponse::into_response)?;
         let members = RawPathParams::from_request_parts(parts, service).await;
         let member = |wanted: &str| {
             let found = members.as_ref().ok().and_then(|members| members.iter().find(|(name, _)| *name == wanted));
             found.map(|(_, value)| value.to_owned()).unwrap_or_default()
         };
-        let format = find(&member("format"))?;
+        let problem = |refusal: Refusal| Problem::from(refusal).into_response();
+        let format = find(&member("format")).map_err(problem)?;
         let name = member("tool");
         let tool = format.tool(&name).ok_or_else(|| {
             let message = format!("the format `{}` has no tool `{}`", format.name, excerpt(&name, 60));
-            Refusal::new(Code::ToolNotFound, message, format!("Its tools are {}.", format.tool_names()))
+            problem(Refusal::new(Code::ToolNotFound, message, format!("Its tools are {}.", format.tool_names())))
         })?;
-        // Before the body is read, which takes memory.
-        let permitted = service.calls.check_permitted_format(&caller.run, &caller.caller, format, tool).await;
-        permitted.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))?;
-        Ok(Self { caller, format, tool })
+        // Before the body is read, which takes memory. A model reads the refusal as that of any other call.
+        match service.calls.check_permitted_format(&caller.run, &caller.caller, format, tool).await {
+            Ok(()) => Ok(Self { caller, format, tool }),
+            Err(failed) => {
+                let problem = Problem::from(failed.error).of_call(failed.tool_call_id);
+                let text = refusal_text(problem.refusal());
+                let mut response = problem.into_response();
+                let body = FormatBody(HeaderValue::from_static(text_view::TEXT), text);
+                response.extensions_mut().extend(with_body(body));
+                Err(response)
+            }
+        }
     }
 }
 

@@ -50,8 +50,17 @@ struct McpCaller(Arc<RunTokenCaller>, HasMoved, CallForm);
 struct CallForm {
     /// The format; `None` for that of the catalogue.
     format: Option<FormatName>,
-    /// The reason that the request gives for changes in a format, or why it is none.
-    reason: Result<Option<String>, Refusal>,
+    /// What the request's headers say of the call, or what is wrong with them.
+    headers: Result<CallHeaders, Refusal>,
+}
+
+/// What the headers of a request say of the call in it.
+#[derive(Clone, Debug)]
+struct CallHeaders {
+    /// The reason of a change whose input has none.
+    reason: Option<String>,
+    /// The ID of the call.
+    tool_call_id: Option<String>,
 }
 
 /// The query of the route.
@@ -87,8 +96,9 @@ pub(crate) async fn handle(
     request: Request,
 ) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
-    let FileCallOptions { reason, refusal, .. } = call_options(&parts.headers);
-    let form = CallForm { format: query.format, reason: refusal.map_or(Ok(reason), Err) };
+    let FileCallOptions { reason, tool_call_id, refusal, .. } = call_options(&parts.headers);
+    let headers = refusal.map_or(Ok(CallHeaders { reason, tool_call_id }), Err);
+    let form = CallForm { format: query.format, headers };
     let JsonBytes(text) = JsonBytes::from_request(Request::from_parts(parts.clone(), body), &service).await?;
     let message = match parts.method {
         Method::POST => match message::parse(&text) {

@@ -238,7 +238,7 @@ def main(agent, modules, url, operator):
     except AssertionError:
         print(output[-6000:], *model.problems, model.others, json.dumps(received, indent=1), sep="\n", file=sys.stderr)
         raise
-    print(json.dumps({"agent": agent, "answered": [len(text.encode()) for text in wanted],
+    print(json.dumps({"agent": agent, "tools": model.offered_bytes, "answered": [len(text.encode()) for text in wanted],
                       "received": [len(text.encode()) for text in received]}))
     print("done")
 
@@ -256,6 +256,16 @@ def check(agent, model, received, wanted):
         assert plain(answer) in plain(text), (tool, text, answer)
         assert part.endswith(": ") or len(text) <= len(answer) * 1.15 + 150, (tool, text, answer)
     assert "line 400" not in received[REVOKED], received[REVOKED]
+    check_table(agent, model.offered_bytes, sum(len(text.encode()) for text in received[:REVOKED]), sum(len(text.encode()) for text in wanted))
+
+
+def check_table(agent, tools, received, answered):
+    """What a model pays is in the documentation, to a hundredth: agents write a few words of theirs, such as a time."""
+    page = pathlib.Path(__file__).parents[4] / "deploy/mcp.md"
+    row = f"| `{agent}` | {tools:,} | {received:,} | {received / answered:.2f} |"
+    [line] = [line for line in page.read_text().splitlines() if line.startswith(f"| `{agent}` |")] or [""]
+    numbers = [float(cell.replace(",", "")) for cell in line.split("|")[2:5]]
+    assert numbers and abs(numbers[0] - tools) <= tools / 100 and abs(numbers[1] - received) <= received / 100, f"deploy/mcp.md should have the row {row}"
 
 
 def plain(text):

@@ -27,7 +27,7 @@ class Model:
 
     def __init__(self, steps, before=lambda step: None):
         self.steps, self.before = steps, before
-        self.results, self.offered, self.others, self.problems = [], [], [], []
+        self.results, self.offered, self.others, self.problems, self.offered_bytes = [], [], [], [], 0
         self.lock, self.prepared = threading.Lock(), -1
         model = self
 
@@ -85,7 +85,7 @@ class Model:
             if not ours:
                 self.others.append(names)
                 return "title", None
-            self.offered = names
+            self.offered, self.offered_bytes = names, len(json.dumps(protocol.body["tools"], ensure_ascii=False, separators=(",", ":")).encode())
             if len(results) > len(self.results):
                 self.results = results
             step = len(results)

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use model::{Permission, Refusal, RunId};
+use model::{LogicalPath, Permission, Refusal, RunId};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::expect_seen;
@@ -12,12 +13,24 @@ use crate::call::{Call, Failed, View};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
 use crate::calls::Calls;
+use crate::formats::snippet::ChangedLines;
 use crate::formats::{AsWritten, FormatTool, MappedCall, ModelFormat};
+use crate::history::snapshot::diff_at;
 use crate::tool::input::any_path;
 use crate::tool::text::TextAnswer;
+use crate::tools::apply_changeset::is_readable;
 
 /// The reason in the record of a change for which a form has none, and its caller gave none.
 const NO_REASON: &str = "not given";
+
+/// What the answer of a change of one file says of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EditedFile {
+    path: LogicalPath,
+    #[serde(default)]
+    artifact_uris: Vec<String>,
+}
 
 /// A call of a tool in a form.
 pub struct FormatCall {
@@ -79,9 +92,10 @@ impl Calls {
             Ok(mapped) => self.for_its_path(run, &caller, mapped).await,
             Err(refusal) => Err(refusal),
         };
+        let may_read = caller.may_read();
         let (call, members, asked, render) = match mapped {
             Ok(mapped) => {
-                let MappedCall { tool, mut input, reason: own_reason, asked, render, if_folder: _ } = mapped;
+                let MappedCall { tool, mut input, reason: own_reason, asked, render, snippet, if_folder: _ } = mapped;
                 if !tool.only_reads() && !input.contains_key("reason") {
                     let reason = reason.or(own_reason).filter(|reason| !reason.trim().is_empty());
                     let reason = reason.unwrap_or_else(|| format!("{NO_REASON}: the form {} has none", format.name));
@@ -90,7 +104,7 @@ impl Calls {
                 input.extend(tool_call_id.map(|id| ("toolCallId".to_owned(), id.into())));
                 let (call, mut members) = Call::of(run, caller, tool, input);
                 expect_seen(&call, &mut members);
-                (call, members, asked, Some(render))
+                (call, members, asked, Some((render, snippet.filter(|_| may_read))))
             }
             Err(refusal) => (Call::new(run, caller, tool.first()), Err(refusal), AsWritten::default(), None),
         };
@@ -109,15 +123,37 @@ impl Calls {
             Ok(answer) => answer,
             Err(failed) => return Err(text_of(failed)),
         };
-        let internal = |error: serde_json::Error| {
-            let error = RecordedError::left_out(CallError::Internal(Box::new(error)));
-            FormatRefusal { failed: Failed { tool_call_id, error }, text: String::new() }
+        let failed = |error: CallError| {
+            let error = RecordedError::left_out(error);
+            FormatRefusal { failed: Failed { tool_call_id: tool_call_id.clone(), error }, text: String::new() }
         };
+        let internal = |error: serde_json::Error| failed(CallError::Internal(Box::new(error)));
         let seq = answer.head.map(|head| head.seq);
         match render {
-            Some(render) => TextAnswer::of(render, answer.body, seq).map_err(internal),
+            Some((render, Some(snippet))) => {
+                let changed = self.changed_lines(run, &answer.body).await.map_err(failed)?;
+                let snippet = changed.map(|changed| snippet(&changed)).unwrap_or_default();
+                let render = |answer: &str| {
+                    let mut rendered = render(answer)?;
+                    rendered.body.push_str(&snippet);
+                    Ok(rendered)
+                };
+                TextAnswer::of(render, answer.body, seq).map_err(internal)
+            }
+            Some((render, None)) => TextAnswer::of(render, answer.body, seq).map_err(internal),
             None => TextAnswer::of(crate::tool::text::no_text, answer.body, seq).map_err(internal),
         }
+    }
+
+    /// Returns the lines around the change of one file, from the diff of the call; `None` if policy does not let the file be read.
+    async fn changed_lines(&self, run: &RunId, answer: &str) -> Result<Option<ChangedLines>, CallError> {
+        let changed: EditedFile = serde_json::from_str(answer).map_err(|error| CallError::Internal(Box::new(error)))?;
+        let open_run = self.engine.open(run).await?;
+        if !is_readable(&open_run.rules, &changed.path) {
+            return Ok(None);
+        }
+        let diff = diff_at(self.engine.ledger.as_ref(), run, &changed.artifact_uris).await?;
+        Ok(Some(ChangedLines::of(&diff)))
     }
 
     /// Returns what a call becomes: some forms have one tool for files and folders, of which we have two. What the choice says of the

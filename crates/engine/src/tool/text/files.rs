@@ -132,6 +132,28 @@ pub(crate) fn page_of_lines(answer: &str, form: &PageForm) -> serde_json::Result
     Ok(Rendered { body: out, end })
 }
 
+/// Renders an answer of `read_file` with raw lines, each with its number. What follows the last line ending is a line too, if it is among
+/// the `lines` that were asked for.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn page_of_raw(answer: &str, form: &PageForm, lines: u64) -> serde_json::Result<Rendered> {
+    let page: ShownPage<'_> = serde_json::from_str(answer)?;
+    if page.total_lines == 0 || page.start_line > page.total_lines {
+        return page_of_lines(answer, form);
+    }
+    let mut out = String::with_capacity(page.content.len() + 128);
+    let is_end = page.next_start_line.is_none() && page.end_line - page.start_line + 1 < lines;
+    let content = if is_end { &page.content } else { page.content.strip_suffix('\n').unwrap_or(&page.content) };
+    for (number, line) in (page.start_line..).zip(content.split('\n')) {
+        (form.label)(&mut out, number);
+        out.push_line(line.strip_suffix('\r').unwrap_or(line));
+    }
+    let end = form_of_page(&page).note() + &stopped(&page, form);
+    Ok(Rendered { body: out, end })
+}
+
 fn form_of_page(page: &ShownPage<'_>) -> ShownForm {
     let ShownPage { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *page;
     ShownForm { encoding, is_guessed, line_ending, git_lfs_bytes }

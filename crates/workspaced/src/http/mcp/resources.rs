@@ -127,7 +127,7 @@ async fn call(
 ) -> Result<Map<String, Value>, ErrorData> {
     let tool = tools::find(name).ok_or_else(|| ErrorData::internal_error("the tool is missing", None))?;
     let McpCaller(caller, moved, _) = caller;
-    let answer = server.call(caller, tool, input).await;
+    let answer = server.call(caller, tool, Ok(input.clone())).await;
     let answer =
         answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error.into()).of_call(failed.tool_call_id)))?;
     serde_json::from_str(&answer.json).map_err(|error| ErrorData::internal_error(error.to_string(), None))

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use engine::calls::{Failed, FormatCall, FormatRefusal};
 use engine::tools;
 use engine::tools::{Audience, CatalogueFormat, CatalogueView, TextAnswer, Tool, refusal_text};
 use engine::{CallError, FormatTool, ModelFormat};
-use model::Run;
+use model::{Refusal, Run};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
@@ -19,7 +18,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use super::{CallForm, HasMoved, McpCaller, errors, instructions, resources};
+use super::{CallForm, CallHeaders, HasMoved, McpCaller, errors, instructions, resources};
 use crate::http::auth::RunTokenCaller;
 use crate::http::formats::FormatName;
 use crate::http::problem::Problem;
@@ -57,11 +56,9 @@ impl RunServer {
         &self,
         caller: &RunTokenCaller,
         tool: &'static Tool,
-        input: &Map<String, Value>,
+        input: Result<Map<String, Value>, Refusal>,
     ) -> Result<TextAnswer, Failed> {
-        // A map of JSON values always serialises.
-        let body = Bytes::from(serde_json::to_vec(input).unwrap_or_default());
-        let call = self.service.calls.call_tool_as_text(&caller.run, caller.caller.clone(), tool, body);
+        let call = self.service.calls.call_members_as_text(&caller.run, caller.caller.clone(), tool, input);
         // The protocol's handlers run in tasks of their own.
         caller.parties.scope(call).await
     }
@@ -75,18 +72,19 @@ impl RunServer {
         form: CallForm,
         input: Map<String, Value>,
     ) -> Result<TextAnswer, FormatRefusal> {
-        let (input, reason) = match form.reason {
-            Ok(reason) => (Ok(Value::Object(input)), reason),
-            Err(refusal) => (Err(refusal), None),
+        let call = match form.headers {
+            Ok(CallHeaders { reason, tool_call_id }) => {
+                FormatCall { format, tool, input: Ok(Value::Object(input)), reason, tool_call_id }
+            }
+            Err(refusal) => FormatCall { format, tool, input: Err(refusal), reason: None, tool_call_id: None },
         };
-        let call = FormatCall { format, tool, input, reason, tool_call_id: None };
         caller.parties.scope(self.service.calls.call_in_format(&caller.run, caller.caller.clone(), call)).await
     }
 
     /// Makes a call by its name in the request's form. A refusal comes with its text.
     async fn call_named(&self, caller: &RunTokenCaller, called: Called) -> Result<TextAnswer, FormatRefusal> {
         match called {
-            Called::Own(tool, input) => self.call(caller, tool, &input).await.map_err(|failed| {
+            Called::Own(tool, input) => self.call(caller, tool, input).await.map_err(|failed| {
                 let text = match failed.error.as_error() {
                     CallError::Refused(refusal) => refusal_text(refusal),
                     CallError::Moved(_) | CallError::Internal(_) => String::new(),
@@ -143,7 +141,7 @@ impl RunServer {
 
 /// A call, by its name in the request's form.
 enum Called {
-    Own(&'static Tool, Map<String, Value>),
+    Own(&'static Tool, Result<Map<String, Value>, Refusal>),
     InFormat(&'static ModelFormat, &'static FormatTool, CallForm, Map<String, Value>),
 }
 
@@ -153,9 +151,17 @@ impl Called {
         if let Some(FormatName(format)) = form.format {
             return format.tool(name).map(|tool| Self::InFormat(format, tool, form, input));
         }
-        // The server makes the IDs of calls: a model may invent the same one twice.
+        // The server makes the IDs of calls, unless the request has one: a model may invent the same one twice.
         input.remove("toolCallId");
-        tools::find(name).map(|tool| Self::Own(tool, input))
+        let tool = tools::find(name)?;
+        let input = form.headers.map(|CallHeaders { reason, tool_call_id }| {
+            input.extend(tool_call_id.map(|id| ("toolCallId".to_owned(), id.into())));
+            if !tool.only_reads() && !input.contains_key("reason") {
+                input.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+            }
+            input
+        });
+        Some(Self::Own(tool, input))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod equivalence;
 mod reviewed;
+mod sizes;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -233,13 +234,27 @@ async fn the_editor_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
     );
     assert!(!twice.contains("replaceAll"), "{twice}");
     let right = json!({"command": "str_replace", "path": path, "old_str": "a - b", "new_str": "a + b"});
-    assert_eq!(edit(right.clone()).await, "The file /workspace/src/calc.py has been edited (+1 -1).\n");
+    let snippet = "Here's the result of running `cat -n` on a snippet of it:\n";
+    assert_eq!(
+        edit(right.clone()).await,
+        format!(
+            "The file /workspace/src/calc.py has been edited (+1 -1).\n{snippet}     1\tdef add(a, b):\n     2\t    return a + b\n\
+             {}     5\tdef twice(a):\n",
+            "     3\t\n     4\t\n"
+        )
+    );
     assert_eq!(run.on_disk("src/calc.py"), EDITED);
     let again = edit(right).await;
     assert!(again.contains("already applied") && !again.contains("newString"), "{again}");
     // Lines are inserted in either name of their text.
     let inserted = edit(json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "# calc"})).await;
-    assert_eq!(inserted, "The file /workspace/src/calc.py has been edited (+1 -0).\n");
+    assert_eq!(
+        inserted,
+        format!(
+            "The file /workspace/src/calc.py has been edited (+1 -0).\n{snippet}     1\t# calc\n     2\tdef add(a, b):\n     \
+             3\t    return a + b\n     4\t\n"
+        )
+    );
     let both =
         json!({"command": "insert", "path": path, "insert_line": 7, "new_str": "# end\n", "insert_text": "# end\n"});
     edit(both).await;
@@ -341,6 +356,13 @@ async fn the_patches_of_openai_do_a_task(#[values(Backend::Sqlite)] backend: Bac
     assert_eq!(patch(created.clone(), 200, "completed").await, "Success. Updated the following files:\nA new.txt\n");
     assert_eq!(run.on_disk("new.txt"), "one\ntwo\n");
     assert!(patch(created, 409, "failed").await.contains("ALREADY_EXISTS"));
+    // Lines are those of the diff, which has no headers of its own.
+    let invalid = patch(update("@@\n-    return a + b\nreturn\n"), 400, "failed").await;
+    assert!(
+        invalid.starts_with("apply_patch verification failed: Invalid patch: line 3 of the diff: `return`"),
+        "{invalid}"
+    );
+    assert!(!invalid.contains("*** Begin Patch") && !invalid.contains("+++"), "{invalid}");
     let moved =
         json!({"type": "update_file", "path": "new.txt", "move_to": "moved.txt", "diff": "@@\n-one\n+1\n two\n"});
     patch(moved, 200, "completed").await;
@@ -381,12 +403,16 @@ async fn the_memory_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
     let memory = async |input: Value| said(&run, "anthropic-memory", "memory", input).await;
     assert_eq!(
         memory(json!({"command": "view", "path": "/memories"})).await,
-        "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items:\n8B\t/memories/a.md\n\
-         [1 hidden not shown]\n"
+        "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items:\n8B\t/memories\n\
+         8B\t/memories/a.md\n[1 hidden not shown]\n"
     );
     assert_eq!(
         memory(json!({"command": "view", "path": "/memories/a.md"})).await,
-        "Here's the content of /memories/a.md with line numbers:\n     1\tone\n     2\ttwo\n"
+        "Here's the content of /memories/a.md with line numbers:\n     1\tone\n     2\ttwo\n     3\t\n"
+    );
+    assert_eq!(
+        memory(json!({"command": "view", "path": "/memories/a.md", "view_range": [2, 2]})).await,
+        "Here's the content of /memories/a.md with line numbers:\n     2\ttwo\n"
     );
     // `create` makes new files only.
     let exists = memory(json!({"command": "create", "path": "/memories/a.md", "file_text": "x"})).await;
@@ -394,8 +420,12 @@ async fn the_memory_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
     let created = memory(json!({"command": "create", "path": "/memories/d/b.md", "file_text": "b\n"})).await;
     assert_eq!(created, "File created successfully at: /memories/d/b.md\n");
     let edit = json!({"command": "str_replace", "path": "/memories/a.md", "old_str": "one", "new_str": "1"});
-    assert_eq!(memory(edit).await, "The file /memories/a.md has been edited (+1 -1).\n");
-    memory(json!({"command": "insert", "path": "/memories/a.md", "insert_line": 2, "insert_text": ""})).await;
+    assert_eq!(
+        memory(edit).await,
+        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\t1\n     2\ttwo\n     3\t\n"
+    );
+    let inserted = json!({"command": "insert", "path": "/memories/a.md", "insert_line": 2, "insert_text": ""});
+    assert_eq!(memory(inserted).await, "The file /memories/a.md has been edited.\n");
     assert_eq!(run.on_disk("a.md"), "1\ntwo\n\n");
     let renamed =
         memory(json!({"command": "rename", "old_path": "/memories/a.md", "new_path": "/memories/d/c.md"})).await;
@@ -408,6 +438,14 @@ async fn the_memory_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
         "Successfully deleted /memories/d/b.md\n"
     );
     assert_eq!(memory(json!({"command": "delete", "path": "/memories/d"})).await, "Successfully deleted /memories/d\n");
+    memory(json!({"command": "create", "path": "/memories/e/f/g.md", "file_text": &"x".repeat(1536)})).await;
+    memory(json!({"command": "create", "path": "/memories/e/h.md", "file_text": ""})).await;
+    let listed = memory(json!({"command": "view", "path": "/memories/"})).await;
+    let (_, entries) = listed.split_once('\n').unwrap();
+    assert_eq!(
+        entries,
+        "1.5K\t/memories\n1.5K\t/memories/e/\n1.5K\t/memories/e/f/\n0B\t/memories/e/h.md\n[1 hidden not shown]\n"
+    );
     assert!(
         memory(json!({"command": "delete", "path": "/memories/d"}))
             .await
@@ -420,6 +458,32 @@ async fn the_memory_of_anthropic_does_a_task(#[values(Backend::Sqlite)] backend:
     assert!(
         memory(json!({"command": "delete", "path": "/memories"})).await.contains("/memories is the root of all files")
     );
+    let refused = [
+        (
+            json!({"command": "delete", "path": "/memories"}),
+            "INVALID_REQUEST: Cannot delete the /memories directory itself",
+        ),
+        (
+            json!({"command": "rename", "old_path": "/memories", "new_path": "/memories/x"}),
+            "INVALID_REQUEST: Cannot rename the /memories directory itself",
+        ),
+        (
+            json!({"command": "insert", "path": "/memories/e/h.md", "insert_line": 3, "insert_text": "x"}),
+            "Invalid `insert_line` parameter: 3. It should be within the range [0, 0].",
+        ),
+        (
+            json!({"command": "str_replace", "path": "/memories/e", "old_str": "x", "new_str": "y"}),
+            "The path /memories/e is not a file.",
+        ),
+        (json!({"command": "delete", "path": "/memories/none"}), "The path /memories/none does not exist"),
+        (
+            json!({"command": "view", "path": "/memories/none"}),
+            "The path /memories/none does not exist. Please provide a valid path.",
+        ),
+    ];
+    for (input, first) in refused {
+        assert_eq!(memory(input).await.lines().next(), Some(first));
+    }
     assert!(memory(json!({"command": "view", "path": "/memories/.env"})).await.starts_with("POLICY_DENIED_SECRET: "));
     assert_recorded(&run, "anthropic-memory").await;
 }
@@ -503,6 +567,11 @@ async fn the_tools_of_claude_do_a_task(#[values(Backend::Sqlite)] backend: Backe
         claude("Grep", json!({"pattern": "needle", "output_mode": "count"})).await,
         "/workspace/src/deep/x.txt:2\n"
     );
+    assert_eq!(
+        claude("Grep", json!({"pattern": "[a-z]", "glob": "src/**", "type": "py", "output_mode": "count"})).await,
+        "/workspace/src/calc.py:4\n"
+    );
+    assert_eq!(claude("Grep", json!({"pattern": "a", "glob": "*.py", "type": "rust"})).await, "No matches found\n");
     assert!(
         claude("Grep", json!({"pattern": "a.b", "multiline": true})).await.contains("`multiline` is not possible here")
     );
@@ -572,9 +641,17 @@ async fn the_tools_of_gemini_and_qwen_do_a_task(#[values(Backend::Sqlite)] backe
             "Failed to edit, expected 1 occurrence(s) but found 2 for old_string in file: /workspace/src/calc.py."
         ));
         assert!(twice.contains(&format!("set {all}.")), "{twice}");
+        let shown = if format == "gemini" {
+            "Here is the updated code:\n"
+        } else {
+            "Showing lines 1-5 from the edited file:\n\n---\n\n"
+        };
         assert_eq!(
             tool(edit_tool, edit("a - b", "a + b")).await,
-            "Successfully modified file: /workspace/src/calc.py (1 replacements) (+1 -1).\n"
+            format!(
+                "Successfully modified file: /workspace/src/calc.py (1 replacements) (+1 -1).\n{shown}def add(a, b):\n    return a + b\n\n\n\
+                 def twice(a):\n"
+            )
         );
         assert_eq!(run.on_disk("src/calc.py"), EDITED);
         let create = |name: &str| json!({"file_path": name, "old_string": "", "new_string": "x x\n"});
@@ -656,11 +733,14 @@ async fn codex_does_a_task(#[values(Backend::Sqlite)] backend: Backend) {
     let outside = patch("*** Delete File: /etc/passwd\n").await;
     assert!(outside.starts_with("PATH_REJECTED: Path must start with /workspace, got: /etc/passwd"), "{outside}");
     assert!(patch("*** Delete File: .env\n").await.starts_with("POLICY_DENIED_SECRET: "));
-    assert!(
-        said(&run, "codex", "apply_patch", json!("no patch"))
-            .await
-            .starts_with("apply_patch verification failed: Invalid patch: ")
-    );
+    for text in ["no patch", "@@ -1 +1 @@\n-a\n+b\n"] {
+        let invalid = said(&run, "codex", "apply_patch", json!(text)).await;
+        assert!(
+            invalid.starts_with("apply_patch verification failed: Invalid patch: line 1 of the patch: "),
+            "{invalid}"
+        );
+        assert!(invalid.contains("`*** Begin Patch`") && !invalid.contains("+++ b/PATH"), "{invalid}");
+    }
     assert_recorded(&run, "codex").await;
 }
 
@@ -735,7 +815,8 @@ async fn a_format_shows_and_does_what_the_token_and_the_policy_allow(#[values(Ba
     let lister = Run { agent: run.agent.with_token(issued["token"].as_str()), ..run.clone() };
     let shown: Vec<_> = functions(&declared(&lister, "claude-code").await).into_iter().map(|(name, _)| name).collect();
     assert_eq!(shown, ["Glob", "Grep"]);
-    call(&lister, "claude-code", "Read", json!({"file_path": "README.md"})).await.refused("FORBIDDEN");
+    let forbidden = said(&lister, "claude-code", "Read", json!({"file_path": "README.md"})).await;
+    assert!(forbidden.starts_with("FORBIDDEN: the token lacks the permission file:read"), "{forbidden}");
     let refused = run.last_record().await;
     assert_eq!(
         (&refused["tool"], &refused["format"], &refused["code"]),
@@ -883,6 +964,25 @@ async fn the_protocol_lists_and_calls_the_tools_of_a_format(#[values(Backend::Sq
     let unknown = rpc("claude-code", "tools/call", json!({"name": "read_file", "arguments": {}})).await;
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     assert_eq!(run.last_record().await["format"], "openai-apply-patch");
+    // The headers of the request say of the call what the form does not.
+    let with_headers = async |path: &str, name: &str, arguments: Value, id: &str| {
+        let params = json!({"name": name, "arguments": arguments});
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+        let request = run.agent.request(Method::POST, path).header("mcp-protocol-version", "2025-06-18");
+        let request = request.header("x-reason", "as asked").header("x-tool-call-id", id);
+        run.agent.send(request.json(&body)).await.ok()["result"].clone()
+    };
+    let write = json!({"file_path": "/workspace/w.txt", "content": "w\n"});
+    let own = json!({"path": "o.txt", "content": "o\n", "toolCallId": "of-the-model"});
+    for (path, name, input, id) in
+        [("/mcp?format=claude-code", "Write", write, "id-1"), ("/mcp", "write_file", own, "id-2")]
+    {
+        let first = with_headers(path, name, input.clone(), id).await;
+        assert_eq!(first["isError"], false, "{first}");
+        assert_eq!(with_headers(path, name, input, id).await, first, "a repetition is the same call");
+        let record = run.last_record().await;
+        assert_eq!((&record["toolCallId"], &record["reason"]), (&json!(id), &json!("as asked")));
+    }
     // Without a format, the tools are our own, and records have none.
     run.call("list_dir", json!({})).await.ok();
     assert!(run.last_record().await.get("format").is_none());

@@ -144,7 +144,7 @@ fn said_of_wrong(format: &str) -> [&'static str; 3] {
     match format {
         "anthropic-editor" | "anthropic-memory" | "swe-agent" => [
             "No replacement was performed, old_str `absent` did not appear verbatim in",
-            "Multiple occurrences of old_str `line` in lines: [",
+            "Multiple occurrences of old_str `line` in lines: ",
             outside,
         ],
         "anthropic-toolset" => ["edit: old_string not found in", "edit: old_string appears", outside],

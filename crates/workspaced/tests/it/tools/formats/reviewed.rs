@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{call, said};
+use super::said;
 use crate::harness::{Backend, Run};
 
 #[rstest]
@@ -15,7 +15,7 @@ async fn a_refusal_of_memory_names_paths_and_members_that_memory_has(#[values(Ba
     let rename = |to: &str| json!({"command": "rename", "old_path": "/memories/a.md", "new_path": to});
     for (to, taken) in [("/memories/b.md", "/memories/b.md"), ("/memories/d", "/memories/d")] {
         let text = memory(rename(to)).await;
-        assert!(text.starts_with(&format!("The destination {taken} already exists.\n")), "{text}");
+        assert!(text.starts_with(&format!("The destination {taken} already exists\n")), "{text}");
         assert!(!text.contains("`to`"), "{text}");
     }
     assert!(memory(rename("/memories/b.md")).await.contains("Choose another path in `new_path`."));
@@ -50,6 +50,10 @@ async fn a_refusal_names_no_member_that_the_form_has_not(#[values(Backend::Sqlit
     let exists = said(&run, "swe-agent", "str_replace_editor", create).await;
     assert!(exists.contains("change it with str_replace") && !exists.contains("REPLACE_EXISTING"), "{exists}");
     for (format, folder) in [("gemini", "dir_path"), ("qwen", "path")] {
+        for tool in ["glob", "grep_search"] {
+            let text = said(&run, format, tool, json!({"pattern": "a", folder: [1]})).await;
+            assert!(text.contains(&format!("parameter `{folder}` for")), "{text}");
+        }
         let text = said(&run, format, "list_directory", json!({})).await;
         assert!(text.contains(&format!("parameter `{folder}` is required")), "{text}");
     }
@@ -106,10 +110,31 @@ async fn a_missing_permission_is_said_in_text(#[values(Backend::Sqlite)] backend
     let text = said(&reader, "anthropic-editor", "str_replace_based_edit_tool", root).await;
     assert!(text.starts_with("FORBIDDEN: the token lacks the permission file:list"), "{text}");
     let write = json!({"file_path": "b.md", "content": "b"});
-    call(&reader, "claude-code", "Write", write.clone()).await.refused("FORBIDDEN");
+    let text = said(&reader, "claude-code", "Write", write.clone()).await;
+    assert!(text.starts_with("FORBIDDEN: the token lacks the permission file:write"), "{text}");
     let path = format!("/v1/runs/{}/formats/claude-code/Write", run.id);
     let request = reader.agent.request(Method::POST, &path).header("accept", "text/plain").json(&write);
     let answer = reader.agent.send(request).await;
     assert_eq!(answer.status, 403);
     assert!(answer.text().starts_with("FORBIDDEN: the token lacks the permission file:write"), "{}", answer.text());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_snippet_shows_no_more_than_its_reader_may_read(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [("a.md", "one\ntwo\n"), ("shut/b.md", "one\ntwo\n")];
+    let server = crate::harness::Server::shared(backend).await;
+    let policy = json!({"policy": {"read": ["a.md"], "write": ["**"]}});
+    let run = server.run_with_files(&files, policy).await;
+    let edit = |path: &str| json!({"command": "str_replace", "path": path, "old_str": "one", "new_str": "1"});
+    let tool = "str_replace_based_edit_tool";
+    let tokens = format!("/v1/runs/{}/tokens", run.id);
+    let issued = server.operator().post(&tokens, json!({"permissions": ["file:write:replace"]})).await.is(201);
+    let writer = Run { agent: run.agent.with_token(issued["token"].as_str()), ..run.clone() };
+    let blind = said(&writer, "anthropic-editor", tool, edit("/workspace/a.md")).await;
+    assert_eq!(blind, "The file /workspace/a.md has been edited (+1 -1).\n");
+    let shut = said(&run, "anthropic-editor", tool, edit("/workspace/shut/b.md")).await;
+    assert!(!shut.contains("two"), "{shut}");
 }
