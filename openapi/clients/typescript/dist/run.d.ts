@@ -50,6 +50,15 @@ export declare class Run {
      * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
      */
     text(tool: string, input?: object): Promise<TextAnswer>;
+    /**
+     * Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
+     *
+     * `input` is what the provider's API gives. Throws what `text` throws.
+     */
+    textInFormat(format: string, tool: string, input: unknown, options?: {
+        reason?: string;
+    }): Promise<TextAnswer>;
+    private textOf;
     private toolPath;
     /** Calls several tools in order; with `atomic`, all take effect or none. */
     batch(request: types.BatchRequest): Promise<types.BatchResponse>;

@@ -93,8 +93,23 @@ export class Run {
    * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
    */
   async text(tool: string, input: object = {}): Promise<TextAnswer> {
-    const options = { json: withCallId(input), headers: { Accept: "text/plain" }, acceptRefusal: true, whole: true };
-    const response = await this.transport.send("POST", this.toolPath(tool), options);
+    return this.textOf(this.toolPath(tool), withCallId(input), { Accept: "text/plain" });
+  }
+
+  /**
+   * Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
+   *
+   * `input` is what the provider's API gives. Throws what `text` throws.
+   */
+  textInFormat(format: string, tool: string, input: unknown, options: { reason?: string } = {}): Promise<TextAnswer> {
+    const { reason } = options;
+    const headers = reason === undefined ? { "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` } : callHeaders(reason);
+    return this.textOf(`${this.path}/formats/${encodeURIComponent(format)}/${encodeURIComponent(tool)}`, input, headers);
+  }
+
+  private async textOf(path: string, json: unknown, sent: { [name: string]: string }): Promise<TextAnswer> {
+    const options = { json, headers: sent, acceptRefusal: true, whole: true };
+    const response = await this.transport.send("POST", path, options);
     const { headers, status } = response;
     const seq = headers.get("workspaced-seq");
     return {

@@ -90,13 +90,18 @@ class Run:
 
         Raises only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
         """
-        response = await self.transport.send(
-            "POST",
-            f"{self._path}/tools/{segment(tool)}",
-            json=with_call_id(input),
-            headers={"Accept": "text/plain"},
-            accept_refusal=True,
-        )
+        return await self._text(f"{self._path}/tools/{segment(tool)}", with_call_id(input), {"Accept": "text/plain"})
+
+    async def text_in_format(self, format: str, tool: str, input: object, *, reason: str | None = None) -> TextAnswer:
+        """Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
+
+        `input` is what the provider's API gives. Raises what `text` raises.
+        """
+        headers = {"X-Tool-Call-Id": f"tc_{uuid.uuid4()}"} if reason is None else _call_headers(reason)
+        return await self._text(f"{self._path}/formats/{segment(format)}/{segment(tool)}", input, headers)
+
+    async def _text(self, path: str, json: object, headers: Mapping[str, str]) -> TextAnswer:
+        response = await self.transport.send("POST", path, json=json, headers=headers, accept_refusal=True)
         seq = response.headers.get("workspaced-seq")
         return TextAnswer(
             text=response.text,
