@@ -207,7 +207,7 @@ export async function hostile_texts_break_no_page({ base, operator, open, screen
 export async function every_scope_is_offered_what_it_may_do({ base, operator, open }) {
   const call = await startRun(operator, "offered");
   const id = await work(call);
-  const links = { approve: ["Overview", "Runs", "Approvals", "About"], audit: ["Overview", "Runs", "Approvals", "Audit", "About"], orchestrate: ["Overview", "Runs", "Approvals", "Audit", "About"], metrics: [] };
+  const links = { approve: ["Overview", "Runs", "Approvals", "About"], audit: ["Overview", "Runs", "Approvals", "Audit", "About"], orchestrate: ["Overview", "Runs", "Approvals", "Audit", "Operators", "About"], metrics: [] };
   for (const [scope, expected] of Object.entries(links)) {
     const { token } = await operator.create("/v1/operators", { name: `offered-${scope}`, scopes: [scope] });
     const { page, close } = await open(undefined);
@@ -243,7 +243,7 @@ export async function a_token_that_ends_leads_back_after_signing_in({ base, oper
   await signIn(page, token);
   await page.getByRole("heading", { name: "edit_file #5" }).waitFor();
   assert.equal((await operator.request("DELETE", `/v1/operators/${name}`)).status < 300, true);
-  await page.getByText("it was revoked or has expired").waitFor({ timeout: 20000 });
+  await page.getByText("your token was revoked, or your session has ended").waitFor({ timeout: 20000 });
   assert.equal(page.url(), address);
   assert.equal(await page.evaluate(() => sessionStorage.getItem("workspaced.token")), null);
   await signIn(page, tokens.audit);
