@@ -96,17 +96,14 @@ async fn restore_target(
             workspace.snapshot_content(&at, &wanted, &contents, &AtomicBool::new(false))
         })
         .await?;
-    Ok(match bytes {
-        Some(bytes) => {
-            let (sha256, mode) = (file.sha256, file.git_mode());
-            Some(RestoredState::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
-        }
-        None => {
-            // The upload of a pending call is staged beside the workspace.
-            let mut contents = journal.iter().flat_map(|entry| &entry.steps).filter_map(|step| step.after.clone());
-            contents.find(|content| content.sha256 == file.sha256 && is_intact(content)).map(RestoredState::File)
-        }
-    })
+    if let Some(bytes) = bytes {
+        let (sha256, mode) = (file.sha256, file.git_mode());
+        return Ok(Some(RestoredState::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) })));
+    }
+    // The upload of a pending call is staged beside the workspace.
+    let mut contents = journal.iter().flat_map(|entry| &entry.steps).filter_map(|step| step.after.clone());
+    let found = contents.find(|content| content.sha256 == file.sha256 && is_intact(content));
+    Ok(found.map(RestoredState::File))
 }
 
 /// Returns whether the bytes of a pending step match its hash. Staged bytes are not checked here.

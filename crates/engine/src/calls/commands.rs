@@ -563,10 +563,7 @@ impl Calls {
         let set = CommandSet {
             id: with_suffix(&order.id, SET_SUFFIX).map_err(RecordedError::left_out)?,
             based_on_seq: result.based_on_seq.unwrap_or(0),
-            reason: order
-                .reason
-                .clone()
-                .unwrap_or_else(|| format!("run_command: {}", model::excerpt(&order.command, 200))),
+            reason: order.reason_of_changes(),
             step_id: order.step_id.clone(),
             on_conflict: result.on_conflict,
             on_denied: result.on_denied,

@@ -69,6 +69,11 @@ struct OrderState {
 }
 
 impl WantedCommand {
+    /// The reason of what the command changes: that of the call, or the command itself.
+    pub(crate) fn reason_of_changes(&self) -> String {
+        self.reason.clone().unwrap_or_else(|| format!("run_command: {}", model::excerpt(&self.command, 200)))
+    }
+
     /// Creates an order that nobody waits for yet.
     pub(crate) fn new(id: ToolCallId, command: String, cwd: String, timeout_seconds: u64) -> Self {
         let state = OrderState { ended: None, is_cancelled: false, given: None, is_ending: false };

@@ -78,7 +78,9 @@ impl RunServer {
             }
             Err(refusal) => FormatCall { format, tool, input: Err(refusal), reason: None, tool_call_id: None },
         };
-        caller.parties.scope(self.service.calls.call_in_format(&caller.run, caller.caller.clone(), call)).await
+        // Boxed, since it has the whole transaction.
+        let call = Box::pin(self.service.calls.call_in_format(&caller.run, caller.caller.clone(), call));
+        caller.parties.scope(call).await
     }
 
     /// Makes a call by its name in the request's form. A refusal comes with its text.
@@ -94,7 +96,7 @@ impl RunServer {
             Called::InFormat(format, tool, form, input) =>
             // Boxed, so that the future of any other call is smaller.
             {
-                Box::pin(self.call_in_format(caller, format, tool, form, input)).await
+                self.call_in_format(caller, format, tool, form, input).await
             }
         }
     }
