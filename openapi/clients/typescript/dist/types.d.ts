@@ -469,7 +469,7 @@ export interface CurrentApproval {
     tool: string;
     toolCallId: ToolCallId;
     votes: Array<ApprovalVote>;
-    present?: Array<PresentFile> | null;
+    present?: Array<PresentVersion> | null;
 }
 export interface Degradation {
     detail: string;
@@ -1015,7 +1015,7 @@ export interface PolicyQuery {
     patch?: string | null;
     path?: string | null;
 }
-export interface PresentFile {
+export interface PresentVersion {
     exists: boolean;
     isExpected?: boolean | null;
     path: LogicalPath;

@@ -507,7 +507,7 @@ export interface CurrentApproval {
   tool: string;
   toolCallId: ToolCallId;
   votes: Array<ApprovalVote>;
-  present?: Array<PresentFile> | null;
+  present?: Array<PresentVersion> | null;
 }
 
 export interface Degradation {
@@ -1130,7 +1130,7 @@ export interface PolicyQuery {
   path?: string | null;
 }
 
-export interface PresentFile {
+export interface PresentVersion {
   exists: boolean;
   isExpected?: boolean | null;
   path: LogicalPath;

@@ -519,7 +519,7 @@ class CurrentApproval(TypedDict):
     tool: str
     toolCallId: ToolCallId
     votes: list[ApprovalVote]
-    present: NotRequired[list[PresentFile] | None]
+    present: NotRequired[list[PresentVersion] | None]
 
 
 class Degradation(TypedDict):
@@ -1162,7 +1162,7 @@ class PolicyQuery(TypedDict):
     path: NotRequired[str | None]
 
 
-class PresentFile(TypedDict):
+class PresentVersion(TypedDict):
     exists: bool
     isExpected: NotRequired[bool | None]
     path: LogicalPath
