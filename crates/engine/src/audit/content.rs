@@ -3,6 +3,7 @@
 use model::Record;
 use serde_json::{Map, Value};
 
+use super::report::RunReport;
 use crate::CallError;
 use crate::call::record::UPLOAD;
 use crate::tools::run_command::RUN_COMMAND;
@@ -39,6 +40,15 @@ pub(super) fn withhold(record: &mut Record) -> bool {
     }
     let has_uris = !std::mem::take(&mut record.artifact_uris).is_empty();
     record.input.as_mut().is_some_and(withhold_input) | has_uris
+}
+
+impl RunReport {
+    /// Takes out what tells of the outputs of commands: their hashes, which would confirm a guess.
+    pub fn withhold_outputs(&mut self) {
+        self.commands.iter_mut().for_each(|command| command.output_sha256 = None);
+        let uploads = self.timeline.iter_mut().filter(|entry| entry.tool == UPLOAD);
+        uploads.for_each(|upload| upload.summary = None);
+    }
 }
 
 /// Whether a record is that of an event with data.

@@ -56,13 +56,16 @@ pub(crate) struct ReportQuery {
 )]
 pub(crate) async fn get_report(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Query((query,)): Query<(ReportQuery,)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (mut report, chain) = service.audit.report(&run, query.verify.unwrap_or(true)).await?;
     if let Some(chain) = chain {
         report.verification = Some(service.checkpoints().verify_leaves(chain).await?.summary());
+    }
+    if !may_read {
+        report.withhold_outputs();
     }
     let format = query.format.unwrap_or(if accept::prefers(&headers, "text/markdown", accept::JSON) {
         ReportFormat::Markdown

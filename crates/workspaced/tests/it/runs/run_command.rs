@@ -607,7 +607,7 @@ async fn a_caller_that_may_not_read_learns_nothing_of_an_output_but_that_there_i
 
     let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["audit:read"]})).await;
     let auditor = run.agent.with_token(token.is(201)["token"].as_str());
-    for path in ["audit", "audit?order=desc", "tool-calls/w1", "tool-calls/w1.command", "changes"] {
+    for path in ["audit", "audit?order=desc", "tool-calls/w1", "tool-calls/w1.command", "changes", "report"] {
         let (shown, whole) = (format!("/v1/runs/{}/{path}", run.id), sha256(output));
         let answer = auditor.get(&shown).await;
         assert!(answer.status == 200 && !answer.contains(&whole), "{path}: {}", answer.text());
