@@ -273,7 +273,7 @@ async fn a_refusal_is_a_code_a_message_and_a_hint(#[values(Backend::Sqlite)] bac
     let waiting = waiting.await;
     assert_eq!(waiting.status, 202, "{}", waiting.text());
     let shown = assert_is_text(&waiting);
-    assert!(shown.starts_with("APPROVAL_REQUIRED: the call needs"), "{shown}");
+    assert!(shown.starts_with("APPROVAL_REQUIRED: the change of `Cargo.lock` (kind:LOCKFILE, "), "{shown}");
     assert!(shown.contains("\nreasons: ") && !shown.contains("apr_"), "{shown}");
 
     let other = Run { agent: run.agent.with_token(Some("wsp_none")), ..run.clone() };
