@@ -367,7 +367,7 @@ export interface CommandResultAnswer {
 }
 export interface CommandResultParts {
     layer?: string | null;
-    result: CommandResultRequest;
+    result: string;
 }
 export interface CommandResultRequest {
     basedOnSeq?: number | null;

@@ -399,7 +399,7 @@ export interface CommandResultAnswer {
 
 export interface CommandResultParts {
   layer?: string | null;
-  result: CommandResultRequest;
+  result: string;
 }
 
 export interface CommandResultRequest {

@@ -31,13 +31,18 @@ fn refer_to_items(schemas: &mut Value) {
 
 /// A part of a form is bytes: the object that a client sends as one is JSON text. Several generators cannot write an object into a form.
 fn send_json_as_text(schemas: &mut Value) {
-    let part = &mut schemas["ChangesetParts"]["properties"]["changeset"];
-    let description = part["description"].as_str().unwrap_or_default();
-    *part = json!({
-        "type": "string", "contentMediaType": "application/json",
-        "contentSchema": {"$ref": "#/components/schemas/ApplyChangesetRequest"},
-        "description": format!("{description} JSON, an `ApplyChangesetRequest`."),
-    });
+    let forms = schemas.as_object_mut().into_iter().flatten().filter(|(name, _)| name.ends_with("Parts"));
+    for part in forms.flat_map(|(_, form)| form["properties"].as_object_mut()).flat_map(|parts| parts.values_mut()) {
+        let reference =
+            part.get("$ref").or_else(|| part.pointer("/allOf/0/$ref")).or_else(|| part.pointer("/oneOf/0/$ref"));
+        let Some(reference) = reference.and_then(Value::as_str).map(str::to_owned) else { continue };
+        let name = reference.rsplit('/').next().unwrap_or_default();
+        let description = part["description"].as_str().unwrap_or_default();
+        *part = json!({
+            "type": "string", "contentMediaType": "application/json", "contentSchema": {"$ref": reference},
+            "description": format!("{description} JSON: `{name}`."),
+        });
+    }
 }
 
 /// Names the variants of types that have a `type` member, for generated clients: `empty` of `Source` is `EmptySource`.

@@ -410,7 +410,7 @@ class CommandResultAnswer(TypedDict):
 
 class CommandResultParts(TypedDict):
     layer: NotRequired[str | None]
-    result: CommandResultRequest
+    result: str
 
 
 class CommandResultRequest(TypedDict):
