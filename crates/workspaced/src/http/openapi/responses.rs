@@ -230,6 +230,18 @@ pub(super) fn complete(path: &str, method: &str, operation: &mut Value) {
             responses.entry(status).or_insert(reference);
         }
     }
+    if id == "callInFormat" {
+        // What goes back to the model is text, or an item of the provider's API.
+        for (status, response) in responses.iter_mut() {
+            let Some(refusal) = REFUSALS.iter().find(|(known, ..)| known == status) else { continue };
+            let description = response["description"].take();
+            *response = response_of(*refusal, true);
+            response["content"]["application/json"] = json!({"schema": {}});
+            if description.is_string() {
+                response["description"] = description;
+            }
+        }
+    }
     let shared: &[_] =
         if path.starts_with("/v1/") { &["RequestId", "RateLimit", "RateLimitPolicy"] } else { &["RequestId"] };
     for (status, response) in responses.iter_mut().filter(|(_, response)| response.get("$ref").is_none()) {

@@ -32,7 +32,7 @@ fn refer_to_items(schemas: &mut Value) {
 /// A part of a form is bytes: the object that a client sends as one is JSON text. Several generators cannot write an object into a form.
 fn send_json_as_text(schemas: &mut Value) {
     let forms = schemas.as_object_mut().into_iter().flatten().filter(|(name, _)| name.ends_with("Parts"));
-    for part in forms.flat_map(|(_, form)| form["properties"].as_object_mut()).flat_map(|parts| parts.values_mut()) {
+    for part in forms.filter_map(|(_, form)| form["properties"].as_object_mut()).flat_map(|parts| parts.values_mut()) {
         let reference =
             part.get("$ref").or_else(|| part.pointer("/allOf/0/$ref")).or_else(|| part.pointer("/oneOf/0/$ref"));
         let Some(reference) = reference.and_then(Value::as_str).map(str::to_owned) else { continue };
