@@ -162,6 +162,10 @@ impl Decisions {
     /// Adds a comment, which every agent of the run is told with its next answer.
     pub(crate) fn commented(&self, comment: &Comment) {
         let mut state = self.state.lock();
+        // A run that is opened meanwhile has read it from its records.
+        if state.comments.iter().any(|(seq, _)| *seq == comment.seq) {
+            return;
+        }
         state.comments.push_back((comment.seq, comment.notice()));
         if state.comments.len() > MAX_COMMENTS as usize {
             state.comments.pop_front();
@@ -392,6 +396,21 @@ mod tests {
         assert_ne!(key("create", b"x", plain), key("create", b"x", executable));
         assert_ne!(key("create", b"x", plain), key("create", b"y", plain));
         assert_ne!(key("create", b"x", plain), key("replace", b"x", plain));
+    }
+
+    #[test]
+    fn a_comment_that_is_read_and_then_reported_is_told_once() {
+        let decisions = Decisions::default();
+        let comment = |seq| Comment { seq, by: "ada".to_owned(), path: None, line: None, text: format!("text {seq}") };
+        for seq in [3, 3, 5] {
+            decisions.commented(&comment(seq));
+        }
+        let listener = format!("{RUN_TOKEN_ACTOR}tok");
+        let told = || decisions.state.lock().take_comments(&listener);
+        let first = told();
+        assert_eq!(first.len(), 2, "{first:?}");
+        assert!(first[0].contains("text 3") && first[1].contains("text 5"), "{first:?}");
+        assert!(told().is_empty());
     }
 
     trait ParsePath {

@@ -12,7 +12,7 @@ use model::{Scope, Sha256};
 use reqwest::Url;
 use serde_json::Value;
 
-use super::fetch::{self, FetchError};
+use super::fetch::{self, Endpoints, FetchError};
 use super::{Issuer, access_token::AccessToken};
 
 /// Maximum length of an ID token, which may list many groups.
@@ -54,6 +54,15 @@ pub(crate) enum SignInError {
 }
 
 impl Issuer {
+    /// Returns where people sign in. Asks the issuer if it has not said so yet, as after a start without it.
+    async fn endpoints(self: &Arc<Self>, operators: &Arc<Operators>) -> Result<Endpoints, SignInError> {
+        let mut known = self.current();
+        if known.endpoints.is_none() {
+            known = self.renew(operators, &known).await;
+        }
+        known.endpoints.clone().ok_or(SignInError::NoEndpoints)
+    }
+
     /// Returns the address at which a person signs in; `redirect` is where the issuer sends the person afterwards.
     ///
     /// # Errors
@@ -66,11 +75,7 @@ impl Issuer {
         attempt: &SignInAttempt,
         redirect: &str,
     ) -> Result<Url, SignInError> {
-        let mut keys = self.current();
-        if keys.endpoints.is_none() {
-            keys = self.renew(operators, &keys).await;
-        }
-        let mut url = keys.endpoints.as_ref().ok_or(SignInError::NoEndpoints)?.authorization.clone();
+        let mut url = self.endpoints(operators).await?.authorization;
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::of(attempt.verifier.as_bytes()).as_bytes());
         url.query_pairs_mut().extend_pairs([
             ("response_type", "code"),
@@ -98,8 +103,7 @@ impl Issuer {
         code: &str,
         redirect: &str,
     ) -> Result<SignedIn, SignInError> {
-        let keys = self.current();
-        let address = keys.endpoints.as_ref().ok_or(SignInError::NoEndpoints)?.token.clone();
+        let address = self.endpoints(operators).await?.token;
         let form = fetch::form([
             ("grant_type", "authorization_code"),
             ("code", code),
@@ -114,7 +118,7 @@ impl Issuer {
         // RFC 9068 and OpenID Connect give each kind of token its own `typ`, or none.
         let is_kind = |kind: Option<&str>| kind.is_none_or(|kind| kind.eq_ignore_ascii_case("JWT"));
         let token = AccessToken::parse_kind(&token, is_kind).ok_or(SignInError::Token("not a signed token"))?;
-        let mut keys = keys;
+        let mut keys = self.current();
         if !keys.keys.iter().any(|key| token.names(key)) {
             keys = self.renew(operators, &keys).await;
         }
