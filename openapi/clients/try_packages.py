@@ -134,12 +134,16 @@ def main() -> None:
 
 def try_example(language: str, command: list[str], example: str, printed: str | None, modules: Path | None) -> None:
     path, content = WRITES[language]
-    model = Model([("write_file", {"path": path, "content": content, "reason": "the task"})])
+    step = ("write_file", {"path": path, "content": content, "reason": "the task"})
+    if "ApplyPatchTool" in example:
+        step = ("apply_patch", {"type": "create_file", "path": path, "diff": f"+{content}"})
+    model = Model([step])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = install(language, command, folder, modules)
         (folder / program[-1]).write_text(example)
-        environment = {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": model.url, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": model.url}
+        environment = {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": model.url, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": model.url,
+                       "OPENAI_AGENTS_DISABLE_TRACING": "1"}
         shown = run(program, folder, **environment, PYTHONPATH=str(folder / "site"))
     if shown != printed if printed else f"+{content}" not in shown:
         sys.exit(f"{example}\nprinted\n{shown}\n{model.problems}")

@@ -150,14 +150,14 @@ class Responses(Protocol):
             if tool.get("type") == "namespace":
                 names += [tool["name"] + inner["name"] for inner in tool["tools"]]
                 self.namespace = tool["name"]
-            elif "name" in tool:
-                names.append(tool["name"])
+            elif "name" in tool or tool["type"] == "apply_patch":
+                names.append(tool.get("name", "apply_patch"))
         return names
 
     def results(self):
         items = self.body.get("input")
         items = items if isinstance(items, list) else []
-        return [texts(item["output"]) for item in items if item.get("type") == "function_call_output"]
+        return [texts(item["output"]) for item in items if item.get("type") in ("function_call_output", "apply_patch_call_output")]
 
     def answer(self, text, call):
         if call:
@@ -167,6 +167,8 @@ class Responses(Protocol):
             namespace = getattr(self, "namespace", None)
             if namespace and name.startswith(namespace):
                 item |= {"name": name[len(namespace):], "namespace": namespace}
+            if {"type": "apply_patch"} in self.body["tools"]:
+                item = {"type": "apply_patch_call", "id": f"apc_{call_id}", "call_id": call_id, "status": "completed", "operation": arguments}
         else:
             part = {"type": "output_text", "text": text, "annotations": []}
             item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [part], "status": "completed"}
