@@ -11,5 +11,7 @@ export default defineConfig({
     // The Content-Security-Policy permits no inline script.
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
+    // The dashboard, and the pages of the API, which need no token.
+    rolldownOptions: { input: ["index.html", "docs.html"] },
   },
 });

@@ -133,7 +133,7 @@ pub(crate) fn router(service: Service, metrics: MetricsRoute) -> Router {
         MetricsRoute::Separate => routes_without_metrics(),
     };
     let (api, _document) = documented.split_for_parts();
-    let pages = health::docs().merge(dashboard::routes()).merge(sign_in::routes());
+    let pages = dashboard::routes().merge(sign_in::routes());
     let node = service.state.node.clone();
     let mut router = around(api, pages, service);
     if let Some(membership) = node {

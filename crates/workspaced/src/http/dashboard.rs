@@ -1,13 +1,13 @@
-//! The dashboard: its built files, which are part of the program, and the addresses of its pages.
+//! The dashboard and the pages of the API document: their built files, which are part of the program, and their addresses.
 //!
-//! The files need no token. What they show comes from the API, with the token of the person who signs in.
+//! The files need no token. What the dashboard shows comes from the API, with the token of the person who signs in.
 
 use std::borrow::Cow;
 
 use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use model::Sha256;
@@ -38,6 +38,7 @@ const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 pub(crate) fn routes() -> Router<Service> {
     let pages = PAGES.iter().fold(Router::new(), |router, page| router.route(page, get(index)));
     let set = |name: HeaderName, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    let pages = pages.route("/docs", get(|| async { Redirect::to("/docs/") })).route("/docs/", get(docs));
     pages.route("/assets/{name}", get(asset)).layer(
         ServiceBuilder::new()
             .layer(set(header::CONTENT_SECURITY_POLICY, PAGES_POLICY))
@@ -53,7 +54,12 @@ async fn index(headers: HeaderMap) -> Response {
     serve("index.html", "no-cache", &headers)
 }
 
-/// Returns a file of the page.
+/// Returns the page of the API, whose script shows the document of this service.
+async fn docs(headers: HeaderMap) -> Response {
+    serve("docs.html", "no-cache", &headers)
+}
+
+/// Returns a file of the pages.
 async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     serve(&format!("assets/{name}"), IMMUTABLE, &headers)
 }
@@ -91,7 +97,9 @@ mod tests {
 
     #[test]
     fn every_built_file_has_a_media_type() {
-        assert!(Files::get("index.html").is_some(), "run `npm run build` in crates/workspaced/dashboard");
+        for page in ["index.html", "docs.html"] {
+            assert!(Files::get(page).is_some(), "run `npm run build` in crates/workspaced/dashboard");
+        }
         for name in Files::iter() {
             assert!(media_type(&name).is_some(), "{name}");
         }

@@ -1,17 +1,12 @@
-//! Routes that need no token: health, metrics, and the pages of the API document.
+//! Routes that need no token: health and metrics.
 
 pub(crate) mod nodes;
 
-use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::get;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use engine::{CallError, set_permits};
 use serde::Serialize;
-use tower::ServiceBuilder;
-use tower_http::set_header::SetResponseHeaderLayer;
-use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::http::auth::MetricsReader;
 use crate::http::extract::Json;
@@ -19,10 +14,6 @@ use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 use crate::telemetry;
 use data_dir::DiskProbe;
-
-/// Content policy of the pages under `/docs`: only resources of this service. Swagger UI uses inline styles.
-const PAGES_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-                            connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The service is healthy.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -115,24 +106,4 @@ pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsRead
     }
     telemetry::set_signing_stopped(service.checkpoints().is_halted());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::render_metrics()).into_response()
-}
-
-/// The page around Swagger UI: what the service is, and where to begin.
-const DOCS_PAGE: &str = include_str!("docs.html");
-
-/// Returns the routes that show the API document as pages, which load nothing from elsewhere.
-pub(crate) fn docs() -> Router<Service> {
-    // A list of topics to open. The layout without the bar: it asks for addresses of other documents, which the policy keeps away.
-    let config = Config::from("/openapi.json").validator_url("none").use_base_layout();
-    let config = config.doc_expansion("none").default_models_expand_depth(-1).deep_linking(true);
-    let page = || async { ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], DOCS_PAGE) };
-    let pages = Router::from(SwaggerUi::new("/docs/ui").config(config));
-    let pages = pages.route("/docs", get(|| async { Redirect::to("/docs/") })).route("/docs/", get(page));
-    let set = |name: HeaderName, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
-    pages.layer(
-        ServiceBuilder::new()
-            .layer(set(header::CONTENT_SECURITY_POLICY, PAGES_POLICY))
-            .layer(set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-            .layer(set(header::REFERRER_POLICY, "no-referrer")),
-    )
 }

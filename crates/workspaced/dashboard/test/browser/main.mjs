@@ -9,6 +9,7 @@ import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
 import * as changes from "./changes.mjs";
 import * as decisions from "./decisions.mjs";
+import * as docs from "./docs.mjs";
 import * as huge from "./huge.mjs";
 import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
@@ -51,7 +52,7 @@ async function open(token, options = {}, address = base) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic, ...docs }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

@@ -33,8 +33,17 @@ async fn its_pages_need_no_token_and_load_only_files_of_the_service() {
         assert_eq!(answer.header("cache-control"), "no-cache");
     }
     let assets: Vec<_> = text.split('"').filter(|part| part.starts_with("/assets/")).collect();
-    assert_eq!(assets.len(), 2, "{text}");
-    for asset in assets {
+    let docs = nobody.get("/docs/").await;
+    assert_eq!((docs.status, docs.header("cache-control")), (200, "no-cache"));
+    assert_eq!(docs.header("content-security-policy"), index.header("content-security-policy"));
+    let documentation = docs.text();
+    let both = assets.iter().copied().chain(documentation.split('"').filter(|part| part.starts_with("/assets/")));
+    for kind in [".js", ".css"] {
+        for page in [&text, &documentation] {
+            assert!(page.contains(&format!("{kind}\"")), "{kind}: {page}");
+        }
+    }
+    for asset in both {
         let answer = nobody.get(asset).await;
         assert_eq!(answer.header("cache-control"), "public, max-age=31536000, immutable", "{asset}");
         let etag = answer.header("etag").to_owned();

@@ -38,7 +38,7 @@ async fn documents_lists_diffs_and_exports_are_compressed(#[values(Backend::Sqli
     let nobody = server.nobody();
     for (client, path) in [
         (&nobody, "/openapi.json".to_owned()),
-        (&nobody, "/docs/ui/swagger-ui.css".to_owned()),
+        (&nobody, "/docs/".to_owned()),
         (&run.agent, "/v1/tools".to_owned()),
         (&run.operator, format!("/v1/runs/{}", run.id)),
         (&run.operator, format!("/v1/runs/{}/audit", run.id)),
