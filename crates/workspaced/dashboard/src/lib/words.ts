@@ -20,6 +20,7 @@ export function ruleInWords(rule: string): string {
   if (kind === "kind") return `changes ${KINDS.get(name) ?? name}`;
   if (kind === "fileBudget" || kind === "budget" || kind === "runBudget") return LIMITS.has(name) ? `has ${LIMITS.get(name)}` : rule;
   if (kind === "evidence") return `has ${name === "missing" ? "no" : name} evidence of a check`;
+  if (rule === "approval:denied") return "a reviewer denied it";
   if (rule === "ignored") return "changes a file that git ignores";
   if (kind === "commands") return name.startsWith("ask:") ? `runs \`${name.slice(4)}\`` : "runs a command that no rule permits";
   return rule;

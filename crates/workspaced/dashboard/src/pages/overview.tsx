@@ -1,83 +1,140 @@
+import type { ComponentChildren } from "preact";
 import type { Rights } from "../app.tsx";
 import { get, getAll } from "../lib/api.ts";
-import { bytes, count, duration, percentile, span, visible } from "../lib/format.ts";
-import { useLoad, useNow } from "../lib/hooks.ts";
+import { count, duration, percentile, span, visible } from "../lib/format.ts";
+import { type Loaded, useLoad, useNow } from "../lib/hooks.ts";
 import { runHref } from "../lib/route.ts";
-import { summarise } from "../lib/summary.ts";
+import { summarise, type Summary } from "../lib/summary.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
+import { repositoryOf, ruleInWords, rulesInWords, taskOf } from "../lib/words.ts";
 import { Chart } from "../ui/chart.tsx";
-import { Badge, Empty, Failed, Foreign, Loading, Time } from "../ui/parts.tsx";
+import { Badge, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { FIRST_RUN } from "./runs.tsx";
 
 const HOURS = 24;
 const MOST_RECORDS = 5000;
+const ROWS = 7;
+const REFRESH_MILLIS = 15000;
 
-/** What needs a person, and what goes on. */
+interface Readiness { degraded?: { what: string; detail: string; hint: string }[] }
+
+/** What needs a person, what runs, and what has happened. */
 export function Overview({ rights }: { rights: Rights }) {
-  const runs = useLoad("runs", (signal) => get<Page<Run>>("/v1/runs?order=desc&limit=1000", signal), 15000);
-  const approvals = useLoad("approvals", (signal) => get<Page<Approval>>("/v1/approvals?state=pending&limit=100", signal), 15000);
+  const ready = useLoad("ready", (signal) => get<Readiness>("/readyz", signal), REFRESH_MILLIS);
+  const approvals = useLoad("approvals", (signal) => get<Page<Approval>>("/v1/approvals?state=pending&limit=100", signal), REFRESH_MILLIS);
+  const runs = useLoad("active runs", (signal) => get<Page<Run>>("/v1/runs?deleted=false&sort=activity&order=desc&limit=100", signal), REFRESH_MILLIS);
   return (
     <>
       <h1>Overview</h1>
-      <div class="columns">
-        <section aria-labelledby="needs"><h2 id="needs">Needs a decision</h2><Waiting load={approvals} /></section>
-        <section aria-labelledby="states"><h2 id="states">Runs</h2>
-          {runs.error ? <Failed error={runs.error} what="Reading the runs" retry={runs.reload} /> : runs.data ? <RunStates runs={runs.data.items} isComplete={!runs.data.nextCursor} /> : <Loading what="runs" />}
-        </section>
+      {ready.error && <Failed error={ready.error} what="Asking whether the service is ready" retry={ready.reload} />}
+      {ready.data?.degraded?.map(({ what, detail, hint }) => <p key={what} class="note bad" role="alert"><strong>{what}:</strong> {detail}. {hint}</p>)}
+      <div class="overview-now">
+        <Waiting load={approvals} runs={runs.data?.items ?? []} mayDecide={rights.decide} />
+        <InProgress load={runs} />
       </div>
       {rights.audit && <Activity />}
     </>
   );
 }
 
-function Waiting({ load }: { load: ReturnType<typeof useLoad<Page<Approval>>> }) {
-  const now = useNow();
-  if (load.error) return <Failed error={load.error} what="Reading the approvals" retry={load.reload} />;
-  if (!load.data) return <Loading what="approvals" />;
-  const { items, nextCursor } = load.data;
-  if (!items.length) return <Empty><p>Nothing waits for a person.</p></Empty>;
+interface PartProps { id: string; title: string; number?: string; action?: ComponentChildren; children: ComponentChildren }
+
+/** A part of the page: its title, how many there are, and where all of them are. */
+function Part({ id, title, number, action, children }: PartProps) {
   return (
-    <>
-      <p><strong class="figure">{items.length}{nextCursor ? "+" : ""}</strong> waiting, the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</p>
-      <ul class="rows">{items.slice(0, 6).map((approval) => (
-        <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}><Badge state="pending" short /> <code>{approval.tool}</code> {approval.files.map(({ path }) => visible(path)).slice(0, 2).join(", ")}</a> <span class="quiet cut">{approval.runId}</span> <Foreign text={approval.reason} class="quiet cut" /> <Time at={approval.createdAt} /></li>
-      ))}</ul>
-    </>
+    <section aria-labelledby={id}>
+      <div class="part-head"><h2 id={id}>{title} {number && <span class="quiet figure">{number}</span>}</h2>{action}</div>
+      {children}
+    </section>
   );
 }
 
-function RunStates({ runs, isComplete }: { runs: Run[]; isComplete: boolean }) {
-  if (!runs.length) return <Empty><p>No run yet. Create one:</p><pre>{FIRST_RUN}</pre></Empty>;
-  const states = new Map<string, number>();
-  for (const { state } of runs) states.set(state, (states.get(state) ?? 0) + 1);
-  const disk = runs.reduce((sum, run) => sum + run.disk.bytes, 0);
+function Waiting({ load, runs, mayDecide }: { load: Loaded<Page<Approval>>; runs: Run[]; mayDecide: boolean }) {
+  const now = useNow();
+  const { items = [], nextCursor } = load.data ?? {};
+  const labels = new Map(runs.map((run) => [run.runId, run.labels]));
   return (
-    <>
-      <p class="inline">{[...states].map(([state, number]) => <a key={state} href={`/runs?state=${state}`}><strong class="figure">{count(number)}</strong> <Badge state={state} /></a>)} <span><strong class="figure">{bytes(disk)}</strong> on disk</span></p>
-      {!isComplete && <p class="quiet">Of the newest {count(runs.length)} runs.</p>}
-      <ul class="rows">{runs.slice(0, 5).map((run) => <li key={run.runId}><a href={runHref(run.runId)}>{run.runId}</a> <Badge state={run.state} short /> <span class="quiet">{count(run.counts.calls)} calls</span> <Time at={run.createdAt} /></li>)}</ul>
-    </>
+    <Part id="needs" title={mayDecide ? "Waiting for you" : "Waiting for a reviewer"} number={load.data && `${items.length}${nextCursor ? "+" : ""}`}
+      action={items.length > 0 && <><span class="quiet oldest">the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</span><a class={`button ${mayDecide ? "primary" : ""}`} href="/approvals">{mayDecide ? "Review" : "Look at them"}</a></>}>
+      {load.error ? <Failed error={load.error} what="Reading the approvals" retry={load.reload} />
+        : !load.data ? <Loading what="approvals" />
+        : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing waits for a person.</p></Empty>
+        : <ul class="list" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => (
+          <li key={approval.approvalId}><a class="row waiting-row" href={`/approvals?id=${approval.approvalId}`}>
+            <span class="cut strong">{approval.files.length ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}{approval.files.length > 1 && <span class="quiet"> and {approval.files.length - 1} more</span>}</span>
+            <span class="cut sentence tone-wait">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
+            <span class="cut quiet"><bdi>{approval.runId}</bdi>{taskOf(labels.get(approval.runId) ?? {}) && <> · <Foreign text={taskOf(labels.get(approval.runId)!)!} /></>}</span>
+            <span class="quiet number"><Time at={approval.createdAt} /></span>
+          </a></li>
+        ))}</ul>}
+    </Part>
+  );
+}
+
+function InProgress({ load }: { load: Loaded<Page<Run>> }) {
+  const { items = [], nextCursor } = load.data ?? {};
+  const active = items.filter(({ state }) => state !== "closed");
+  return (
+    <Part id="runs" title="In progress" number={load.data && `${count(active.length)}${nextCursor ? "+" : ""}`} action={<a href="/runs">All runs</a>}>
+      {load.error ? <Failed error={load.error} what="Reading the runs" retry={load.reload} />
+        : !load.data ? <Loading what="runs" />
+        : !items.length ? <Empty><p>No run yet. Create one, then give its token to an agent:</p><pre>{FIRST_RUN}</pre></Empty>
+        : !active.length ? <Empty><p>No run is open. The newest, <a href={runHref(items[0].runId)}>{items[0].runId}</a>, is closed.</p></Empty>
+        : <ul class="list" aria-label="Runs in progress">{active.slice(0, ROWS).map((run) => (
+          <li key={run.runId}><a class="row progress-row" href={runHref(run.runId)}>
+            <Badge state={run.state} short />
+            <span class="cut strong">{run.runId}</span>
+            <span class="cut quiet"><Foreign text={[repositoryOf(run.labels), taskOf(run.labels)].filter(Boolean).join(" · ")} /></span>
+            <span class="number">{count(run.counts.mutations)} changed</span>
+          </a></li>
+        ))}</ul>}
+    </Part>
   );
 }
 
 function Activity() {
   const load = useLoad("activity", (signal) =>
     getAll<AuditRecord>("/v1/audit", { order: "desc", since: new Date(Date.now() - HOURS * 3600_000).toISOString() }, MOST_RECORDS, signal), 60000);
-  if (load.error) return <Failed error={load.error} what="Reading the audit" retry={load.reload} />;
-  if (!load.data) return <Loading what="the last 24 hours" />;
-  const { items, isComplete } = load.data;
-  const summary = summarise(items, Date.now(), HOURS);
   return (
-    <section aria-labelledby="activity">
-      <h2 id="activity">Last 24 hours</h2>
-      {!isComplete && <p class="quiet">Of the newest {count(items.length)} records of this time.</p>}
+    <Part id="activity" title="Last 24 hours" action={<a href="/audit?span=24">All records</a>}>
+      {load.error ? <Failed error={load.error} what="Reading the audit" retry={load.reload} />
+        : !load.data ? <Loading what="the last 24 hours" />
+        : <Figures summary={summarise(load.data.items, Date.now(), HOURS)} newest={load.data.isComplete ? undefined : load.data.items.length} />}
+    </Part>
+  );
+}
+
+const sum = (values: number[]): number => values.reduce((total, value) => total + value, 0);
+
+function Figures({ summary, newest }: { summary: Summary; newest?: number }) {
+  const { reads, changes, refused, waiting, durations, labels, rules } = summary;
+  const calls = sum([...reads, ...changes, ...refused, ...waiting]);
+  if (!calls) return <Empty><p>No agent has called.</p></Empty>;
+  const all = durations.flat().sort((a, b) => a - b);
+  const part = (number: number) => `${count(Math.round((100 * number) / calls))} %`;
+  return (
+    <>
+      <p class="inline figures">
+        <span><strong class="figure">{count(calls)}</strong> calls</span>
+        <span><strong class="figure">{count(sum(changes))}</strong> changes</span>
+        <span><strong class={`figure ${sum(refused) ? "tone-bad" : ""}`}>{count(sum(refused))}</strong> refused, {part(sum(refused))}</span>
+        <span><strong class="figure">{count(sum(waiting))}</strong> asked for approval</span>
+        <span><strong class="figure">{duration(percentile(all, 0.95))}</strong> for 95 of 100 calls at most</span>
+        {newest !== undefined && <span class="quiet">of the newest {count(newest)} records of this time</span>}
+      </p>
       <div class="columns">
-        <Chart title="Calls an hour" labels={summary.labels} series={[{ name: "reads", tone: "quiet", values: summary.reads }, { name: "changes", tone: "good", values: summary.changes }, { name: "refused", tone: "bad", values: summary.refused }, { name: "waiting", tone: "wait", values: summary.waiting }]} />
-        <Chart title="Duration, 95 of 100 calls are faster" labels={summary.labels} series={[{ name: "", tone: "accent", values: summary.durations.map((values) => percentile(values, 0.95)) }]} format={duration} />
-        <section aria-label="Refusals by rule"><h3>Refusals by rule</h3>
-          {summary.rules.length ? <table><tbody>{summary.rules.slice(0, 8).map(([rule, number]) => <tr key={rule}><th scope="row" class="wrap"><a href={`/audit?${/^[A-Z_]+$/.test(rule) ? `code=${rule}` : "outcome=refused"}`}><code>{visible(rule)}</code></a></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">None.</p>}
+        <Chart title="Calls by the hour" labels={labels} series={[{ name: "reads", tone: "quiet", values: reads }, { name: "changes", tone: "good", values: changes }, { name: "refused", tone: "bad", values: refused }, { name: "waiting", tone: "wait", values: waiting }]} />
+        <Chart title="95 of 100 calls took at most" labels={labels} series={[{ name: "", tone: "accent", values: durations.map((values) => percentile(values, 0.95)) }]} format={duration} />
+        <section aria-labelledby="refusals"><h3 id="refusals">Refused because</h3>
+          {rules.length ? <table class="dense"><tbody>{rules.slice(0, ROWS).map(([rule, number]) => <tr key={rule}><th scope="row" class="wrap"><Refusal rule={rule} /></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">Nothing was refused.</p>}
         </section>
       </div>
-    </section>
+    </>
   );
+}
+
+/** Why calls were refused, with the records of it: by the code, or else all that were refused. */
+function Refusal({ rule }: { rule: string }) {
+  const isCode = /^[A-Z_]+$/.test(rule);
+  return <a href={`/audit?${isCode ? `code=${rule}` : "outcome=refused"}`} title={visible(rule)}>{isCode ? <code>{rule}</code> : visible(ruleInWords(rule).replace(/^changes (?=a file)/, ""))}</a>;
 }

@@ -16,6 +16,7 @@ import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
 import * as names from "./names.mjs";
 import * as nodes from "./nodes.mjs";
+import * as overview from "./overview.mjs";
 import * as reading from "./reading.mjs";
 import * as realistic from "./realistic.mjs";
 import * as slow from "./slow.mjs";
@@ -52,7 +53,7 @@ async function open(token, options = {}, address = base) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic, ...docs }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic, ...docs, ...overview }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

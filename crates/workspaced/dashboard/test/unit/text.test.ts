@@ -5,6 +5,7 @@ import { bytes, duration, span, visible } from "../../src/lib/format.ts";
 import { languageOf, mark, tokens } from "../../src/lib/highlight.ts";
 import { parse } from "../../src/lib/route.ts";
 import { summarise } from "../../src/lib/summary.ts";
+import { roundUp } from "../../src/ui/chart.tsx";
 import type { AuditRecord } from "../../src/lib/types.ts";
 
 const DIFF = `diff --git a/src/a.rs b/src/a.rs
@@ -124,4 +125,8 @@ test("a summary counts by hour and by rule", () => {
     ...["apr_1", "apr_2"].map((id) => record("2026-01-01T11:04:00Z", { outcome: "refused", decision: "DENY", reasons: [`approval:${id}:denied`] })),
   ], now, 2);
   expect([summary.reads, summary.changes, summary.refused, summary.rules]).toEqual([[0, 1], [1, 0], [2, 1], [["approval:denied", 2], ["kind:SECRET_LIKE", 1]]]);
+});
+
+test("the axis of a chart ends at a number that is read at a glance", () => {
+  expect([0, 1, 3, 7, 11, 314, 22_600].map(roundUp)).toEqual([1, 1, 5, 10, 20, 500, 50_000]);
 });
