@@ -20,3 +20,17 @@ export function ended(command: CommandData): string | undefined {
   if (command.signal !== undefined) return `signal ${command.signal}`;
   return command.exitCode === undefined ? undefined : `exit ${command.exitCode}`;
 }
+
+/** A command as it was typed: of a shell what it was given. */
+export function typed({ command, argv }: CommandData): string | undefined {
+  if (command !== undefined || !argv) return command;
+  const [shell, flag, script] = argv;
+  return argv.length === 3 && /(^|\/)(ba|da|z)?sh$/.test(shell) && /^-\w*c$/.test(flag) ? script : argv.join(" ");
+}
+
+/** The address of what a command has printed, if it was kept. */
+export function outputOf(record: AuditRecord): string | undefined {
+  const command = commandOf(record);
+  const kept = command?.outputSha256 && !command.outputRefused ? `artifact://${record.runId}/sha256/${command.outputSha256}` : undefined;
+  return [...record.artifactUris, command?.output, kept].find((uri) => uri?.includes("/sha256/"));
+}

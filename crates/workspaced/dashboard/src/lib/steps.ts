@@ -1,7 +1,7 @@
 /** The steps of a run: its records in order, grouped by what the agent says it was about. */
 
 import { commandOf, isFailed } from "./command.ts";
-import { type AuditRecord, madeBy } from "./types.ts";
+import { type Approval, type AuditRecord, madeBy } from "./types.ts";
 
 export interface Step {
   name: string;
@@ -14,22 +14,30 @@ export interface Step {
 }
 export type Item = { step: Step } | { seq: number };
 
-/** Whether a record is not part of the story: what a person looked at, and uploads, which the event that names them shows. */
-export const isAside = (record: AuditRecord): boolean =>
-  record.outcome === "ok" && !record.mutates && (record.tool === "artifact.upload" || (madeBy(record) === "operator" && !record.tool.includes(".")));
+/** What runners do for a call that has a record of its own: they fetch the files, and report how its command ended. */
+const isOfRunner = (record: AuditRecord): boolean => record.tool === "archive" || commandOf(record)?.toolCallId !== undefined;
 
-const count = (step: Step, record: AuditRecord): void => {
+/** Whether a record is not part of the story: what a person looked at, what runners do, and uploads, which the event that names them shows. */
+export const isAside = (record: AuditRecord): boolean =>
+  record.outcome === "ok" && !record.mutates && (record.tool === "artifact.upload" || isOfRunner(record) || (madeBy(record) === "operator" && !record.tool.includes(".")));
+
+const count = (step: Step, record: AuditRecord, stateOf: StateOf): void => {
   step.endedAt = record.timestamp;
   const command = commandOf(record);
-  if (command) [step.commands, step.isFailed] = [step.commands + 1, isFailed(command)];
-  else if (record.outcome === "pending") step.waiting += 1;
+  const state = stateOf(record) ?? "pending";
+  if (command && record.outcome !== "pending") [step.commands, step.isFailed] = [step.commands + 1, isFailed(command)];
+  else if (record.outcome === "pending" && state === "pending") step.waiting += 1;
+  else if (record.outcome === "pending" && state === "approved") step.changes += 1;
   else if (record.outcome !== "ok") step.refused += 1;
   else if (record.mutates) step.changes += 1;
   else if (!record.tool.includes(".")) step.reads += 1;
 };
 
+/** What became of a call that waited, once that is known. */
+type StateOf = (record: AuditRecord) => Approval["state"] | undefined;
+
 /** Groups consecutive records of one step. A record without a step stands by itself, and ends none. */
-export function itemsOf(records: AuditRecord[], folded: Set<number>): Item[] {
+export function itemsOf(records: AuditRecord[], folded: Set<number>, stateOf: StateOf = () => undefined): Item[] {
   const items: Item[] = [];
   let step: Step | undefined;
   for (const record of records) {
@@ -38,7 +46,7 @@ export function itemsOf(records: AuditRecord[], folded: Set<number>): Item[] {
       items.push({ step });
     }
     const isOfStep = step !== undefined && record.stepId === step.name;
-    if (isOfStep) count(step!, record);
+    if (isOfStep) count(step!, record, stateOf);
     if (!isOfStep || !folded.has(step!.first)) items.push({ seq: record.seq });
   }
   return items;

@@ -39,8 +39,10 @@ export const madeBy = ({ by, actor }: AuditRecord): string => by ?? (actor.start
 
 /** What the record of a command says of it. */
 export interface CommandData {
-  command?: string; cwd?: string; exitCode?: number; signal?: number; timedOut?: boolean; output?: string; outputSha256?: string;
+  command?: string; argv?: string[]; cwd?: string; outputRefused?: string; exitCode?: number; signal?: number; timedOut?: boolean; output?: string; outputSha256?: string;
   eventSeq?: number; changeSeq?: number; changeCode?: string; outputOf?: string;
+  /** The call that a runner ran it for. */
+  toolCallId?: string;
 }
 
 export interface Approval {

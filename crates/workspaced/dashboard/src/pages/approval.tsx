@@ -1,17 +1,17 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, getAll, query, runPath } from "../lib/api.ts";
-import { commandOf, ended, isFailed } from "../lib/command.ts";
+import { get, query, runPath } from "../lib/api.ts";
 import { parseDiff } from "../lib/diff.ts";
 import { editedHunks, hunksOf } from "../lib/edits.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
-import { callHref, runHref } from "../lib/route.ts";
+import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
-import { agentOf, taskOf, verbOf } from "../lib/words.ts";
+import { verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Path, Rules, Time } from "../ui/parts.tsx";
+import { Context } from "./context.tsx";
 import { Decide } from "./decide.tsx";
 
 interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
@@ -30,7 +30,8 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const files = useMemo(() => parseDiff(approval.diff ?? ""), [approval.diff]);
   const [drafts, setDrafts] = useState<Map<string, string>>();
   const hunks = useMemo(() => hunksOf(files), [files]);
-  const mayEdit = mayDecide && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
+  // An edit is applied upon the agent's change, which cannot be applied to other files.
+  const mayEdit = mayDecide && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
   const edits = drafts && editedHunks(hunks, drafts);
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
@@ -45,7 +46,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
-      {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].map(([path]) => <p key={path}><span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} /></p>)}</div>}
+      {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].slice(0, 20).map(([path]) => <Drifted key={path} approval={approval} path={path} />)}{drift.size > 20 && <p>and {drift.size - 20} more files</p>}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole />}
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
@@ -55,42 +56,19 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   );
 }
 
+/** A file that is no longer what the change was made for, and the call that has changed it. */
+function Drifted({ approval: { runId, createdAt }, path }: { approval: Approval; path: string }) {
+  const load = useLoad(`changes of ${runId} ${path}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ pathsWritten }) => pathsWritten.includes(path)), 15000);
+  const change = load.data;
+  return (
+    <p>
+      <span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} />
+      {change && <> by <a href={callHref(runId, change.seq)}>#{change.seq} <code>{change.tool}</code></a>{change.reason && <>, “<Foreign text={change.reason} />”</>}, <Time at={change.timestamp} /></>}
+    </p>
+  );
+}
+
 const Title = ({ approval }: { approval: Approval }) => <h2>{verbOf(approval)}{approval.files.length === 1 && <> <Path path={approval.files[0].path} /></>}</h2>;
-
-/** Who asked for what, what the tests said last, and what was decided about the same files. */
-function Context({ approval, run, elsewhere }: { approval: Approval; run?: Run; elsewhere: Approval[] }) {
-  const { runId } = approval;
-  const first = (tool: string, order: string) => (signal: AbortSignal) => get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order, limit: 1 })}`, signal).then(({ items }) => items[0]);
-  const prompt = useLoad(`prompt ${runId}`, first("event.prompt", "asc"));
-  const test = useLoad(`test ${runId}`, async (signal) => (await first("event.test", "desc")(signal)) ?? (await first("event.command", "desc")(signal)), 15000);
-  const others = useLoad(`others ${approval.approvalId}`, (signal) => getAll<Approval>("/v1/approvals", { run: runId }, 500, signal), 15000);
-  const paths = new Set(approval.files.map(({ path }) => path));
-  const related = [...(others.data?.items ?? []).filter((other) => other.approvalId !== approval.approvalId && other.files.some(({ path }) => paths.has(path))), ...elsewhere];
-  const agent = run && agentOf(run.labels);
-  return (
-    <dl class="request">
-      <dt>Task</dt><dd>{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}
-        <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
-          <a href={`${runHref(runId)}?kind=changes`}>what else it changed</a>{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
-      <dt>Last test</dt><dd>{prompt.error ?? test.error ? <span class="tone-bad">✕ {visible((test.error ?? prompt.error)!.message)}</span> : test.data ? <LastTest record={test.data} /> : test.isLoading ? "…" : <span class="quiet">The run has recorded no test and no command.</span>}</dd>
-      {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
-      {related.length > 0 && <><dt>Same {paths.size > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (
-        <li key={other.approvalId}>{other.runId !== runId && <bdi>{other.runId}</bdi>} <a href={`/approvals?id=${other.approvalId}&state=all`}><Badge state={other.state} text={other.state === "denied" && other.note ? `denied: ${other.note}` : undefined} /></a> <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
-      ))}</ul></dd></>}
-    </dl>
-  );
-}
-
-/** A waiting change is in no tree, so no test has seen it. */
-function LastTest({ record }: { record: AuditRecord }) {
-  const command = commandOf(record);
-  return (
-    <span class="inline">
-      <Badge state={command && isFailed(command) ? "exit failed" : "exit"} text={(command && ended(command)) ?? "recorded"} /> <a href={callHref(record.runId, record.seq)}><code>{visible(command?.command ?? record.input?.summary ?? record.tool)}</code></a>
-      <span class="quiet"><Time at={record.timestamp} />, without this change</span>
-    </span>
-  );
-}
 
 function Outcome({ approval }: { approval: Approval }) {
   const { state, decidedBy, onBehalfOf, note } = approval;

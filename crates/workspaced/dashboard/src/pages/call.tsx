@@ -5,7 +5,7 @@ import { duration, exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { lineReader } from "../lib/files.ts";
 import { callHref } from "../lib/route.ts";
-import { commandOf, isFailed } from "../lib/command.ts";
+import { commandOf, isFailed, outputOf, typed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules } from "../ui/parts.tsx";
@@ -79,29 +79,29 @@ function Command({ record }: { record: AuditRecord }) {
   const beside: [string, number | undefined][] = [["its record", command.eventSeq], ["what it changed", command.changeSeq]];
   return (
     <>
-      {command.command && <pre class="command" aria-label="Command"><Foreign text={command.command} /></pre>}
+      {typed(command) && <pre class="command" aria-label="Command"><Foreign text={typed(command)!} /></pre>}
       <p class="inline">
         {isFailed(command) && command.timedOut && <span class="tone-bad">its time was over</span>}
         {beside.map(([name, seq]) => seq !== undefined && <a key={name} href={callHref(record.runId, seq) + location.search}>{name} #{seq}</a>)}
         {command.changeCode && <span class="tone-bad">not applied: <code>{visible(command.changeCode)}</code></span>}
       </p>
-      {!record.artifactUris.length && command.output && isUpload(command.output) && <Output uri={command.output} run={record.runId} />}
+      {!record.artifactUris.length && outputOf(record) && <Output uri={outputOf(record)!} run={record.runId} />}
     </>
   );
 }
 
-/** The output of a command, its end first. */
-function Output({ uri, run }: { uri: string; run: string }) {
+/** The output of a command: its last lines, and all of it when that is wanted. */
+export function Output({ uri, run, most = SHOWN_LINES }: { uri: string; run: string; most?: number }) {
   const digest = uri.slice(uri.lastIndexOf("/") + 1);
   const [isWhole, setWhole] = useState(false);
   const load = useLoad(uri, (signal) => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(digest)}`, signal));
   if (load.error) return <Failed error={load.error} what="Reading the output" retry={load.reload} />;
   if (load.data === undefined) return <Loading what="the output" />;
-  const lines = load.data.split("\n");
-  const more = isWhole ? 0 : lines.length - SHOWN_LINES;
+  const lines = load.data.replace(/\n$/, "").split("\n");
+  const more = isWhole ? 0 : lines.length - most;
   return (
     <details open><summary>Output</summary>
-      {more > 0 && <p class="quiet">{more} earlier lines are not shown. <button type="button" onClick={() => setWhole(true)}>Show all</button></p>}
+      {more > 0 && <p class="quiet">{more} earlier {more === 1 ? "line is" : "lines are"} not shown. <button type="button" onClick={() => setWhole(true)}>Show all</button></p>}
       <pre class="json" tabIndex={0} role="region" aria-label="Output">{visible((more > 0 ? lines.slice(more) : lines).join("\n"))}</pre>
     </details>
   );

@@ -74,12 +74,12 @@ export function Decide({ approval, rights, drift, edits, edit, discard, decided,
   };
   return (
     <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
-      {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing.</p>}
+      {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing. Deny it with a note, and the agent can ask again for the files as they are.</p>}
       {error && <Failed error={error} what="Deciding" />}
       {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onInput={(event) => setNote(event.currentTarget.value)} /></label>
         : <label class="field grow"><span>Note (optional)</span><input value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
-      {!isDenying && <button type="button" class="primary" aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
+      {!isDenying && <button type="button" class={drift ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
       {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
       {!isDenying && !edits && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={() => setDenying(true)}>Deny…<Key name="d" /></button>}
       {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>}

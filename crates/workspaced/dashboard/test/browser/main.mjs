@@ -10,6 +10,7 @@ import { Client } from "./agent.mjs";
 import * as changes from "./changes.mjs";
 import * as decisions from "./decisions.mjs";
 import * as docs from "./docs.mjs";
+import * as evidence from "./evidence.mjs";
 import * as huge from "./huge.mjs";
 import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
@@ -53,7 +54,7 @@ async function open(token, options = {}, address = base) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic, ...docs, ...overview }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

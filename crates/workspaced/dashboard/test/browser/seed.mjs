@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { Client } from "./agent.mjs";
 
 /** A tar archive of files by path. Names may have any character but NUL. */
-function tar(files) {
+export function tar(files) {
   const blocks = [];
   const entry = (name, data, type) => {
     const header = Buffer.alloc(512);

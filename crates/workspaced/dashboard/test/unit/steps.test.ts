@@ -1,6 +1,7 @@
 /** The story of a run by steps, and rules in words. */
 
 import { describe, expect, it } from "vitest";
+import { outputOf, typed } from "../../src/lib/command.ts";
 import { isAside, itemsOf } from "../../src/lib/steps.ts";
 import type { AuditRecord } from "../../src/lib/types.ts";
 import { ruleInWords, rulesInWords } from "../../src/lib/words.ts";
@@ -30,6 +31,17 @@ describe("the steps of a run", () => {
     expect([change.changes, change.commands, change.isFailed]).toEqual([1, 1, true]);
     expect([again.waiting, again.startedAt]).toEqual([1, records[6].timestamp]);
   });
+  it("tell what waits from what was decided", () => {
+    const states = new Map([["c7", "approved" as const], ["c8", "denied" as const]]);
+    const asked = [record(7, { stepId: "x", outcome: "pending", mutates: true }), record(8, { stepId: "x", outcome: "pending", mutates: true }), record(9, { stepId: "x", outcome: "pending", mutates: true })];
+    const [step] = itemsOf(asked, new Set(), ({ toolCallId }) => states.get(toolCallId)).flatMap((item) => ("step" in item ? [item.step] : []));
+    expect([step.waiting, step.changes, step.refused]).toEqual([1, 1, 1]);
+  });
+  it("count a command that a runner ran once", () => {
+    const data = { command: "make", exitCode: 0 };
+    const ran = [record(1, { tool: "archive", pathsRead: ["."] }), record(2, { tool: "event.command", input: { data: { ...data, toolCallId: "c3" } } }), record(3, { tool: "run_command", input: { data } })];
+    expect(ran.map(isAside)).toEqual([true, true, false]);
+  });
   it("hide their own records when they are folded", () => {
     const items = itemsOf(records, new Set([2]));
     expect(items.map((item) => ("seq" in item ? item.seq : item.step.name))).toEqual([1, "look", 3, "change", 5, 6, "look", 7]);
@@ -38,6 +50,20 @@ describe("the steps of a run", () => {
     const asides = [record(1, { by: "operator" }), record(2, { tool: "artifact.upload", by: "operator" })];
     expect(asides.map(isAside)).toEqual([true, true]);
     expect([...records, record(8, { by: "operator", mutates: true }), record(9, { by: "operator", outcome: "refused" })].map(isAside)).not.toContain(true);
+  });
+});
+
+describe("a command", () => {
+  it("is shown as it was typed", () => {
+    expect(typed({ command: "make" })).toBe("make");
+    expect(typed({ argv: ["sh", "-c", "a &&\nb"] })).toBe("a &&\nb");
+    expect(typed({ argv: ["cargo", "fmt", "--check"] })).toBe("cargo fmt --check");
+  });
+  it("has an output where one was kept", () => {
+    const ran = (data: object, artifactUris: string[] = []) => outputOf(record(1, { tool: "event.command", input: { data }, artifactUris }));
+    expect(ran({ outputSha256: "ab" })).toBe("artifact://r/sha256/ab");
+    expect(ran({ outputSha256: "ab", outputRefused: "POLICY_DENIED" })).toBeUndefined();
+    expect(ran({}, ["artifact://r/sha256/cd"])).toBe("artifact://r/sha256/cd");
   });
 });
 

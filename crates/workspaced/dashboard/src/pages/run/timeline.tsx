@@ -79,19 +79,19 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   const filter = useMemo(() => filterOf(search, outcome, kind, by), [search, outcome, kind, by]);
   const matches = useMatches(run, records, filter);
   const [folded, setFolded] = useState(() => new Set<number>());
+  // What became of the calls that waited.
+  const approvals = useLoad(cache.hasWaited ? `approvals ${run}` : "", (signal) => getAll<Approval>("/v1/approvals", { run }, 2000, signal), 5000);
+  const decided = useMemo(() => new Map(approvals.data?.items.map((approval) => [approval.toolCallId, approval])), [approvals.data]);
   const isWhole = !filter && cache.head <= MOST_GROUPED && cache.size >= cache.head;
   const items = useMemo(() => {
     if (!isWhole) return undefined;
     const all = Array.from({ length: cache.head }, (_, index) => cache.get(index + 1)!);
-    return itemsOf(by === "all" ? all : all.filter((record) => record.seq === seq || !isAside(record)), folded);
-  }, [isWhole, cache, cache.head, by, folded, seq]);
+    return itemsOf(by === "all" ? all : all.filter((record) => record.seq === seq || !isAside(record)), folded, (record) => decided.get(record.toolCallId)?.state);
+  }, [isWhole, cache, cache.head, by, folded, seq, decided]);
   const rows = filter ? rowsOfMatches(matches.items) : items ? rowsBySteps(cache, items) : rowsByNumber(records);
   useEffect(() => {
     if (!filter && cache.head > 0 && cache.head <= MOST_GROUPED) records.want("story", 1, cache.head);
   }, [filter === undefined, cache.head]);
-  // What became of the calls that waited.
-  const approvals = useLoad(cache.hasWaited ? `approvals ${run}` : "", (signal) => getAll<Approval>("/v1/approvals", { run }, 2000, signal), 5000);
-  const decided = useMemo(() => new Map(approvals.data?.items.map((approval) => [approval.toolCallId, approval])), [approvals.data]);
   const isLoading = (records.isLoading && !records.error) || (filter !== undefined && matches.isLoading);
   const [focusSeq, setFocusSeq] = useState<number>();
   const focus = focusSeq === undefined ? -1 : rows.indexOf(focusSeq);
