@@ -78,7 +78,7 @@ async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite)] backend:
     tests.env("WEBHOOK", "hook");
     tests.args(["-m", "unittest", "discover", "-s", "tests"]).current_dir(packages().join("python"));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token).env("REPO", repository);
-    tests.env("WORKSPACED_SHIM", shim());
+    tests.env("WORKSPACED_SHIM", shim()).env("WORKSPACED_BIN", env!("CARGO_BIN_EXE_workspaced"));
     run(tests).await;
 }
 

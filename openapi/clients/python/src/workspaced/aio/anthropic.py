@@ -13,7 +13,7 @@ from .anthropic_memory import MemoryTool
 from .run import Run
 from .tools import dispatch, member
 
-__all__ = ["MemoryTool", "RunTool", "answer", "message_tools", "tools_for"]
+__all__ = ["MemoryTool", "RunTool", "ToolsetTool", "answer", "message_tools", "tools_for", "toolset_for"]
 
 
 class RunTool(BetaAsyncBuiltinFunctionTool):
@@ -41,6 +41,35 @@ async def tools_for(run: Run) -> list[RunTool]:
     The runner shows every exception to the model, also an invalid token or a lost connection: bound the loop by `max_iterations`.
     """
     return [RunTool(run, cast(BetaToolParam, tool)) for tool in await run.tools("anthropic", "model")]
+
+
+class ToolsetTool(BetaAsyncBuiltinFunctionTool):
+    """A tool of `agent_toolset_20260401`, of which the provider has the declaration, by the run."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        super().__init__()
+        self._run, self._definition = run, BetaToolParam(name=name, input_schema={"type": "object"})
+
+    def to_dict(self) -> BetaToolParam:
+        """Returns its name. The model has been told the rest."""
+        return self._definition
+
+    async def call(self, input: object) -> str:
+        """Executes a call of the model."""
+        result = await self._run.text_in_format("anthropic-toolset", self.name, input)
+        if not result.ok:
+            raise ToolError(result.text)
+        return result.text
+
+
+async def toolset_for(run: Run) -> list[ToolsetTool]:
+    """Returns `bash`, `read`, `write`, `edit`, `glob` and `grep` for the SDK's environment worker, as far as the token may call them.
+
+    `client.beta.environments.work.worker(tools=...)` and `client.beta.sessions.events.tool_runner(tools=...)` take them.
+    """
+    listed = await run.transport.json("GET", "/v1/tools", params={"format": "anthropic-toolset"})
+    configs = [config for toolset in listed["items"] for config in toolset["configs"]]
+    return [ToolsetTool(run, config["name"]) for config in configs if config["enabled"]]
 
 
 async def message_tools(run: Run) -> list[ToolParam]:
