@@ -349,7 +349,10 @@ impl Settings {
 
     /// Sets the setting `name` of a file.
     fn set(&mut self, command: &clap::Command, name: &str, value: &DeValue<'_>) -> Result<(), String> {
+        let arg = command.get_arguments().find(|arg| is_named(arg, name));
         let values = match value {
+            // Whatever its value is: clap says that there is no such flag, and which is like it.
+            _ if arg.is_none() => Some(vec![String::new()]),
             DeValue::Array(items) => items.iter().map(|item| plain(item.get_ref())).collect(),
             one => plain(one).map(|one| vec![one]),
         };
@@ -361,8 +364,7 @@ impl Settings {
                 .iter()
                 .any(|text| arg.get_value_parser().type_id() == *text)
         };
-        let takes_text = command.get_arguments().any(|arg| is_named(arg, name) && is_text(arg));
-        if takes_text && !matches!(value, DeValue::String(_) | DeValue::Array(_)) {
+        if arg.is_some_and(is_text) && !matches!(value, DeValue::String(_) | DeValue::Array(_)) {
             return Err(format!("`{name}`: expected a text, in quotes"));
         }
         let arguments = values.iter().map(|value| format!("--{name}={value}"));

@@ -81,6 +81,8 @@ fn an_unknown_setting_in_a_file_is_refused_with_its_position() {
         ("listen = \"127.0.0.1:1\"\nbogus = 1\n", "line 2, column 1: unknown setting `bogus`"),
         ("max-run = 1\n", "line 1, column 1: unknown setting `max-run`: did you mean `max-runs`?"),
         ("\nread-concurrency = 1\n", "line 2, column 1: unknown setting `read-concurrency`"),
+        ("[limits]\nmax-runs = 1\n", "line 1, column 2: unknown setting `limits`"),
+        ("[[max-run]]\nid = 1\n", "line 1, column 3: unknown setting `max-run`: did you mean `max-runs`?"),
         ("listen = { a = 1 }\n", "line 1, column 10: `listen`: expected a text"),
         ("max-runs = \"many\"\n", "line 1, column 12: invalid value 'many' for '--max-runs <N>'"),
         ("sandbox = \"maybe\"\n", "line 1, column 11: invalid value 'maybe' for '--sandbox <WHEN>'"),
@@ -200,7 +202,7 @@ fn profiles_are_read_at_the_start() {
     assert_eq!(names(&check(&[]).unwrap()).len(), 3);
     for (text, why) in [
         ("[profiles.A]\n\nwrite = [\"a[\"]\n", "line 3, column 10"),
-        ("[profile.A]\n", "line 1, column 2: `profile`"),
+        ("[profile.A]\n", "line 1, column 2: unknown setting `profile`"),
         ("profiles = 1\n", "line 1, column 12"),
     ] {
         let (_folder, path) = file(text);
