@@ -97,7 +97,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
   useKeys({
     "?": () => setHelpOpen(true),
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
-    1: () => navigate("/"), 2: () => navigate("/runs"), 3: () => navigate("/approvals"), 4: () => navigate("/audit"),
+    1: () => navigate("/"), 2: () => navigate("/runs"), 3: () => navigate("/approvals"), ...(rights.audit ? { 4: () => navigate("/audit") } : {}),
   });
   const waiting = pending.data ? `${pending.data.items.length}${pending.data.nextCursor ? "+" : ""}` : "";
   const link = (address: string, text: string, extra = "") => (
@@ -111,7 +111,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
       </nav>}
       <span class="who"><button type="button" class="plain" onClick={() => setHelpOpen(true)} aria-label="Keyboard shortcuts">?</button> <bdi title={`Scopes: ${operator.scopes.join(", ")}`}>{operator.name}</bdi> <button type="button" onClick={signOut}>Sign out</button></span>
       {rights.review && <Stale error={pending.error} />}
-      {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
+      {isHelpOpen && <Help rights={rights} onClose={() => setHelpOpen(false)} />}
     </header>
   );
 }
@@ -129,15 +129,17 @@ function Stale({ error }: { error?: Error }) {
   return null;
 }
 
-const KEYS: [string, string][] = [
+const keysOf = ({ audit, decide }: Rights): [string, string][] => [
   ["j, k", "next and previous row"], ["Enter", "open the row"], ["Home, End", "oldest and newest record of a run"], ["Escape", "close the call"], ["/", "search"],
-  ["n, p", "next and previous change of a diff"], ["a", "approve what is open"], ["d", "deny what is open, with a note"], ["e", "edit what is open before approving it"], ["x", "select what is open, to decide about several"], ["1 – 4", "overview, runs, approvals, audit"], ["?", "this list"],
+  ["n, p", "next and previous change of a diff"],
+  ...(decide ? [["a", "approve what is open"], ["d", "deny what is open, with a note"], ["e", "edit what is open before approving it"], ["x", "select what is open, to decide about several"]] satisfies [string, string][] : []),
+  audit ? ["1 – 4", "overview, runs, approvals, audit"] : ["1 – 3", "overview, runs, approvals"], ["?", "this list"],
 ];
 
-function Help({ onClose }: { onClose: () => void }) {
+function Help({ rights, onClose }: { rights: Rights; onClose: () => void }) {
   return (
     <Dialog title="Keyboard" onClose={onClose}>
-      <table><tbody>{KEYS.map(([key, text]) => <tr key={key}><th scope="row"><kbd>{key}</kbd></th><td>{text}</td></tr>)}</tbody></table>
+      <table><tbody>{keysOf(rights).map(([key, text]) => <tr key={key}><th scope="row"><kbd>{key}</kbd></th><td>{text}</td></tr>)}</tbody></table>
     </Dialog>
   );
 }

@@ -10,6 +10,10 @@ export interface Step {
   reads: number; changes: number; refused: number; waiting: number; commands: number;
   /** Whether its last command or test has failed; undefined without one. */
   isFailed?: boolean;
+  /** Changes since then, of anybody, until the next command of the run. */
+  changedSince: number;
+  /** How many records it has. */
+  records: number;
   startedAt: string; endedAt: string;
 }
 export type Item = { step: Step } | { seq: number };
@@ -23,6 +27,7 @@ export const isAside = (record: AuditRecord): boolean =>
 
 const count = (step: Step, record: AuditRecord, stateOf: StateOf): void => {
   step.endedAt = record.timestamp;
+  step.records += 1;
   const command = commandOf(record);
   const state = stateOf(record) ?? "pending";
   if (command && record.outcome !== "pending") [step.commands, step.isFailed] = [step.commands + 1, isFailed(command)];
@@ -40,13 +45,18 @@ type StateOf = (record: AuditRecord) => Approval["state"] | undefined;
 export function itemsOf(records: AuditRecord[], folded: Set<number>, stateOf: StateOf = () => undefined): Item[] {
   const items: Item[] = [];
   let step: Step | undefined;
+  let tested: Step | undefined;
   for (const record of records) {
     if (record.stepId !== undefined && record.stepId !== null && record.stepId !== step?.name) {
-      step = { name: record.stepId, first: record.seq, reads: 0, changes: 0, refused: 0, waiting: 0, commands: 0, startedAt: record.timestamp, endedAt: record.timestamp };
+      step = { name: record.stepId, first: record.seq, reads: 0, changes: 0, refused: 0, waiting: 0, commands: 0, changedSince: 0, records: 0, startedAt: record.timestamp, endedAt: record.timestamp };
       items.push({ step });
     }
     const isOfStep = step !== undefined && record.stepId === step.name;
     if (isOfStep) count(step!, record, stateOf);
+    if (commandOf(record) && record.outcome !== "pending") {
+      tested = isOfStep ? step : undefined;
+      if (tested) tested.changedSince = 0;
+    } else if (tested && record.mutates && record.outcome === "ok") tested.changedSince += 1;
     if (!isOfStep || !folded.has(step!.first)) items.push({ seq: record.seq });
   }
   return items;

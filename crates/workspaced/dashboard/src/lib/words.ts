@@ -10,6 +10,12 @@ const KINDS = new Map([
   ["LOCKFILE", "a lock file"], ["GENERATED", "a generated file"], ["VENDORED", "a vendored file"], ["BINARY", "a binary file"], ["SECRET_LIKE", "a file that may hold secrets"],
   ["TEXT_SOURCE", "source"], ["TEXT_CONFIG", "configuration"], ["TEXT_DOC", "documentation"], ["UNKNOWN", "a file of unknown kind"],
 ]);
+const VERDICTS = new Map([["REQUIRE_APPROVAL", "ask"], ["DENY", "refuse"], ["ALLOW", "allow"]]);
+/** The kinds of files by what a policy does with them, in words: `ask for source`. */
+export function kindsInWords(kinds: Record<string, string>): string[] {
+  return Object.entries(kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${VERDICTS.get(verdict) ?? verdict}: ${KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind}`);
+}
+const OTHER_KINDS = new Map([["DIRECTORY", "a folder"], ["GIT_INTERNAL", "what git keeps"], ["SYMLINK", "a link"], ["SPECIAL", "what is no file"]]);
 const LIMITS = new Map([["maxFilesTouched", "many files"], ["maxInsertions", "many added lines"], ["maxDeletions", "many removed lines"], ["maxFilesDeleted", "many deleted files"], ["maxBytes", "many bytes"]]);
 
 /** Returns a rule in words; a rule without words as it is. */
@@ -41,6 +47,12 @@ export function verbOf({ tool, files }: Approval): string {
   const operations = new Set(files.map(({ operation }) => operation));
   const verb = operations.size === 1 ? (VERBS.get([...operations][0]) ?? "Change") : "Change";
   return files.length > 1 ? `${verb} ${files.length} files` : verb;
+}
+
+/** Returns how an approval ended, without its note. */
+export function resolutionOf({ state, resolution, note }: Approval): string {
+  const text = resolution ?? state;
+  return note && text.endsWith(`: ${note}`) ? text.slice(0, -note.length - 2) : text;
 }
 
 /** The names under which orchestrators label what a run is for. */

@@ -2,7 +2,8 @@ import { useMemo, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { get, query, runPath } from "../lib/api.ts";
 import { parseDiff } from "../lib/diff.ts";
-import { editedHunks, hunksOf } from "../lib/edits.ts";
+import { commandOf, ended, isFailed } from "../lib/command.ts";
+import { diffOfEdits, editedHunks, hunksOf } from "../lib/edits.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { callHref } from "../lib/route.ts";
@@ -10,8 +11,9 @@ import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView } from "../ui/diff_view.tsx";
-import { Badge, Counts, Failed, Foreign, Hash, Path, Rules, Time } from "../ui/parts.tsx";
-import { Context } from "./context.tsx";
+import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
+import { Artifact, isUpload } from "./call.tsx";
+import { Context, useOwnCommand } from "./context.tsx";
 import { Decide } from "./decide.tsx";
 
 interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
@@ -33,6 +35,10 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   // An edit is applied upon the agent's change, which cannot be applied to other files.
   const mayEdit = mayDecide && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
   const edits = drafts && editedHunks(hunks, drafts);
+  const command = useOwnCommand(approval);
+  const ran = command.data && commandOf(command.data);
+  const stale = drift?.size ? [...drift.keys()] : [];
+  const superseding = useSuperseding(approval, isPending ? stale[0] : undefined);
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
@@ -43,28 +49,50 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       {error && <Failed error={error} what="Refreshing the approval" />}
       <p class="inline"><Rules rules={approval.reasons} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} command={command} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
-      {drift && drift.size > 0 && <div class="note bad" role="alert">{[...drift].slice(0, 20).map(([path]) => <Drifted key={path} approval={approval} path={path} />)}{drift.size > 20 && <p>and {drift.size - 20} more files</p>}</div>}
+      {drift && drift.size > 0 && <div class="note bad" role="alert">{stale.slice(0, 20).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{drift.size > 20 && <p>and {drift.size - 20} more files</p>}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole />}
+      {drafts && edits && edits.length > 0 && <section aria-label="Your changes"><h3>Your changes upon it</h3><DiffView text={diffOfEdits(edits)} isWhole /></section>}
+      {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} mayRead={rights.audit} /></Boundary>}
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
-      {mayDecide && <Decide approval={approval} rights={rights} drift={drift?.size ?? 0} edits={edits} decided={decided} changed={changed}
+      {mayDecide && <Decide approval={approval} rights={rights} drift={drift?.size ?? 0} failed={ran && isFailed(ran) ? `The command ran with this change and ended with ${ended(ran)}.` : undefined}
+        stale={stale.length ? `Superseded: ${stale[0]} has changed since this was asked${superseding ? ` (record ${superseding.seq}, ${superseding.tool})` : ""}. Read it again before you ask anew.` : undefined} edits={edits} decided={decided} changed={changed}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
   );
 }
 
+/** Reads the call that has changed a file after an approval was asked for. */
+function useSuperseding({ runId, createdAt }: Approval, path: string | undefined): AuditRecord | undefined {
+  const load = useLoad(path === undefined ? "" : `changes of ${runId} ${path}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ pathsWritten }) => pathsWritten.includes(path!)), 15000);
+  return load.data;
+}
+
 /** A file that is no longer what the change was made for, and the call that has changed it. */
-function Drifted({ approval: { runId, createdAt }, path }: { approval: Approval; path: string }) {
-  const load = useLoad(`changes of ${runId} ${path}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ pathsWritten }) => pathsWritten.includes(path)), 15000);
-  const change = load.data;
+function Drifted({ path, by }: { path: string; by?: AuditRecord }) {
   return (
     <p>
       <span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} />
-      {change && <> by <a href={callHref(runId, change.seq)}>#{change.seq} <code>{change.tool}</code></a>{change.reason && <>, “<Foreign text={change.reason} />”</>}, <Time at={change.timestamp} /></>}
+      {by && <> by <a href={callHref(by.runId, by.seq)}>#{by.seq} <code>{by.tool}</code></a>{by.reason && <>, “<Foreign text={by.reason} />”</>}, <Time at={by.timestamp} /></>}
     </p>
+  );
+}
+
+/** What the person who approved has changed of it: the records that were made with the decision. */
+function Edited({ approval: { runId, editedSeq, decidedSeq, onBehalfOf, decidedBy }, mayRead }: { approval: Approval; mayRead: boolean }) {
+  const load = useLoad(`edits ${runId} ${editedSeq}`, async (signal) => {
+    const { items } = await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ fromSeq: editedSeq, limit: 20 })}`, signal);
+    return items.filter(({ requestId, seq }) => requestId === items[0].requestId && seq !== decidedSeq);
+  });
+  return (
+    <section aria-label="Changes of the reviewer">
+      <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, before anybody saw it</h3>
+      {load.error ? <Failed error={load.error} what="Reading the reviewer's changes" retry={load.reload} /> : !load.data ? <Loading what="the reviewer's changes" />
+        : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} />)}</div>)}
+    </section>
   );
 }
 
@@ -87,7 +115,7 @@ interface EditorProps { hunks: ReturnType<typeof hunksOf>; drafts: Map<string, s
 function Editor({ hunks, drafts, change }: EditorProps) {
   return (
     <section class="editor" aria-label="Proposed text">
-      <p class="quiet">Change the proposed text. The agent's change is applied as it is, and yours upon it, in a record of your own; both are judged by the policy.</p>
+      <p class="quiet">Change the proposed text. Both are applied at once or not at all, so that nobody sees the agent's version alone; yours has a record of its own, and both are judged by the policy.</p>
       {hunks.map(({ key, path, text, from, to }) => (
         <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{drafts.has(key) && drafts.get(key) !== text && <b class="tone-wait"> changed</b>}</span>
           <textarea spellcheck={false} rows={Math.min(30, text.split("\n").length + 1)} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></label>

@@ -5,7 +5,7 @@ import { count, visible } from "../lib/format.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import type { Approval, Run } from "../lib/types.ts";
-import { repositoryOf, rulesInWords, taskOf } from "../lib/words.ts";
+import { repositoryOf, resolutionOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Choice, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
@@ -23,7 +23,7 @@ export function Approvals({ rights }: { rights: Rights }) {
   const runs = useRuns(load.data?.items ?? []);
   const [opened, setOpened] = useState(() => new Set<string>());
   const [selected, setSelected] = useState(() => new Set<string>());
-  const [decided, setDecided] = useState<Approval>();
+  const [decided, setDecided] = useState<Approval[]>([]);
   // An approval that was decided here leaves the queue at once; the list is read again meanwhile.
   const gone = useRef(new Set<string>());
   const items = (load.data?.items ?? []).filter(({ approvalId, state: now }) => now !== "pending" || !gone.current.has(approvalId));
@@ -56,7 +56,7 @@ export function Approvals({ rights }: { rights: Rights }) {
   /** Opens what waits next, after a decision that ended one or took this reader's vote. */
   const afterDecision = (result: Approval) => {
     if (result.state !== "approved" && result.state !== "denied" && result.state !== "pending") return load.reload();
-    setDecided(result);
+    setDecided((before) => [...before.filter(({ approvalId }) => approvalId !== result.approvalId), result]);
     announceDecision();
     const rest = items.filter(({ approvalId, state: now }) => approvalId !== result.approvalId && now === "pending");
     const next = items.slice(position + 1).find((approval) => rest.includes(approval)) ?? rest[0];
@@ -88,14 +88,15 @@ export function Approvals({ rights }: { rights: Rights }) {
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
       {!load.data && !load.error && <Loading what="approvals" />}
-      {load.data && !items.length && !id && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
-      <div class={`approvals ${id ? "with-call" : ""} ${items.length ? "" : "alone"}`}>
+      {load.data && !items.length && !id && !decided.length && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
+      <div class={`approvals ${id ? "with-call" : ""} ${items.length || (state === "pending" && decided.length) ? "" : "alone"}`}>
+        {!items.length && state === "pending" && decided.length > 0 && <Ending decided={decided} open={id} />}
         {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
           <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
         ))}
           {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}
         </ul>}
-        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} decided={decided} close={close} afterDecision={afterDecision} changed={load.reload} />}
+        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} decided={decided.at(-1)} close={close} afterDecision={afterDecision} changed={load.reload} />}
       </div>
     </>
   );
@@ -143,15 +144,32 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: Queu
   );
 }
 
+/** The end of the queue: what was decided in this tab. */
+function Ending({ decided, open }: { decided: Approval[]; open: string }) {
+  return (
+    <div class="queue ending">
+      <p role="status"><strong>Nothing waits.</strong> You decided {count(decided.length)}:</p>
+      <ul class="queue" aria-label="Your decisions">{decided.map((approval) => (
+        <li key={approval.approvalId} class={approval.approvalId === open ? "focused" : ""}><a href={`/approvals?id=${approval.approvalId}`}>
+          <span class="first"><Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your approval counts; another is needed" : resolutionOf(approval)} /></span>
+          <span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}</span>
+          <span class="cut quiet small"><bdi>{approval.runId}</bdi></span>
+        </a></li>
+      ))}</ul>
+    </div>
+  );
+}
+
 interface SelectedProps { id: string; rights: Rights; run?: Run; elsewhere: Approval[]; decided?: Approval; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
 
 function Selected({ id, rights, run, elsewhere, decided, close, afterDecision, changed }: SelectedProps) {
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
   return (
     <section class="call approval" aria-label="Approval">
-      {decided && decided.approvalId !== id && <p class="note" role="status">
-        <span class="quiet">Your last decision, about {decided.files.length > 0 && <Path path={decided.files[0].path} />} of <bdi>{decided.runId}</bdi>:</span> <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} />{" "}
-        <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && <> · <a href={callHref(decided.runId, decided.decidedSeq)}>{decided.state === "approved" && rights.orchestrate ? "its record, where it can be reverted" : "its record"}</a></>}
+      {decided && decided.approvalId !== id && <p class="note last-decision" role="status">
+        <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} />
+        <span class="cut"><span class="quiet">your last decision, about</span> {decided.files.length > 0 && <Path path={decided.files[0].path} />} <bdi class="quiet">{decided.runId}</bdi></span>
+        <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && <a href={callHref(decided.runId, decided.decidedSeq)}>{decided.state === "approved" && rights.orchestrate ? "its record, where it can be reverted" : "its record"}</a>}
       </p>}
       {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
         : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} elsewhere={elsewhere} rights={rights} error={load.error} close={close}

@@ -44,9 +44,20 @@ function Decision({ record }: { record: AuditRecord }) {
     <dl>
       <dt>Decision</dt><dd>{record.decision}{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
       <dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd>
-      {record.evidence && <><dt>Evidence</dt><dd><Foreign text={`${record.evidence.command ?? record.evidence.eventId ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} /></dd></>}
+      {record.evidence && <><dt>Evidence</dt><dd>{record.evidence.eventId !== undefined ? <EvidenceEvent run={record.runId} id={record.evidence.eventId} /> : <Foreign text={`${record.evidence.command ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} />}</dd></>}
     </dl>
   );
+}
+
+/** Reads the record of a call by its ID. */
+export const readCall = (run: string, id: string, signal: AbortSignal): Promise<AuditRecord> => get<AuditRecord>(`${runPath(run)}/tool-calls/${encodeURIComponent(id)}`, signal);
+
+/** The command that a call names as its evidence, and how it ended. */
+function EvidenceEvent({ run, id }: { run: string; id: string }) {
+  const load = useLoad(`event ${id}`, (signal) => readCall(run, id, signal));
+  if (load.error) return <span class="tone-bad">✕ {visible(load.error.message)}</span>;
+  const command = load.data && commandOf(load.data);
+  return load.data ? <span class="inline"><Exit record={load.data} /> <a class="cut" href={callHref(run, load.data.seq)}>#{load.data.seq} <code>{visible(((command && typed(command)) ?? id).split("\n")[0])}</code></a></span> : <>…</>;
 }
 
 /** The link to the approval that the call waits for. */
@@ -58,7 +69,7 @@ function PendingApproval({ record }: { record: AuditRecord }) {
   return <p><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>;
 }
 
-function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; mayRead: boolean }) {
+export function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; mayRead: boolean }) {
   const id = uri.slice(uri.lastIndexOf("/") + 1);
   const load = useLoad(uri, (signal) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(id)}`, signal));
   if (load.error) return <Failed error={load.error} what="Reading the diff" retry={load.reload} />;
@@ -70,7 +81,7 @@ function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; 
 const SHOWN_LINES = 200;
 
 /** Whether an artifact was uploaded, such as the output of a command. */
-const isUpload = (uri: string): boolean => uri.includes("/sha256/");
+export const isUpload = (uri: string): boolean => uri.includes("/sha256/");
 
 /** A command: what was run, how it ended, and the records beside this one. */
 function Command({ record }: { record: AuditRecord }) {
@@ -91,7 +102,7 @@ function Command({ record }: { record: AuditRecord }) {
 }
 
 /** The output of a command: its last lines, and all of it when that is wanted. */
-export function Output({ uri, run, most = SHOWN_LINES }: { uri: string; run: string; most?: number }) {
+export function Output({ uri, run, most = SHOWN_LINES, isFolded }: { uri: string; run: string; most?: number; isFolded?: boolean }) {
   const digest = uri.slice(uri.lastIndexOf("/") + 1);
   const [isWhole, setWhole] = useState(false);
   const load = useLoad(uri, (signal) => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(digest)}`, signal));
@@ -100,9 +111,9 @@ export function Output({ uri, run, most = SHOWN_LINES }: { uri: string; run: str
   const lines = load.data.replace(/\n$/, "").split("\n");
   const more = isWhole ? 0 : lines.length - most;
   return (
-    <details open><summary>Output</summary>
-      {more > 0 && <p class="quiet">{more} earlier {more === 1 ? "line is" : "lines are"} not shown. <button type="button" onClick={() => setWhole(true)}>Show all</button></p>}
+    <details open={!isFolded}><summary>Output{more > 0 && `, its last ${most} lines of ${lines.length}`}</summary>
       <pre class="json" tabIndex={0} role="region" aria-label="Output">{visible((more > 0 ? lines.slice(more) : lines).join("\n"))}</pre>
+      {more > 0 && <button type="button" onClick={() => setWhole(true)}>Show all {lines.length} lines</button>}
     </details>
   );
 }

@@ -25,6 +25,10 @@ export function whenDecided(handler: () => void): () => void {
 
 interface Props {
   approval: Approval; rights: Rights; drift: number;
+  /** What the command that made the change says against it. */
+  failed?: string;
+  /** Why a change that cannot be applied any more is denied. */
+  stale?: string;
   /** The changes of the reviewer, while they edit. */
   edits?: Edit[];
   edit?: () => void; discard: () => void;
@@ -32,7 +36,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drift, edits, edit, discard, decided, changed }: Props) {
+export function Decide({ approval, rights, drift, failed, stale, edits, edit, discard, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -57,6 +61,10 @@ export function Decide({ approval, rights, drift, edits, edit, discard, decided,
     }
     setBusy(undefined);
   };
+  const deny = () => {
+    setDenying(true);
+    if (stale && !note.trim()) setNote(stale);
+  };
   const stop = () => {
     setDenying(false);
     discard();
@@ -65,7 +73,7 @@ export function Decide({ approval, rights, drift, edits, edit, discard, decided,
   useKeys({
     // A change that will most likely fail is approved by its button alone.
     a: () => mayApprove && !drift && !isDenying && void submit("approve"),
-    d: () => setDenying(true),
+    d: deny,
     ...(edit ? { e: edit } : {}),
   });
   const keys = (event: KeyboardEvent) => {
@@ -75,13 +83,15 @@ export function Decide({ approval, rights, drift, edits, edit, discard, decided,
   return (
     <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
       {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing. Deny it with a note, and the agent can ask again for the files as they are.</p>}
+      {failed && <p class="tone-bad">✕ {failed}</p>}
       {error && <Failed error={error} what="Deciding" />}
       {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onInput={(event) => setNote(event.currentTarget.value)} /></label>
         : <label class="field grow"><span>Note (optional)</span><input value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
+      {!isDenying && drift > 0 && !edits && <button type="button" class="danger primary" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
       {!isDenying && <button type="button" class={drift ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
       {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
-      {!isDenying && !edits && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={() => setDenying(true)}>Deny…<Key name="d" /></button>}
+      {!isDenying && !edits && !drift && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
       {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>}
       {(isDenying || edits) && <button type="button" onClick={stop}>Back</button>}
     </form>

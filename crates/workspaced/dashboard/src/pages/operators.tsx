@@ -77,7 +77,7 @@ function List({ operators, self, onChange, onToken }: ListProps) {
   const shown = isAll ? operators : operators.filter((operator) => !isOver(operator));
   return (
     <>
-      <div class="scroll" role="region" aria-label="List of operators" tabIndex={0}><table>
+      <div class="scroll" role="region" aria-label="List of operators" tabIndex={0}><table class="versions stacked">
         <thead><tr><th scope="col">Name</th><th scope="col">Scopes</th><th scope="col">Made</th><th scope="col">Expires</th><th scope="col">Last used</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>{shown.map((operator, index) => <Operator key={`${operator.name} ${operator.createdAt ?? index}`} operator={operator} isSelf={operator.name === self} onChange={onChange} onToken={onToken} />)}</tbody>
       </table></div>
@@ -108,10 +108,10 @@ function Operator({ operator, isSelf, onChange, onToken }: { operator: KnownOper
   return (
     <tr>
       <th scope="row" class="wrap"><bdi>{name}</bdi>{isSelf && <span class="quiet"> (you)</span>}</th>
-      <td>{scopes.join(", ")}</td>
-      <td>{createdAt ? <><Time at={createdAt} />{createdBy && createdBy !== name && <span class="quiet"> by {visible(createdBy)}</span>}{createdBy === name && <span class="quiet"> by signing in</span>}</> : <span class="quiet">configuration</span>}</td>
-      <td>{isOver(operator) ? <Badge state="ended" text="ended" /> : expiresAt ? <Time at={expiresAt} /> : <span class="quiet">never</span>}</td>
-      <td>{last.error ? <button type="button" class="plain" onClick={last.reload}>not read, retry</button> : used ? <a href={`/audit?actor=operator:${encodeURIComponent(name)}&by=all`}><Time at={used.timestamp} /></a> : <span class="quiet">{last.data ? "never" : "…"}</span>}</td>
+      <td data-label="Scopes">{scopes.join(", ")}</td>
+      <td data-label="Made">{createdAt ? <><Time at={createdAt} />{createdBy && createdBy !== name && <span class="quiet"> by {visible(createdBy)}</span>}{createdBy === name && <span class="quiet"> by signing in</span>}</> : <span class="quiet">configuration</span>}</td>
+      <td data-label="Expires">{isOver(operator) ? <Badge state="ended" text="ended" /> : expiresAt ? <Time at={expiresAt} /> : <span class="quiet">never</span>}</td>
+      <td data-label="Last used">{last.error ? <button type="button" class="plain" onClick={last.reload}>not read, retry</button> : used ? <a href={`/audit?actor=operator:${encodeURIComponent(name)}&by=all`}><Time at={used.timestamp} /></a> : <span class="quiet">{last.data ? "never" : "…"}</span>}</td>
       <td>
         {createdAt && !isOver(operator) && !wanted && <span class="inline"><button type="button" aria-label={`Rotate the token of ${name}`} onClick={() => setWanted("rotate")}>Rotate</button> <button type="button" aria-label={`Revoke ${name}`} onClick={() => setWanted("revoke")}>Revoke</button></span>}
         {wanted && <span class="inline">{wanted === "rotate" ? "The present token ends in an hour." : "Its requests end at once."} <button type="button" class="primary" onClick={() => void act()}>{wanted === "rotate" ? "Rotate" : "Revoke"}</button> <button type="button" onClick={() => setWanted(undefined)}>Cancel</button></span>}
@@ -146,14 +146,14 @@ function RunTokens({ onToken }: { onToken: (of: string, token: string) => void }
       {!run && <Empty><p>Name a run to see who can use it.</p></Empty>}
       {run && list.error && <Failed error={list.error} what="Reading the tokens" retry={list.reload} />}
       {run && !list.data && !list.error && <Loading what="the tokens" />}
-      {list.data && <div class="scroll" role="region" aria-label="List of tokens" tabIndex={0}><table>
+      {list.data && <div class="scroll" role="region" aria-label="List of tokens" tabIndex={0}><table class="versions stacked">
         <thead><tr><th scope="col">Token</th><th scope="col">Permissions</th><th scope="col">Expires</th><th scope="col">Last used</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>{list.data.items.map((token) => (
           <tr key={token.tokenId}>
             <th scope="row" class="wrap"><code>{token.tokenId}</code></th>
-            <td class="quiet">{token.permissions.join(", ")}</td>
-            <td>{isOver(token) ? <Badge state="ended" text={token.revokedAt ? "revoked" : "expired"} /> : token.expiresAt ? <Time at={token.expiresAt} /> : <span class="quiet">never</span>}</td>
-            <td>{token.lastUsedAt ? <Time at={token.lastUsedAt} /> : <span class="quiet">not lately</span>}</td>
+            <td class="quiet" data-label="Permissions">{token.permissions.join(", ")}</td>
+            <td data-label="Expires">{isOver(token) ? <Badge state="ended" text={token.revokedAt ? "revoked" : "expired"} /> : token.expiresAt ? <Time at={token.expiresAt} /> : <span class="quiet">never</span>}</td>
+            <td data-label="Last used">{token.lastUsedAt ? <Time at={token.lastUsedAt} /> : <span class="quiet">not lately</span>}</td>
             <td>{!isOver(token) && <button type="button" aria-label={`Revoke ${token.tokenId}`} onClick={() => void act(async () => { await send(`${path}/${token.tokenId}`, { method: "DELETE" }); })}>Revoke</button>}</td>
           </tr>
         ))}</tbody>

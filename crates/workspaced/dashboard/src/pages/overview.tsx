@@ -13,7 +13,7 @@ import { FIRST_RUN } from "./runs.tsx";
 
 const HOURS = 24;
 const MOST_RECORDS = 5000;
-const ROWS = 7;
+const ROWS = 5;
 const REFRESH_MILLIS = 15000;
 
 interface Readiness { degraded?: { what: string; detail: string; hint: string }[] }
@@ -59,14 +59,18 @@ function Waiting({ load, runs, mayDecide }: { load: Loaded<Page<Approval>>; runs
       {load.error ? <Failed error={load.error} what="Reading the approvals" retry={load.reload} />
         : !load.data ? <Loading what="approvals" />
         : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing waits for a person.</p></Empty>
-        : <ul class="list" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => (
-          <li key={approval.approvalId}><a class="row waiting-row" href={`/approvals?id=${approval.approvalId}`}>
-            <span class="cut strong">{approval.files.length ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}{approval.files.length > 1 && <span class="quiet"> and {approval.files.length - 1} more</span>}</span>
-            <span class="cut sentence tone-wait">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
-            <span class="cut quiet"><bdi>{approval.runId}</bdi>{taskOf(labels.get(approval.runId) ?? {}) && <> · <Foreign text={taskOf(labels.get(approval.runId)!)!} /></>}</span>
-            <span class="quiet number"><Time at={approval.createdAt} /></span>
+        : <ul class="queue" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => (
+          <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}>
+            <span class="first">
+              <span class="cut strong">{approval.files.length ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}{approval.files.length > 1 && <span class="quiet"> and {approval.files.length - 1} more</span>}</span>
+              <span class="cut sentence tone-wait">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
+              <span class="quiet small"><Time at={approval.createdAt} /></span>
+            </span>
+            <Foreign class="cut" text={approval.reason} />
+            <span class="cut quiet small"><bdi>{approval.runId}</bdi>{taskOf(labels.get(approval.runId) ?? {}) && <> · <Foreign text={taskOf(labels.get(approval.runId)!)!} /></>}</span>
           </a></li>
-        ))}</ul>}
+        ))}
+          {items.length > ROWS && <li><a class="more" href="/approvals">and {items.length - ROWS}{nextCursor ? "+" : ""} more</a></li>}</ul>}
     </Part>
   );
 }
@@ -80,14 +84,13 @@ function InProgress({ load }: { load: Loaded<Page<Run>> }) {
         : !load.data ? <Loading what="runs" />
         : !items.length ? <Empty><p>No run yet. Create one, then give its token to an agent:</p><pre>{FIRST_RUN}</pre></Empty>
         : !active.length ? <Empty><p>No run is open. The newest, <a href={runHref(items[0].runId)}>{items[0].runId}</a>, is closed.</p></Empty>
-        : <ul class="list" aria-label="Runs in progress">{active.slice(0, ROWS).map((run) => (
-          <li key={run.runId}><a class="row progress-row" href={runHref(run.runId)}>
-            <Badge state={run.state} short />
-            <span class="cut strong">{run.runId}</span>
-            <span class="cut quiet"><Foreign text={[repositoryOf(run.labels), taskOf(run.labels)].filter(Boolean).join(" · ")} /></span>
-            <span class="number">{count(run.counts.mutations)} changed</span>
+        : <ul class="queue" aria-label="Runs in progress">{active.slice(0, ROWS).map((run) => (
+          <li key={run.runId}><a href={runHref(run.runId)}>
+            <span class="first"><span class="cut strong">{run.runId}</span> <Badge state={run.state} /></span>
+            <span class="first"><span class="cut quiet"><Foreign text={[repositoryOf(run.labels), taskOf(run.labels)].filter(Boolean).join(" · ") || run.source.type} /></span><span class="quiet small">{count(run.counts.calls)} calls, {count(run.counts.mutations)} changed</span></span>
           </a></li>
-        ))}</ul>}
+        ))}
+          {active.length > ROWS && <li><a class="more" href="/runs">and {active.length - ROWS}{nextCursor ? "+" : ""} more</a></li>}</ul>}
     </Part>
   );
 }

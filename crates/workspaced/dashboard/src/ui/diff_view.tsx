@@ -165,7 +165,7 @@ function FileRow({ file, isOpen, toggle, class: name, isViewed, setViewed, comme
       <Counts plus={file.insertions} minus={file.deletions} />
       {!isOpen && <span class="quiet">{isLarge(file) ? "large, folded" : "folded"}</span>}
       {comments > 0 && <span class="tone-wait">{comments} {comments === 1 ? "comment" : "comments"}</span>}
-      {comment && <button type="button" class="plain" onClick={comment}>Comment…</button>}
+      {comment && <button type="button" class="plain comment" onClick={comment}>Comment…</button>}
       {isViewed !== undefined && <label class="viewed"><input type="checkbox" checked={isViewed} onChange={(event) => setViewed(event.currentTarget.checked)} /> viewed</label>}
     </div>
   );
@@ -179,7 +179,7 @@ function GapRow({ row, expand }: { row: Row & { type: "gap" }; expand?: () => vo
   const lines = row.to - row.from + 1;
   const text = lines > 0 ? `${lines} unchanged ${lines === 1 ? "line" : "lines"}` : "";
   return (
-    <div class="diff-gap">
+    <div class={`diff-gap ${expand ? "" : "quiet"}`}>
       {expand ? <button type="button" class="plain" title="Reads the file. The service records the read." onClick={expand}>⋯ show {text}</button> : <span>⋯ {text}</span>}
       <span class="quiet">{visible(row.heading)}</span>
     </div>

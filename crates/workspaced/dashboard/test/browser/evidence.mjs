@@ -35,13 +35,15 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   const region = page.getByRole("region", { name: "Approval" });
   // What a command changed: it ran with the change, as it was typed, and its end is shown.
   await page.goto(`${base}/approvals?id=${made}`);
-  await region.getByText("it made this change, and ran with it").waitFor();
+  await region.getByText("with this change, which it made").waitFor();
   assert.equal(await region.getByText("Its command", { exact: true }).count(), 1);
   await region.getByText("✕ exit 1").waitFor();
-  assert.match(await region.getByRole("region", { name: "Command" }).innerText(), /git apply fix\.patch &&\npython3 -m unittest/);
+  // Its first line; the whole is in the record.
+  assert.match(await region.locator("dd", { hasText: "git apply fix.patch" }).innerText(), /git apply fix\.patch &&\s+and 1 more line/);
+  await region.getByText("The command ran with this change and ended with exit 1").waitFor();
   const output = await region.getByRole("region", { name: "Output" }).innerText();
   assert.ok(output.endsWith("FAILED (failures=1)") && output.split("\n").length === 10, output);
-  await region.getByRole("button", { name: "Show all" }).click();
+  await region.getByRole("button", { name: /^Show all/ }).click();
   await region.getByText("line 1\n", { exact: false }).first().waitFor();
   // A command is not called a test, and ran without what waits.
   await page.goto(`${base}/approvals?id=${edited.approvalId}`);
@@ -60,10 +62,58 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   await page.goto(`${base}/approvals?id=${mine.approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
   await region.getByRole("alert").getByText(/#\d+ write_file/).waitFor();
-  await region.getByText("approved by Bob: as agreed").first().waitFor();
+  await region.getByText("approved: as agreed").first().waitFor();
+  await region.getByText("by Bob").first().waitFor();
   // What cannot be applied cannot be edited either.
   assert.equal(await region.getByRole("button", { name: "Edit first…" }).count(), 0);
   assert.equal(await region.getByRole("button", { name: "Approve anyway" }).count(), 1);
+  // The denial is offered first, with its reason.
+  await region.getByRole("button", { name: "Deny…" }).click();
+  assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Superseded: a\.py has changed since this was asked \(record \d+, write_file\)/);
+  await close();
+}
+
+export async function decisions_of_people_are_told_from_calls_of_the_agent({ base, operator, open }) {
+  const run = "evidence-4";
+  const call = await startRun(operator, run, { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const ask = (path) => call("write_file", { path, content: "limit = 30 * 60 * 60\n", reason: `limit of ${path}`, stepId: "change" });
+  const [denied, edited] = [await ask("a.py"), await ask("b.py")];
+  const note = `this is wrong, ${"and the note is long ".repeat(20)}`.trim();
+  await operator.create(`/v1/approvals/${denied.approvalId}/deny`, { note, onBehalfOf: "Bob" });
+  const result = await operator.create(`/v1/approvals/${edited.approvalId}/approve`, { onBehalfOf: "Ada", note: "seconds", edits: [{ path: "b.py", oldString: "30 * 60 * 60", newString: "30 * 60" }] });
+  const { page, close } = await open("operator");
+  await page.goto(`${base}/runs/${run}`);
+  // The agent's row keeps what it says, and has who decided; the person's row is of its own kind.
+  const asked = page.locator(".call-row", { hasText: "limit of a.py" }).first();
+  await asked.getByText("denied by Bob", { exact: true }).waitFor();
+  await asked.getByText("write_file").waitFor();
+  assert.equal(await asked.getByText("and the note is long").count(), 0);
+  assert.match(await page.locator(".call-row.decision").nth(0).innerText(), /Bob denied a\.py/);
+  assert.match(await page.locator(".call-row.decision").nth(1).innerText(), /Ada approved b\.py/);
+  assert.match(await page.locator(".call-row.decision").nth(2).innerText(), /Ada edited b\.py/);
+  // The approval shows what the agent asked for, and what became of it.
+  await page.goto(`${base}/approvals?id=${edited.approvalId}&state=approved`);
+  const changes = page.getByRole("region", { name: "Changes of the reviewer" });
+  await changes.locator(".diff-line.add", { hasText: /limit = 30 \* 60$/ }).waitFor();
+  assert.equal(await changes.getByRole("link", { name: `record #${result.editedSeq}` }).count(), 1);
+  await close();
+}
+
+export async function the_end_of_the_queue_says_what_was_decided({ base, operator, open }) {
+  const call = await startRun(operator, "evidence-5", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const { approvalId } = await call("write_file", { path: "a.py", content: "a = 1\n", reason: "one" });
+  const { page, close } = await open("approver");
+  const only = (items) => ({ status: 200, contentType: "application/json", body: JSON.stringify({ items }) });
+  // Nothing else waits, whatever other tests have left.
+  await page.route(/\/v1\/approvals\?state=pending&order=asc/, async (route) => {
+    const { items } = await (await route.fetch()).json();
+    await route.fulfill(only(items.filter((item) => item.approvalId === approvalId)));
+  });
+  await page.goto(`${base}/approvals`);
+  await page.getByRole("button", { name: "Approve", exact: true }).click();
+  await page.getByText("Nothing waits. You decided 1:").waitFor();
+  await page.getByRole("list", { name: "Your decisions" }).getByText("a.py").waitFor();
+  await page.getByRole("heading", { name: "Approvals" }).waitFor();
   await close();
 }
 

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { buildRows, type Comment, digest, inReadingOrder, parseDiff } from "../../src/lib/diff.ts";
-import { editedHunks, hunksOf } from "../../src/lib/edits.ts";
+import { diffOfEdits, editedHunks, hunksOf } from "../../src/lib/edits.ts";
 import { visiblePath } from "../../src/lib/format.ts";
 import { treeRows } from "../../src/lib/tree.ts";
 
@@ -62,4 +62,13 @@ describe("the edits of a reviewer", () => {
 
 it("shows line breaks, tabs and blanks at the ends of names", () => {
   expect(visiblePath("a\nb/\tc/ d .rs/e ")).toBe("a\\nb/\\tc/\\u{20}d .rs/e\\u{20}");
+});
+
+describe("the changes of a reviewer", () => {
+  it("are a diff that shows what they replace", () => {
+    const oldString = ["a", "b", "c", "d", "limit = 30 * 60 * 60", "e"].join("\n");
+    const [file] = parseDiff(diffOfEdits([{ path: "src/é \"x\".py", oldString, newString: oldString.replace("30 * 60 * 60", "30 * 60") }]));
+    expect([file.path, file.insertions, file.deletions]).toEqual(["src/é \"x\".py", 1, 1]);
+    expect(file.hunks[0].lines.map(({ type, text }) => `${type[0]} ${text}`)).toEqual(["c b", "c c", "c d", "d limit = 30 * 60 * 60", "a limit = 30 * 60", "c e"]);
+  });
 });

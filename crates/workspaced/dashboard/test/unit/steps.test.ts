@@ -37,6 +37,13 @@ describe("the steps of a run", () => {
     const [step] = itemsOf(asked, new Set(), ({ toolCallId }) => states.get(toolCallId)).flatMap((item) => ("step" in item ? [item.step] : []));
     expect([step.waiting, step.changes, step.refused]).toEqual([1, 1, 1]);
   });
+  it("say how much has changed since their last command", () => {
+    const ran = (seq: number) => record(seq, { stepId: "x", tool: "event.test", by: "operator", input: { data: { exitCode: 0 } } });
+    const change = (seq: number, stepId?: string) => record(seq, { stepId, mutates: true });
+    const steps = (records: AuditRecord[]) => itemsOf(records, new Set()).flatMap((item) => ("step" in item ? [item.step.changedSince] : []));
+    expect(steps([change(1, "x"), ran(2), change(3, "x"), change(4)])).toEqual([2]);
+    expect(steps([ran(1), change(2, "x"), ran(3)])).toEqual([0]);
+  });
   it("count a command that a runner ran once", () => {
     const data = { command: "make", exitCode: 0 };
     const ran = [record(1, { tool: "archive", pathsRead: ["."] }), record(2, { tool: "event.command", input: { data: { ...data, toolCallId: "c3" } } }), record(3, { tool: "run_command", input: { data } })];

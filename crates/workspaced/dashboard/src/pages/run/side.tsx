@@ -2,6 +2,7 @@ import { bytes, count, visible } from "../../lib/format.ts";
 import type { Run } from "../../lib/types.ts";
 import { trustPresentKey, type Verdict } from "../../lib/verify.ts";
 import { Failed, Time } from "../../ui/parts.tsx";
+import { kindsInWords, ruleInWords } from "../../lib/words.ts";
 import type { RunReport } from "../run.tsx";
 
 interface Props { run: Run; verdict?: Verdict; verify: () => void; report: RunReport }
@@ -56,12 +57,12 @@ function Proof({ verdict, verify, head }: { verdict?: Verdict; verify: () => voi
 
 function PolicyTable({ run: { policy } }: { run: Run }) {
   const rows: [string, string][] = [
-    ["Profile", policy.profile],
+    ["Profile", policy.profile.toLowerCase().replaceAll("_", " ")],
     ["Write", policy.write.join(", ") || "nothing"],
     ["Deny", policy.deny.join(", ") || "nothing by path"],
-    ["Ask for", policy.requireApprovalIf.join(", ") || "nothing"],
+    ["Asks a person if a call", policy.requireApprovalIf.map((rule) => ruleInWords(`requireApprovalIf:${rule}`).replace(/^requireApprovalIf:/, "")).join(", ") || "nothing"],
     ["Approvers", `${policy.approval?.approvers ?? 1}${policy.approval?.notCreator ? ", not the creator" : ""}`],
-    ["Kinds", Object.entries(policy.kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${kind} ${verdict}`).join(", ")],
+    ["Changes of kinds", kindsInWords(policy.kinds).join(", ")],
   ];
   return <dl>{rows.map(([name, value]) => <><dt key={name}>{name}</dt><dd class="wrap">{visible(value)}</dd></>)}</dl>;
 }

@@ -8,6 +8,7 @@ import { type RecordCache, type RecordFilter, type Records, useMatches, useRecor
 import { callHref, navigate, runHref, setParams, useRoute } from "../../lib/route.ts";
 import { isAside, type Item, itemsOf, type Step } from "../../lib/steps.ts";
 import { type Approval, type AuditRecord, madeBy } from "../../lib/types.ts";
+import { resolutionOf } from "../../lib/words.ts";
 import { Boundary } from "../../ui/boundary.tsx";
 import { Badge, Choice, Empty, Exit, Failed, Field, Loading } from "../../ui/parts.tsx";
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
@@ -82,6 +83,8 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   // What became of the calls that waited.
   const approvals = useLoad(cache.hasWaited ? `approvals ${run}` : "", (signal) => getAll<Approval>("/v1/approvals", { run }, 2000, signal), 5000);
   const decided = useMemo(() => new Map(approvals.data?.items.map((approval) => [approval.toolCallId, approval])), [approvals.data]);
+  // The changes of a reviewer are calls of their own, in the request of the decision.
+  const edited = useMemo(() => new Map(approvals.data?.items.flatMap((approval) => (approval.editedSeq ? [[approval.editedSeq, approval] as const] : []))), [approvals.data]);
   const isWhole = !filter && cache.head <= MOST_GROUPED && cache.size >= cache.head;
   const items = useMemo(() => {
     if (!isWhole) return undefined;
@@ -140,6 +143,8 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   const steps = items?.flatMap((item) => ("step" in item ? [item.step.first] : [])) ?? [];
   const isFolded = steps.length > 0 && folded.size >= steps.length;
   useKeys({ j: () => focusOn(focus + 1, 1), k: () => focusOn(focus < 0 ? rows.count - 1 : focus - 1), Home: () => focusOn(0, 1), End: () => focusOn(rows.count - 1), Enter: () => open(rows.seqAt(focus)), Escape: close });
+  // Records that are no part of the story: what people looked at, and what runners and uploads did.
+  const aside = items && by !== "all" ? cache.head - items.reduce((sum, item) => sum + ("seq" in item ? 1 : 0), 0) - foldedRecords(items, folded) : 0;
   const fresh = isAtEnd ? 0 : rows.newerThan(seen);
   const error = records.error ?? matches.error;
   return (
@@ -159,13 +164,17 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
         {filter && matches.older && <p class="quiet"><button type="button" disabled={matches.isLoading} onClick={matches.older}>{matches.isLoading ? "Searching…" : "Search older records"}</button> {matches.from > 2 ? `Records 1 to ${count(matches.from - 1)} are` : "Record 1 is"} not searched yet.</p>}
         <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={ROW_HEIGHT} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
           onRange={(first, end) => filter || items || records.want("view", first + 1, end + 1)}
-          render={(index) => rows.stepAt?.(index) ? <StepRow step={rows.stepAt(index)!} isOpen={!folded.has(rows.stepAt(index)!.first)} toggle={() => fold(rows.stepAt!(index)!)} /> : <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "")} seq={rows.seqAt(index)!} before={items ? undefined : rows.at(index - 1)} hasSteps={items !== undefined} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
+          render={(index) => rows.stepAt?.(index) ? <StepRow step={rows.stepAt(index)!} isOpen={!folded.has(rows.stepAt(index)!.first)} toggle={() => fold(rows.stepAt!(index)!)} /> : <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "") ?? edited.get(rows.seqAt(index) ?? 0)} seq={rows.seqAt(index)!} before={items ? undefined : rows.at(index - 1)} hasSteps={items !== undefined} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
+        {aside > 0 && <p class="small quiet aside" title="What people looked at, uploads, and what runners did">{count(aside)} {aside === 1 ? "record is" : "records are"} not in the story. <a href={`${runHref(run)}?by=all`}>Show all {count(cache.head)}</a></p>}
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
       {seq !== undefined && (selected ? <Boundary key={selected.seq} what={`record ${selected.seq}`}><Call record={selected} rights={rights} close={close} last={cache.head} /></Boundary> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
     </div>
   );
 }
+
+/** How many records are hidden in folded steps. */
+const foldedRecords = (items: Item[], folded: Set<number>): number => items.reduce((sum, item) => sum + ("step" in item && folded.has(item.step.first) ? item.step.records : 0), 0);
 
 /** What a record is about, in a few words. */
 export function subject(record: AuditRecord): string {
@@ -187,7 +196,7 @@ function StepRow({ step, isOpen, toggle }: { step: Step; isOpen: boolean; toggle
   return (
     <button type="button" class="row step-row" aria-expanded={isOpen} onClick={toggle}>
       <span class="cut"><span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <bdi class="strong">{visible(step.name)}</bdi></span>
-      <span class="inline">{step.waiting > 0 && <span class="tone-wait">◐ {step.waiting} asked</span>} {step.refused > 0 && <span class="tone-bad">✕ {step.refused} refused</span>} {step.isFailed !== undefined && <Badge state={step.isFailed ? "exit failed" : "exit"} text={step.isFailed ? "last command failed" : "commands passed"} />}</span>
+      <span class="inline">{step.waiting > 0 && <span class="tone-wait">◐ {step.waiting} asked</span>} {step.refused > 0 && <span class="tone-bad">✕ {step.refused} refused</span>} {step.isFailed !== undefined && <Badge state={step.isFailed ? "exit failed" : "exit"} text={`${step.isFailed ? "last command failed" : "commands passed"}${step.changedSince ? `, before ${count(step.changedSince)} later ${step.changedSince === 1 ? "change" : "changes"}` : ""}`} />}</span>
       <span class="quiet small">{parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(" · ")}</span>
       <span class="number quiet small">{span((Date.parse(step.endedAt) - Date.parse(step.startedAt)) / 1000)}</span>
     </button>
@@ -206,11 +215,42 @@ function TimelineRow({ record, approval, seq, before, hasSteps, run, isFocused, 
   if (!record) return <a class={`row call-row soft ${isFocused ? "focused" : ""}`} href={callHref(run, seq) + location.search}><span class="number quiet">{seq}</span><span class="quiet">…</span></a>;
   const weight = isAside(record) ? "soft" : record.outcome !== "ok" ? `loud ${record.outcome}` : record.mutates ? "change" : record.tool.includes(".") ? "" : "soft";
   const startsStep = !hasSteps && record.stepId && record.stepId !== before?.stepId;
+  const decision = approval && decisionOf(record, approval);
+  if (decision) return <DecisionRow record={record} decision={decision} run={run} isFocused={isFocused} isBroken={isBroken} />;
   return (
     <a class={`row call-row ${weight} ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined} title={visible(record.reason ?? "") || undefined}>
       <span class="number quiet">{record.seq}</span>
       <span class="cut">{startsStep && <span class="tag">{visible(record.stepId!)}</span>} <code class="tool">{record.tool}</code>{record.format && <span class="quiet"> {record.format}</span>} <bdi class="subject">{visible(subject(record))}</bdi> {record.code && record.outcome !== "pending" && <code class="tone-bad">{record.code}</code>} <bdi class="quiet">{visible(record.reason ?? "")}</bdi></span>
-      <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={approval.resolution} /> : <OutcomeOf record={record} />}</span>
+      <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={stateInWords(approval)} /> : <OutcomeOf record={record} />}</span>
+      <span class="number quiet row-duration">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
+      <time class="quiet number" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
+    </a>
+  );
+}
+
+/** What became of a call that waited, and who decided; the note is in the approval. */
+function stateInWords(approval: Approval): string | undefined {
+  const { state, onBehalfOf, decidedBy } = approval;
+  return state === "approved" || state === "denied" ? `${resolutionOf(approval)} by ${onBehalfOf ?? decidedBy}` : undefined;
+}
+
+interface PersonsDecision { verb: "approved" | "denied" | "edited"; person: string; note?: string }
+
+/** What a record says of a person's decision, if it is that of one: the approval, the denial, or their changes upon it. */
+function decisionOf(record: AuditRecord, { state, decidedSeq, editedSeq, decidedBy, onBehalfOf, note }: Approval): PersonsDecision | undefined {
+  const person = onBehalfOf ?? decidedBy;
+  if (person === undefined || record.outcome === "pending" || (state !== "approved" && state !== "denied")) return undefined;
+  if (record.seq === decidedSeq) return { verb: state, person, note };
+  return editedSeq !== undefined && record.seq >= editedSeq ? { verb: "edited", person, note } : undefined;
+}
+
+/** A row of a person, which is told from those of the agent. */
+function DecisionRow({ record, decision: { verb, person, note }, run, isFocused, isBroken }: { record: AuditRecord; decision: PersonsDecision; run: string; isFocused: boolean; isBroken: boolean }) {
+  return (
+    <a class={`row call-row decision ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined} title={visible(note ?? "") || undefined}>
+      <span class="number quiet">{record.seq}</span>
+      <span class="cut"><bdi class="strong">{visible(person)}</bdi> {verb} <bdi class="subject">{visible(subject(record))}</bdi>{note && <bdi class="quiet"> {visible(note)}</bdi>}</span>
+      <span class="row-state"><Badge state={verb === "edited" ? "approved" : verb} text={verb} short /></span>
       <span class="number quiet row-duration">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
       <time class="quiet number" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
     </a>
