@@ -13,6 +13,8 @@ const PAGE = 200;
 /** A page of the service may be empty although more items match: the reader is asked after so many requests. */
 const MOST_REQUESTS = 10;
 const RENEW_MILLIS = 500;
+/** A list that is longer when something new arrives begins again with its newest page, so that a page that stays open for days does not grow. */
+const MOST_KEPT = 20_000;
 
 async function readPart<T>(path: string, filters: Filters, signal: AbortSignal, from?: string): Promise<Part<T>> {
   const part: Part<T> = { items: [], cursor: from };
@@ -29,7 +31,8 @@ async function readPart<T>(path: string, filters: Filters, signal: AbortSignal, 
 export function renew<T>(known: Part<T>, newest: Part<T>, idOf: (item: T) => string): Part<T> {
   const ids = new Set(newest.items.map(idOf));
   const last = known.items.findLastIndex((item) => ids.has(idOf(item)));
-  if (!newest.cursor || (last < 0 && newest.items.length >= PAGE)) return newest;
+  const hasGap = last < 0 && newest.items.length >= PAGE;
+  if (!newest.cursor || hasGap || newest.items.length + known.items.length > MOST_KEPT) return newest;
   return { items: [...newest.items, ...known.items.slice(last + 1)], cursor: known.cursor };
 }
 

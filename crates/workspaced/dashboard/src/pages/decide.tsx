@@ -86,7 +86,7 @@ export function Decide({ approval, rights, drift, failed, stale, edits, edit, di
       {failed && <p class="tone-bad">✕ {failed}</p>}
       {error && <Failed error={error} what="Deciding" />}
       {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onInput={(event) => setNote(event.currentTarget.value)} /></label>
-        : <label class="field grow"><span>Note (optional)</span><input value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
+        : <label class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
       {!isDenying && drift > 0 && !edits && <button type="button" class="danger primary" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
       {!isDenying && <button type="button" class={drift ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}

@@ -38,3 +38,28 @@ export async function a_run_of_100000_calls_is_shown_at_once_and_scrolls({ base,
   assert.ok(Math.min(...paints) < 1000, `first content after ${paints} ms`);
   await close();
 }
+
+const nodes = (page) => page.evaluate(() => document.querySelectorAll("*").length);
+
+export async function the_audit_of_100000_calls_is_read_page_by_page({ base, open }) {
+  const { page, close } = await open("audit");
+  await page.context().browser().startTracing(page, { categories: ["toplevel", "devtools.timeline"] });
+  await page.goto(`${base}/audit?by=all&run=huge`);
+  await page.locator(".audit-row", { hasText: `#${CALLS}` }).waitFor();
+  const list = page.locator(".window");
+  for (let pages = 2; pages <= 12; pages += 1) {
+    await list.evaluate((element) => (element.scrollTop = element.scrollHeight));
+    await page.getByRole("button", { name: "Older records" }).click();
+    await page.locator("h1", { hasText: String(pages * 200).replace(/(?=...$)/, pages * 200 > 999 ? "," : "") }).waitFor();
+    assert.ok((await nodes(page)) < 1500, `${await nodes(page)} nodes after ${pages} pages`);
+  }
+  await list.evaluate((element) => (element.scrollTop = element.scrollHeight));
+  await page.locator(".audit-row", { hasText: `#${CALLS - 2399}` }).waitFor();
+  // What is searched for is found by the service, or in the part that was read.
+  await page.goto(`${base}/runs/huge?q=file_77.rs`);
+  await page.locator(".call-row", { hasText: "src/file_77.rs" }).first().waitFor();
+  assert.ok((await nodes(page)) < 1500);
+  const { traceEvents } = JSON.parse((await page.context().browser().stopTracing()).toString());
+  console.log(`   longest task ${Math.round(longestTask(traceEvents))} ms`);
+  await close();
+}

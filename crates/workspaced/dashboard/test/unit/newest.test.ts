@@ -26,3 +26,9 @@ test("rare items that were found further back stay", () => {
   expect(renew(known, { items: [], cursor: "c" }, idOf)).toEqual(known);
   expect(renew(known, { items: ["90"], cursor: "c" }, idOf)).toEqual({ items: ["90", "7"], cursor: "older" });
 });
+
+test("a list that has grown long begins again with its newest page", () => {
+  const newest = { items: from(30_001, 200), cursor: "c" };
+  expect(renew({ items: from(30_000, 19_900), cursor: "older" }, newest, idOf)).toEqual(newest);
+  expect(renew({ items: from(30_000, 10_000), cursor: "older" }, newest, idOf).items.length).toBe(10_001);
+});
