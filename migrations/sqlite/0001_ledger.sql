@@ -20,12 +20,20 @@ CREATE TABLE run (
   archived_at TEXT,
   archive_uri TEXT,
   -- The last archived record. It never changes.
-  archived_seq INTEGER
+  archived_seq INTEGER,
+  -- What lists are ordered and searched by: the URL of the source, the repository (by the labels, else that URL), the agent (by the
+  -- labels), and the summary of the first prompt as JSON, which escapes NUL.
+  source_url TEXT NOT NULL DEFAULT '',
+  repository TEXT NOT NULL DEFAULT '',
+  agent TEXT NOT NULL DEFAULT '',
+  prompt TEXT
 ) STRICT;
 CREATE INDEX run_by_state ON run (state, run_no);
 CREATE INDEX run_live ON run (run_no, run_id) WHERE state <> 'deleted';
 CREATE INDEX run_expiring ON run (expires_at) WHERE expires_at IS NOT NULL AND closed_at IS NULL;
 CREATE INDEX run_closed ON run (closed_at, run_no) WHERE state = 'closed';
+CREATE INDEX run_by_repository ON run (repository, run_no);
+CREATE INDEX run_by_agent ON run (agent, run_no);
 
 -- What every call changes, apart from what it does not: a run's policy is long, and a row is written as a whole.
 CREATE TABLE run_head (
@@ -223,6 +231,19 @@ CREATE TABLE approval_vote (
   voted_at TEXT
 ) STRICT;
 CREATE UNIQUE INDEX approval_vote_by_approval ON approval_vote (approval_id, lower(voter), coalesce(voted_at, ''));
+
+-- Which version of a file a reviewer has viewed. The path is hashed as well: an index of PostgreSQL holds no long one.
+CREATE TABLE viewed_mark (
+  mark_no INTEGER PRIMARY KEY,
+  operator TEXT NOT NULL,
+  run_no INTEGER NOT NULL,
+  path_sha256 BLOB NOT NULL,
+  path TEXT NOT NULL,
+  version TEXT NOT NULL,
+  viewed_at TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX viewed_mark_by_file ON viewed_mark (run_no, operator, path_sha256);
+CREATE INDEX viewed_mark_by_operator ON viewed_mark (operator, mark_no);
 
 -- Where a run's chain stood when a checkpoint was made; the leaves of one tree, from 0.
 CREATE TABLE checkpoint_leaf (

@@ -10,6 +10,7 @@ mod own_view;
 mod process;
 mod run_tokens;
 mod update;
+mod viewed;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ pub use exports::{BundleCommit, Export, ExportFormat, ExportedState, MAX_AUTHOR,
 pub use listing::RunQuery;
 pub use own_view::{OwnRun, RunUsage};
 pub use update::UpdateRunRequest;
+pub use viewed::{ViewedFiles, ViewedRequest};
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);

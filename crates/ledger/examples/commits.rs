@@ -273,6 +273,10 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         disk: model::DiskUse::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,
+        last_activity_at: None,
+        repository: None,
+        agent: None,
+        prompt: None,
     };
     let token = Token {
         token_id: TokenId::parse("tok_1")?,

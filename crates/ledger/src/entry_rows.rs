@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use model::{
-    ApprovalState, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes, Usage, Verdict,
-    WebhookMessage,
+    ApprovalState, EventKind, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes, Usage,
+    Verdict, WebhookMessage,
 };
 
 use crate::filter::ZONE_POSITIONS;
@@ -18,6 +18,7 @@ use crate::run_head::RunHead;
 use crate::statement::{Check, Param, Rows, Statement, tables};
 use crate::{Artifact, Entry, EntryObject, ObjectHolder, Result, UploadedContent, rows};
 
+const SET_PROMPT: &str = "UPDATE run SET prompt = $2 WHERE run_id = $1 AND prompt IS NULL";
 /// Adds the zone `$1`, the positions `$2` to `$3`, to the zone map.
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
     SELECT $1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= $2 AND position <= $3 \
@@ -199,6 +200,7 @@ impl<'a> EntryRows<'a> {
             self.changes.extend(change.statements()?);
         }
         self.push_objects(entry);
+        self.changes.extend(first_prompt(entry)?);
         if let Some((answer, now)) = &entry.keyed_answer {
             self.changes.extend(insert_keyed_answer(answer, now));
         }
@@ -297,6 +299,16 @@ impl<'a> EntryRows<'a> {
         };
         completed.map(seal).collect()
     }
+}
+
+/// Returns the statement that stores the summary of the run's first prompt, if the entry is a prompt.
+fn first_prompt(entry: &Entry) -> Result<Option<Statement>> {
+    let draft = &entry.draft;
+    if draft.tool != EventKind::Prompt.tool() || draft.outcome != Outcome::Ok {
+        return Ok(None);
+    }
+    let Some(summary) = draft.input.as_ref().and_then(|input| input.get("summary")) else { return Ok(None) };
+    Ok(Some(Statement::new(SET_PROMPT, [draft.run_id.as_str().into(), rows::to_json(summary)?.into()])))
 }
 
 /// Returns the paths that a record is indexed by: the paths that it read, wrote or requested, sorted, without duplicates.

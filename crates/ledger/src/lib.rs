@@ -52,6 +52,7 @@ pub use postgres::AddressReader;
 pub use store::keyed_answers::KeyedAnswers;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
+pub use store::viewed_marks::{MAX_VIEWED_MARKS, ViewedMarks};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ClosedRunKey, ConnectionCounts, JournalEntry, JournalledRun, LedgerPage, PageSize, RecordData,
@@ -69,7 +70,7 @@ pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLog + Send + Sync {
+pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMarks + WebhookLog + Send + Sync {
     /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
     ///
     /// # Errors

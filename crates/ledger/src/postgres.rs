@@ -159,8 +159,10 @@ pub(crate) async fn execute_checked(connection: &mut PgConnection, statement: &S
 /// Returns a query for the rows of `sql` that are preceded by fewer bytes of texts than parameter number `bytes`. The server knows
 /// the lengths without reading the texts. The last column is the number of all rows of `sql`.
 fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
-    let PageColumns { order, descending, texts, sizes } = columns;
-    let order = if descending { format!("{order} DESC") } else { order.to_owned() };
+    let PageColumns { order, text_order, descending, texts, sizes } = columns;
+    let direction = if descending { " DESC" } else { "" };
+    let order = text_order.into_iter().chain([order]).map(|column| format!("{column}{direction}"));
+    let order = order.collect::<Vec<_>>().join(", ");
     let texts = texts.iter().map(|text| format!("octet_length({text})"));
     let sizes = sizes.iter().map(|size| format!("least(greatest({size}, 0), 2147483647)"));
     let length = texts.chain(sizes).collect::<Vec<_>>().join(" + ");

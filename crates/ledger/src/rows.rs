@@ -58,7 +58,9 @@ macro_rules! select_run {
             " AS run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri, ",
-            "history_bytes, people_records, people_mutations ",
+            "history_bytes, people_records, people_mutations, ",
+            "(SELECT a.timestamp FROM audit_record a WHERE a.run_no = run.run_no AND a.seq = head_seq) AS last_activity_at, ",
+            "repository, agent, prompt ",
             "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
@@ -136,6 +138,7 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
     let body: RunBody = json(&row.text(8)?, "run")?;
     let count = |column| row.int(column).map(to_count);
     let head_seq = count(11)?;
+    let named = |column| row.text(column).map(|text| Some(text).filter(|text| !text.is_empty()));
     let run = Run {
         run_id: run_id(row, 1)?,
         state: enum_value(&row.text(2)?, "run state")?,
@@ -157,10 +160,16 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
             mutations: count(13)?,
             denied: count(14)?,
             pending_approvals: count(15)?,
+            insertions: count(17)?,
+            deletions: count(18)?,
         },
         people: PeopleCounts { calls: count(27)?, mutations: count(28)? },
         head_seq,
         head_hash: sha256(&row.bytes(12)?)?,
+        last_activity_at: row.maybe_text(29)?,
+        repository: named(30)?,
+        agent: named(31)?,
+        prompt: row.maybe_text(32)?.map(|text| json(&text, "prompt")).transpose()?,
     };
     let usage = usage(row, 16)?;
     let mount_paths = json(&row.text(10)?, "mount")?;
@@ -234,6 +243,11 @@ pub(crate) fn run_body(run: &Run) -> Result<String> {
         mounts: run.mounts.clone(),
         created_by: run.created_by.clone(),
     })
+}
+
+/// Returns a text that lists are ordered by, as it is stored: PostgreSQL stores no NUL.
+pub(crate) fn sortable(text: Option<&str>) -> String {
+    text.unwrap_or_default().replace('\0', "\u{fffd}")
 }
 
 pub(crate) fn run_id(row: &dyn RowReader, column: usize) -> Result<RunId> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Disk, PeopleCounts, RunId, RunState, Sha256, Usage};
+use model::{Disk, PeopleCounts, RunId, RunState, Sha256, Usage, agent_of, repository_of};
 
 use crate::insert::insert_token;
 use crate::statement::{RowReader, Statement, to_count};
@@ -100,7 +100,8 @@ const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN s
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, archive_uri = $3, archived_seq = $4 \
     WHERE run_id = $1 AND state = 'closed'";
-const SET_LABELS: &str = "UPDATE run SET labels = $2 WHERE run_id = $1";
+const SET_LABELS: &str =
+    "UPDATE run SET labels = $2, repository = coalesce(nullif($3, ''), source_url), agent = $4 WHERE run_id = $1";
 const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
 const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
     WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
@@ -192,8 +193,11 @@ fn update(
     labels: Option<&BTreeMap<String, String>>,
     expires_at: Option<&Expiry>,
 ) -> Result<Vec<Statement>> {
-    let labels = labels.map(rows::to_json).transpose()?;
-    let labels = labels.map(|labels| Statement::new(SET_LABELS, [run.as_str().into(), labels.into()]));
+    let set_labels = |labels: &BTreeMap<String, String>| {
+        let [repository, agent] = [repository_of(labels), agent_of(labels)].map(|name| rows::sortable(name).into());
+        Ok(Statement::new(SET_LABELS, [run.as_str().into(), rows::to_json(labels)?.into(), repository, agent]))
+    };
+    let labels = labels.map(set_labels).transpose()?;
     let expires_at = expires_at
         .map(|at| Statement::new(SET_EXPIRY, [run.as_str().into(), Option::<String>::from(at.clone()).into()]));
     Ok(labels.into_iter().chain(expires_at).collect())

@@ -94,6 +94,8 @@ pub(crate) use impl_row_reader;
 pub(crate) struct PageColumns {
     /// The column that the rows are ordered by.
     pub(crate) order: &'static str,
+    /// A column by which they are ordered before.
+    pub(crate) text_order: Option<&'static str>,
     /// Whether the last row of that order comes first.
     pub(crate) descending: bool,
     /// The columns whose texts count towards the bytes of the page.
@@ -113,7 +115,7 @@ impl PageColumns {
     pub(crate) const EXPIRED_APPROVALS: Self = Self::ascending("expires_at", &["body"]);
 
     pub(crate) const fn ascending(order: &'static str, texts: &'static [&'static str]) -> Self {
-        Self { order, descending: false, texts, sizes: &[] }
+        Self { order, text_order: None, descending: false, texts, sizes: &[] }
     }
 
     /// Returns the same columns for the other direction, if `descending`.

@@ -5,6 +5,7 @@ mod lists;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 mod sql;
+pub(crate) mod viewed_marks;
 pub(crate) mod webhooks;
 
 use async_trait::async_trait;
@@ -160,18 +161,24 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>> {
         let (select, position) = ordered_runs(filter.sort);
+        let text = match filter.sort {
+            Some(RunSort::Repository) => Some("repository"),
+            Some(RunSort::Agent) => Some("agent"),
+            _ => None,
+        };
         let list = LedgerList {
             what: "run",
             select,
-            condition: if filter.state.is_some() {
-                " AND run_id <> '_service' AND state = $3"
-            } else {
-                " AND run_id <> '_service'"
+            condition: match filter.state {
+                Some(_) => " AND run_id <> '_service' AND state = $3",
+                None if filter.without_deleted => " AND run_id <> '_service' AND state <> 'deleted'",
+                None => " AND run_id <> '_service'",
             },
             more_params: filter.state.map(|state| Param::from(state.as_str())).into_iter().collect(),
             read: |row| Ok((row.int(0)?, rows::run(row).map(|(_, stored)| stored.run))),
-            columns: PageColumns::RUNS,
+            columns: PageColumns { text_order: text, ..PageColumns::RUNS },
             position,
+            text,
             newest_first: filter.newest_first,
             scans: filter.scans(),
         };
@@ -369,7 +376,12 @@ impl<B: Backend> Ledger for Store<B> {
         // A step cannot be read without its content, so steps are deleted first.
         let steps = Statement::new(sql::DELETE_STEPS, [run.as_str().into()]);
         let lock = Statement::new(sql::LOCK_HEAD, [run.as_str().into()]);
-        let of_objects = [sql::GIVE_BACK_OBJECTS, sql::DELETE_OBJECT_REFERENCES, sql::DELETE_OBJECT_PATHS];
+        let of_objects = [
+            sql::GIVE_BACK_OBJECTS,
+            sql::DELETE_OBJECT_REFERENCES,
+            sql::DELETE_OBJECT_PATHS,
+            viewed_marks::DELETE_OF_RUN,
+        ];
         let of_objects = of_objects.map(|sql| Statement::new(sql, [run.as_str().into()]));
         self.0.transact(Some(run.clone()), [lock, steps].into_iter().chain(of_objects).collect()).await?;
         self.delete_archived(run).await?;
@@ -441,6 +453,7 @@ impl<B: Backend> Ledger for Store<B> {
             read: |row| Ok((row.int(0)?, rows::approval(row).map(|(_, approval)| approval))),
             columns: PageColumns::APPROVALS,
             position: "approval_no",
+            text: None,
             newest_first: filter.newest_first,
             scans: filter.scans(),
         };
@@ -495,7 +508,7 @@ fn ordered_runs(sort: Option<RunSort>) -> (&'static str, &'static str) {
         };
     }
     match sort {
-        None | Some(RunSort::Created) => ordered!("run.run_no"),
+        None | Some(RunSort::Created | RunSort::Repository | RunSort::Agent) => ordered!("run.run_no"),
         // The records of an archived run are gone.
         Some(RunSort::Activity) => ordered!(
             "(coalesce((SELECT a.position FROM audit_record a WHERE a.run_no = run.run_no AND a.seq = head_seq), 0) * 16777216 + run.run_no)"

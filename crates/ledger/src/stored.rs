@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use model::{Approval, ApprovalState, By, Run, RunId, RunSort, RunState, Sha256, Source, Step, Usage};
+use model::{Approval, ApprovalState, By, Run, RunId, RunSort, RunState, Sha256, Step, Usage};
 use serde::Serialize;
 
 use crate::{Epoch, Reply};
@@ -91,7 +91,7 @@ pub struct RunFilter {
     pub created_after: Option<String>,
     /// Exclusive upper bound.
     pub created_before: Option<String>,
-    /// A text that the ID, a label, the source or the creator contains, in any letter case.
+    /// A text that the ID, a label, the source, the creator or the first prompt contains, in any letter case.
     pub text: Option<String>,
     /// Whether deleted runs are left out.
     pub without_deleted: bool,
@@ -140,9 +140,9 @@ impl RunFilter {
 
     /// Whether a condition has no index.
     pub(crate) fn scans(&self) -> bool {
-        let Self { created_by, labels, created_after, created_before, text, without_deleted, .. } = self;
-        let has_more = text.is_some() || *without_deleted;
-        has_more || created_by.is_some() || !labels.is_empty() || created_after.is_some() || created_before.is_some()
+        let Self { created_by, labels, created_after, created_before, text, .. } = self;
+        let is_searched = text.is_some() || created_by.is_some() || !labels.is_empty();
+        is_searched || created_after.is_some() || created_before.is_some()
     }
 }
 
@@ -165,14 +165,10 @@ impl ApprovalFilter {
 
 /// Whether a run is found by `text`, which is in lower case.
 fn has_text(run: &Run, text: &str) -> bool {
-    let source = match &run.source {
-        Source::Git { url, .. } => url.as_str(),
-        Source::Directory { path } => path.as_str(),
-        Source::Empty {} | Source::Archive {} => "",
-    };
+    let (source, prompt) = (run.source.origin().unwrap_or_default(), run.prompt.as_deref().unwrap_or_default());
     let creator = run.created_by.as_ref().map_or("", |name| name.as_str());
     let labels = run.labels.iter().map(|(name, value)| format!("{name}:{value}"));
-    let mut texts = [run.run_id.as_str(), source, creator].map(str::to_owned).into_iter().chain(labels);
+    let mut texts = [run.run_id.as_str(), source, creator, prompt].map(str::to_owned).into_iter().chain(labels);
     texts.any(|one| one.to_lowercase().contains(text))
 }
 

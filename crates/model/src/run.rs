@@ -34,6 +34,10 @@ named_enum! {
         Changes = "changes",
         /// The calls that wait for approval.
         Waiting = "waiting",
+        /// The run's `repository`.
+        Repository = "repository",
+        /// The run's `agent`.
+        Agent = "agent",
     }
 }
 
@@ -62,6 +66,22 @@ pub enum Source {
     },
     /// A tar, tar.gz or tar.zst archive, which the operator uploads next.
     Archive {},
+}
+
+impl Source {
+    /// Returns the URL or the path of what the files come from.
+    pub fn origin(&self) -> Option<&str> {
+        match self {
+            Self::Git { url, .. } => Some(url),
+            Self::Directory { path } => Some(path),
+            Self::Empty {} | Self::Archive {} => None,
+        }
+    }
+
+    /// Returns the URL of a repository on another host.
+    pub fn repository_url(&self) -> Option<&str> {
+        self.origin().filter(|origin| origin.contains("://"))
+    }
 }
 
 /// The progress of an import, and the entries that it skipped.
@@ -134,6 +154,14 @@ pub struct RunCounts {
     pub denied: u64,
     /// Calls that wait for approval.
     pub pending_approvals: u64,
+    /// Lines that its mutations have added, as budgets count them.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub insertions: u64,
+    /// Lines that its mutations have removed.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub deletions: u64,
 }
 
 /// Counts of what others than the agent did in a run: operators and the service.
@@ -343,6 +371,43 @@ pub struct Run {
     pub head_seq: u64,
     /// The last record's hash; 64 zeros before the first.
     pub head_hash: Sha256,
+    /// When the last record was made; missing before the first, and if the run is archived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_activity_at: Option<String>,
+    /// The repository: the label `repository` or `repo`, else the URL of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "acme/storefront")]
+    pub repository: Option<String>,
+    /// The agent that works in the run: the label `model` or `agent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "coder-large-4")]
+    pub agent: Option<String>,
+    /// The `summary` of the first `prompt` event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "Customers are signed out after a redirect. Find out why and fix it.")]
+    pub prompt: Option<String>,
+}
+
+impl Run {
+    /// Sets `repository` and `agent` by the labels and the source.
+    pub fn name_by_labels(&mut self) {
+        self.repository = repository_of(&self.labels).or_else(|| self.source.repository_url()).map(str::to_owned);
+        self.agent = agent_of(&self.labels).map(str::to_owned);
+    }
+}
+
+/// Returns the repository that labels name.
+pub fn repository_of(labels: &BTreeMap<String, String>) -> Option<&str> {
+    first_label(labels, ["repository", "repo"])
+}
+
+/// Returns the agent that labels name.
+pub fn agent_of(labels: &BTreeMap<String, String>) -> Option<&str> {
+    first_label(labels, ["model", "agent"])
+}
+
+fn first_label<'l>(labels: &'l BTreeMap<String, String>, names: [&str; 2]) -> Option<&'l str> {
+    names.into_iter().filter_map(|name| labels.get(name)).map(String::as_str).find(|value| !value.is_empty())
 }
 
 named_enum! {
@@ -524,6 +589,18 @@ pub struct ApprovalVote {
     pub on_behalf_of: Option<String>,
 }
 
+/// That a reviewer has viewed a version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ViewedMark {
+    /// The file.
+    pub path: LogicalPath,
+    /// What names the version, such as a hash of the file or of its diff.
+    pub version: String,
+    /// When the mark was set, RFC 3339 UTC.
+    pub viewed_at: String,
+}
+
 /// The number of approvers of an approval that an earlier version stored.
 const fn one_approver() -> u64 {
     1
@@ -543,4 +620,12 @@ pub struct ApprovalFile {
     /// Hash after the change; absent if the file is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_sha256: Option<Sha256>,
+    /// Lines that the change adds.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub insertions: u64,
+    /// Lines that the change removes.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub deletions: u64,
 }

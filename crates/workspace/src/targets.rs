@@ -211,7 +211,7 @@ impl Workspace {
                     Some(bytes) => (bytes, None),
                     None => (vec![0], transfer.scan_text()?),
                 };
-                Existing::File((transfer.state, bytes, Some(stamp), scanned))
+                Existing::File((transfer.state, bytes, stamp, scanned))
             }
         })
     }

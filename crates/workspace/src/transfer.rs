@@ -12,7 +12,7 @@ use crate::hashing::copy_hashed;
 use crate::opened_file::{HEAD_BYTES, head_of};
 use crate::read::hash_cache;
 use crate::stamp::{DeviceStamp, FileStamp};
-use crate::{Tree, WorkspaceError, opened_file};
+use crate::{FileContent, Tree, WorkspaceError, opened_file};
 
 /// How much is read at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -21,7 +21,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct Transfer {
     source: TransferSource,
-    stamp: DeviceStamp,
+    /// The version on the disk; `None` if it is not there.
+    stamp: Option<DeviceStamp>,
     /// Its state.
     pub state: FileState,
 }
@@ -49,9 +50,24 @@ impl Tree {
 }
 
 impl Transfer {
-    /// Returns the version that was opened.
-    pub(crate) fn stamp(&self) -> FileStamp {
-        self.stamp.stamp
+    /// Returns the transfer of a content in memory.
+    pub(crate) fn of_content(content: FileContent) -> Self {
+        let FileContent { bytes, sha256, mode, kind, .. } = content;
+        let state = FileState { sha256, size_bytes: bytes.len() as u64, mode, kind };
+        Self { source: TransferSource::Memory(bytes), stamp: None, state }
+    }
+
+    /// Returns the version on the disk that was opened.
+    pub(crate) fn stamp(&self) -> Option<FileStamp> {
+        self.stamp.map(|stamp| stamp.stamp)
+    }
+
+    /// Returns all bytes if they are in memory.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match &self.source {
+            TransferSource::Memory(bytes) => Some(bytes),
+            TransferSource::File(_) => None,
+        }
     }
 
     /// Returns the bytes from `offset` on, at most 256 KiB of them; none at the end.
@@ -71,7 +87,7 @@ impl Transfer {
         let mut chunk = vec![0; at_most];
         let count = file.read_at(&mut chunk, offset)?;
         chunk.truncate(count);
-        if DeviceStamp::of(&rustix::fs::fstat(file)?) != self.stamp {
+        if Some(DeviceStamp::of(&rustix::fs::fstat(file)?)) != self.stamp {
             return Err(std::io::Error::other("the file was written to while it was sent"));
         }
         Ok(chunk)
@@ -147,7 +163,11 @@ pub(crate) fn transfer(
         if size_bytes <= one_chunk {
             let sha256 = hash_cache::hash(&bytes, version);
             let state = FileState { sha256, size_bytes, mode, kind: opened_file::kind_of(rules, &name, &bytes) };
-            return Ok(Transfer { source: TransferSource::Memory(bytes), stamp: version.unwrap_or(stamp), state });
+            return Ok(Transfer {
+                source: TransferSource::Memory(bytes),
+                stamp: Some(version.unwrap_or(stamp)),
+                state,
+            });
         }
     }
     let kind = opened_file::kind_of(rules, &name, &head_of(&opened)?);
@@ -156,7 +176,11 @@ pub(crate) fn transfer(
         Some(sha256) => (sha256, size),
         None => hash_file(&file, path, max_bytes, stamp)?,
     };
-    Ok(Transfer { source: TransferSource::File(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
+    Ok(Transfer {
+        source: TransferSource::File(file),
+        stamp: Some(stamp),
+        state: FileState { sha256, size_bytes, mode, kind },
+    })
 }
 
 /// Returns the hash and the length of a file.

@@ -33,6 +33,9 @@ const MAX_APPROVALS: u32 = 200;
 /// The most bytes of JSON of the approvals.
 const MAX_APPROVAL_BYTES: usize = 32 * 1024;
 
+/// The most bytes of JSON of the files of the diff.
+const MAX_DIFF_FILE_BYTES: usize = 64 * 1024;
+
 /// The report of a run.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -148,7 +151,7 @@ pub struct ReportBudget {
 }
 
 /// Counts of the final diff.
-#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportDiff {
     /// Number of files that differ.
@@ -159,6 +162,24 @@ pub struct ReportDiff {
     pub deletions: u64,
     /// Hash of the diff's text.
     pub diff_sha256: Sha256,
+    /// The files that differ, by path.
+    pub files: Vec<ReportDiffFile>,
+    /// Number of files that are left out of `files`.
+    pub more_files: u64,
+}
+
+/// A file of the final diff.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportDiffFile {
+    /// The path, cut to 300 characters.
+    pub path: String,
+    /// `created`, `modified` or `deleted`.
+    pub status: String,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
 }
 
 /// What calls did with one file.
@@ -332,7 +353,16 @@ impl Audit {
             let scan = run.changed.start_scan();
             let diff = run.workspace.diff(&run.rules, &query, &AtomicBool::new(false))?;
             run.changed.finish_scan(scan, diff.changed);
+            let files = diff.files.into_iter().map(|file| ReportDiffFile {
+                path: cut(&file.path),
+                status: file.status,
+                insertions: file.insertions,
+                deletions: file.deletions,
+            });
+            let files = fit(files, MAX_DIFF_FILE_BYTES);
             Ok(ReportDiff {
+                more_files: (diff.files_changed - files.len()) as u64,
+                files,
                 files_changed: diff.files_changed as u64,
                 insertions: diff.insertions,
                 deletions: diff.deletions,

@@ -92,7 +92,7 @@ pub struct DeniedChange {
 /// the diff has.
 fn change_key(files: &[ApprovalFile], diff: Option<&str>) -> Sha256 {
     let mut text = String::new();
-    for ApprovalFile { path, operation, old_sha256, new_sha256 } in files {
+    for ApprovalFile { path, operation, old_sha256, new_sha256, .. } in files {
         let hash = |hash: &Option<Sha256>| hash.map(|hash| hash.to_string()).unwrap_or_default();
         let _ = writeln!(text, "{operation} {} {} {:?}", hash(old_sha256), hash(new_sha256), path.as_str());
     }
@@ -389,6 +389,8 @@ mod tests {
             operation: operation.to_owned(),
             old_sha256: None,
             new_sha256: Some(Sha256::of(new)),
+            insertions: 1,
+            deletions: 0,
         };
         let key = |operation: &str, new: &[u8], diff: &str| change_key(&[file(operation, new)], Some(diff));
         let (plain, executable) = ("new file mode 100644\n+x\n", "new file mode 100755\n+x\n");

@@ -326,7 +326,7 @@ impl Runs {
             self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
         let (token, issued) =
             IssueTokenRequest::default().issue(&run_id, |id| self.engine.tokens.secret(keyed.as_ref(), id))?;
-        let run = Run {
+        let mut run = Run {
             run_id,
             state: RunState::Preparing,
             created_at: now(),
@@ -346,7 +346,12 @@ impl Runs {
             people: PeopleCounts::default(),
             head_seq: 0,
             head_hash: Sha256::ZERO,
+            last_activity_at: None,
+            repository: None,
+            agent: None,
+            prompt: None,
         };
+        run.name_by_labels();
         let stored = StoredRun { run, usage: Usage::default(), mount_paths, needs_repair: false };
         Ok(CheckedRequest { stored, origin, token, issued, keyed })
     }

@@ -24,7 +24,7 @@ pub struct RunQuery {
     /// Only runs that this operator created, as the audit names it: `operator:NAME`.
     #[param(example = "operator:ada")]
     actor: Option<String>,
-    /// Only runs whose ID, labels, source or creator contain this text, 1 to 200 characters, in any letter case.
+    /// Only runs whose ID, labels, source, creator or first prompt contain this text, 1 to 200 characters, in any letter case.
     #[param(max_length = 200, example = "login")]
     q: Option<String>,
     /// Whether deleted runs are listed too. Default: true.

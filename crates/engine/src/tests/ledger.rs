@@ -12,11 +12,11 @@ use ledger::{
     DueDelivery, EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger,
     LedgerError, LedgerPage, NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, PageSize, RecordData, RecordFilter,
     Result, Role, RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode,
-    StoredRecord, StoredRun, Summary, Taken, TakenRole, WebhookLog,
+    StoredRecord, StoredRun, Summary, Taken, TakenRole, ViewedMarks, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    Sha256, Token, ToolCallId, WebhookDelivery, WebhookEvent, WebhookMessage,
+    Sha256, Token, ToolCallId, ViewedMark, WebhookDelivery, WebhookEvent, WebhookMessage,
 };
 
 /// How a call of the ledger fails.
@@ -201,6 +201,21 @@ impl KeyedAnswers for FailingLedger {
 
     async fn delete_expired_answers(&self, now: &str) -> Result<()> {
         self.pass(self.inner.delete_expired_answers(now)).await
+    }
+}
+
+#[async_trait]
+impl ViewedMarks for FailingLedger {
+    async fn viewed_marks(&self, operator: &str, run: &RunId) -> Result<Vec<ViewedMark>> {
+        self.pass(self.inner.viewed_marks(operator, run)).await
+    }
+
+    async fn set_viewed_mark(&self, operator: &str, run: &RunId, mark: &ViewedMark) -> Result<()> {
+        self.pass(self.inner.set_viewed_mark(operator, run, mark)).await
+    }
+
+    async fn remove_viewed_mark(&self, operator: &str, run: &RunId, path: &LogicalPath) -> Result<()> {
+        self.pass(self.inner.remove_viewed_mark(operator, run, path)).await
     }
 }
 

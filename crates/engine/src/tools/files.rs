@@ -18,10 +18,12 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{
-    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, Tool, ToolRun, ToolSchema,
-    WritePermission, text,
+    AtRecord, Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
+    Tool, ToolRun, ToolSchema, WritePermission, text,
 };
 
+/// The largest file of an earlier record that is sent: it is held in memory, and of a larger one no earlier version is kept.
+const MAX_EARLIER_BYTES: u64 = 16 << 20;
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 
@@ -32,12 +34,12 @@ pub(crate) static GET: Tool = Tool {
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &[],
-    input: ToolSchema::of::<PathInput>,
+    input: ToolSchema::of::<GetInput>,
     output: ToolSchema::of::<StoredFile>,
     text: text::no_text,
     run: ToolRun::Read(|members| {
-        let input = parse::<PathInput>(members)?;
-        Ok(Box::new(GetFile(file_path(&input.path)?)))
+        let input = parse::<GetInput>(members)?;
+        Ok(Box::new(GetFile { path: file_path(&input.path)?, at_seq: input.at_seq }))
     }),
 };
 
@@ -75,6 +77,15 @@ pub(crate) static DELETE: Tool = Tool {
         }))
     }),
 };
+
+/// The path of a file to send.
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct GetInput {
+    path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_seq: Option<u64>,
+}
 
 /// The path of a file.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
@@ -312,32 +323,46 @@ impl Mutation for PutFile {
 }
 
 /// A download.
-struct GetFile(LogicalPath);
+struct GetFile {
+    path: LogicalPath,
+    at_seq: Option<u64>,
+}
 
 impl ReadTool for GetFile {
     fn needs_one_state(&self) -> bool {
         false
     }
 
+    fn at_record(&self) -> Option<AtRecord> {
+        self.at_seq.map(|seq| AtRecord { seq, with_modes: false, only: Some(self.path.clone()) })
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let limit = context.rules.policy().max_transfer_bytes;
-        let transfer = context.tree.open_transfer(context.rules, &self.0, limit)?;
+        let (rules, path) = (context.rules, &self.path);
+        let limit = rules.policy().max_transfer_bytes;
+        let transfer = match context.at_record() {
+            None => context.tree.open_transfer(rules, path, limit)?,
+            Some((SnapshotView { files, contents }, workspace)) => {
+                let limit = limit.min(MAX_EARLIER_BYTES);
+                workspace.snapshot_transfer(rules, files, path, limit, contents.as_ref(), context.cancel)?
+            }
+        };
         let state = &transfer.state;
         let stored = StoredFile {
-            path: self.0.clone(),
+            path: path.clone(),
             created: false,
             old_sha256: Some(state.sha256),
             new_sha256: Some(state.sha256),
             size_bytes: state.size_bytes,
         };
         let (kind, version) = (state.kind, state.sha256);
-        let mut output = ReadOutput::new(&stored, vec![self.0.clone()])?.with_file(&self.0, kind, version);
+        let mut output = ReadOutput::new(&stored, vec![path.clone()])?.with_file(path, kind, version);
         output.transfer = Some(transfer);
         Ok(output)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.0.clone()]
+        vec![self.path.clone()]
     }
 }
 

@@ -250,5 +250,7 @@ fn files_of(plan: &ChangePlan) -> impl Iterator<Item = ApprovalFile> {
         .to_owned(),
         old_sha256: change.before.as_ref().map(|state| state.sha256),
         new_sha256: change.after.as_ref().map(|content| content.sha256),
+        insertions: change.counts.insertions,
+        deletions: change.counts.deletions,
     })
 }

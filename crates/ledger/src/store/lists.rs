@@ -36,6 +36,8 @@ pub(crate) struct LedgerList<T> {
     pub(crate) columns: PageColumns,
     /// The column of the position.
     pub(crate) position: &'static str,
+    /// A column of `run` that never is NULL, if the items are ordered by it before the position, which is that of a run then.
+    pub(crate) text: Option<&'static str>,
     pub(crate) newest_first: bool,
     /// Whether items are checked after they are read.
     pub(crate) scans: bool,
@@ -44,8 +46,16 @@ pub(crate) struct LedgerList<T> {
 impl<T> LedgerList<T> {
     fn sql(&self) -> String {
         let Self { select, condition, position, .. } = self;
-        let (after, order) = if self.newest_first { ("<", " DESC") } else { (">", "") };
-        format!("{select}WHERE {position} {after} $1{condition} ORDER BY {position}{order} LIMIT $2")
+        // The last text is that of no run, before the first page.
+        let (after, order, first_text) = if self.newest_first { ("<", " DESC", "\u{10ffff}") } else { (">", "", "") };
+        match self.text {
+            None => format!("{select}WHERE {position} {after} $1{condition} ORDER BY {position}{order} LIMIT $2"),
+            Some(text) => format!(
+                "{select}WHERE ({text}, {position}) {after} \
+                 (coalesce((SELECT c.{text} FROM run c WHERE c.run_no = $1), '{first_text}'), $1){condition} \
+                 ORDER BY {text}{order}, {position}{order} LIMIT $2"
+            ),
+        }
     }
 }
 

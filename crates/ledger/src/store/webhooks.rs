@@ -266,6 +266,7 @@ impl<B: Backend> WebhookLog for Store<B> {
             read: |row| Ok((row.int(0)?, read_delivery(row))),
             columns: PageColumns::ascending("delivery_no", &["message_id", "run_id", "last_error"]),
             position: "delivery_no",
+            text: None,
             newest_first,
             scans: false,
         };

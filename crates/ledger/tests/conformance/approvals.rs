@@ -25,6 +25,8 @@ fn approval(run: &str, id: &str) -> Approval {
             operation: "create".into(),
             old_sha256: None,
             new_sha256: None,
+            insertions: 1,
+            deletions: 0,
         }],
         diff: Some("+x\n".into()),
         created_at: "2026-01-01T00:00:00.000000Z".into(),

@@ -184,6 +184,10 @@ async fn what_only_sqlite_can_store_is_refused_by_its_name() {
             "labels",
             "archived_at",
             "archive_uri",
+            "source_url",
+            "repository",
+            "agent",
+            "prompt",
             "archived_seq",
         ];
         let (one, flag) = (1_i64.to_be_bytes(), needs_repair.to_be_bytes());

@@ -250,7 +250,7 @@ pub(crate) fn policy() -> Policy {
 
 /// Returns a new open run.
 pub(crate) fn new_run(id: &str) -> StoredRun {
-    let run = Run {
+    let mut run = Run {
         run_id: run_id(id),
         state: RunState::Open,
         created_at: "2026-01-01T00:00:00.000000Z".into(),
@@ -274,7 +274,12 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
         disk: model::DiskUse::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,
+        last_activity_at: None,
+        repository: None,
+        agent: None,
+        prompt: None,
     };
+    run.name_by_labels();
     StoredRun {
         run,
         usage: Usage::default(),

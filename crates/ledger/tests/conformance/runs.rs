@@ -1,5 +1,7 @@
 //! Runs, tokens, settings, and opening a database.
 
+use std::collections::BTreeMap;
+
 use ledger::{Appended, LedgerError, RunFilter, RunTransition, StorageTotals, StoredRun};
 use model::{
     Disk, DiskChange, DiskUse, ImportReport, Outcome, Run, RunSort, RunState, Sha256, SkippedEntry, Token, TokenId,
@@ -16,6 +18,7 @@ async fn a_run_is_read_as_it_was_stored(#[values(Backend::Sqlite, Backend::Postg
     let mut db = backend.open().await;
     let mut stored = new_run("r1");
     stored.usage = Usage { files_touched: 1, insertions: 2, deletions: 3, files_deleted: 4, bytes: 5 };
+    (stored.run.counts.insertions, stored.run.counts.deletions) = (2, 3);
     stored.needs_repair = true;
     let token = new_token("r1", "tok-1");
     db.ledger.create_run(&stored, &token, vec![]).await.unwrap();
@@ -250,6 +253,61 @@ async fn runs_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend
     ] {
         assert_eq!(listed(&db, &filter).await, expected, "{filter:?}");
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn runs_are_ordered_by_repository_and_agent_and_found_by_their_prompt(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let labels = |labels: &[(&str, &str)]| -> BTreeMap<String, String> {
+        labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    for (id, named) in [
+        ("r1", labels(&[("repository", "shop"), ("agent", "small")])),
+        ("r2", labels(&[("repo", "Shop"), ("model", "large"), ("agent", "other")])),
+        ("r3", labels(&[])),
+        ("r4", labels(&[("repository", "shop"), ("model", "\u{fffd}\0")])),
+        ("r5", labels(&[("repository", ""), ("agent", "large")])),
+    ] {
+        let mut stored = new_run(id);
+        stored.run.labels = named;
+        stored.run.name_by_labels();
+        db.ledger.create_run(&stored, &new_token(id, &format!("tok-{id}")), vec![]).await.unwrap();
+    }
+    let by = |sort, newest_first| RunFilter { sort: Some(sort), newest_first, ..RunFilter::default() };
+    // By bytes; without a label, the repository is the URL of the source. Runs of the same name are in order of creation.
+    assert_eq!(listed(&db, &by(RunSort::Repository, false)).await, ["r2", "r3", "r5", "r1", "r4"]);
+    assert_eq!(listed(&db, &by(RunSort::Repository, true)).await, ["r4", "r1", "r5", "r3", "r2"]);
+    assert_eq!(listed(&db, &by(RunSort::Agent, false)).await, ["r3", "r2", "r5", "r1", "r4"]);
+    assert_eq!(listed(&db, &by(RunSort::Agent, true)).await, ["r4", "r1", "r5", "r2", "r3"]);
+    let closed = RunFilter { state: Some(RunState::Closed), ..by(RunSort::Agent, false) };
+    db.ledger.set_run_state(&run_id("r5"), RunState::Closed, None).await.unwrap();
+    assert_eq!(listed(&db, &closed).await, ["r5"]);
+
+    let mut update = read("r3", "update");
+    update.run_change = Some(RunTransition::Update { labels: Some(labels(&[("agent", "zeta")])), expires_at: None });
+    db.append(update).await;
+    assert_eq!(listed(&db, &by(RunSort::Agent, true)).await, ["r4", "r3", "r1", "r5", "r2"]);
+    let run = stored(&db, "r3").await.run;
+    assert_eq!((run.repository.as_deref(), run.agent.as_deref()), (Some("https://example.org/ü.git"), Some("zeta")));
+
+    let prompt = |id, summary: &str| {
+        let mut entry = read("r1", id);
+        entry.draft.tool = "event.prompt".into();
+        entry.draft.input = serde_json::json!({ "summary": summary }).as_object().cloned();
+        entry.draft.timestamp = "2026-03-01T00:00:00.000000Z".into();
+        entry
+    };
+    db.append(prompt("p1", "Fix the LOGIN \0")).await;
+    db.append(prompt("p2", "And now the basket")).await;
+    let find = |text: &str| RunFilter { text: Some(text.to_owned()), ..RunFilter::default() };
+    assert_eq!(listed(&db, &find("the login")).await, ["r1"]);
+    assert!(listed(&db, &find("basket")).await.is_empty(), "the first prompt is what the run is for");
+    let run = stored(&db, "r1").await.run;
+    assert_eq!(run.prompt.as_deref(), Some("Fix the LOGIN \0"));
+    assert_eq!(run.last_activity_at.as_deref(), Some("2026-03-01T00:00:00.000000Z"));
 }
 
 #[rstest]

@@ -8,7 +8,7 @@ use super::{ContentLocation, Snapshot, StoredContents};
 use crate::error::{file_too_large, not_a_file, unsupported_binary};
 use crate::guard::Blocking;
 use crate::opened_file::{is_binary, kind_of};
-use crate::{FileContent, Workspace, WorkspaceError};
+use crate::{FileContent, Transfer, Workspace, WorkspaceError};
 
 impl Workspace {
     /// Reads the text file at `path` in a snapshot, if it has at most `max_bytes`. It is judged as if it were in the tree.
@@ -17,6 +17,40 @@ impl Workspace {
     ///
     /// As for [`Tree::read`](crate::Tree::read); `NOT_FOUND` also if the bytes were too many to be stored.
     pub fn read_snapshot(
+        &self,
+        rules: &Rules,
+        snapshot: &Snapshot,
+        path: &LogicalPath,
+        max_bytes: u64,
+        contents: &dyn StoredContents,
+        cancel: &AtomicBool,
+    ) -> Result<FileContent, WorkspaceError> {
+        let file = self.snapshot_file(rules, snapshot, path, max_bytes, contents, cancel)?;
+        if is_binary(file.kind, &file.bytes) || model::detect_encoding(&file.bytes).is_none() {
+            return Err(unsupported_binary(path).into());
+        }
+        Ok(file)
+    }
+
+    /// Reads the file at `path` in a snapshot to be sent, if it has at most `max_bytes`. It may be of any kind, is judged as if it were in
+    /// the tree, and is held in memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tree::open_transfer`](crate::Tree::open_transfer); `NOT_FOUND` also if the bytes were too many to be stored.
+    pub fn snapshot_transfer(
+        &self,
+        rules: &Rules,
+        snapshot: &Snapshot,
+        path: &LogicalPath,
+        max_bytes: u64,
+        contents: &dyn StoredContents,
+        cancel: &AtomicBool,
+    ) -> Result<Transfer, WorkspaceError> {
+        Ok(Transfer::of_content(self.snapshot_file(rules, snapshot, path, max_bytes, contents, cancel)?))
+    }
+
+    fn snapshot_file(
         &self,
         rules: &Rules,
         snapshot: &Snapshot,
@@ -46,9 +80,6 @@ impl Workspace {
         let kind = kind_of(rules, path, &bytes);
         if kind != by_name {
             self.tree().judge(rules, Access::Read, path, None, kind, Blocking::Allowed)?;
-        }
-        if is_binary(kind, &bytes) || model::detect_encoding(&bytes).is_none() {
-            return Err(unsupported_binary(path).into());
         }
         let sha256 = Sha256::of(&bytes);
         Ok(FileContent { path: path.clone(), real_path: None, kind, bytes, sha256, mode: file.mode })

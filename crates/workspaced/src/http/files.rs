@@ -45,10 +45,15 @@ static TOOL_CALL_ID: HeaderName = HeaderName::from_static("x-tool-call-id");
 
 /// Query of a read.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FileQuery {
     /// The mount to read from instead of the workspace.
     mount: Option<String>,
+    /// The file as it was when the record with this number was written; 0 for the run's start. At most 16 MiB, and not with `mount`. A
+    /// symbolic link of that time is not followed.
+    #[param(minimum = 0)]
+    at_seq: Option<u64>,
 }
 
 /// Download a file
@@ -80,7 +85,7 @@ pub(crate) async fn get_file(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let options = FileCallOptions { mount: query.mount, ..call_options(&headers) };
+    let options = FileCallOptions { mount: query.mount, at_seq: query.at_seq, ..call_options(&headers) };
     let FileDownload { transfer, is_outside } =
         service.calls.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
@@ -239,7 +244,12 @@ fn file_response(transfer: Transfer, etag: HeaderValue, part: Option<(u64, u64)>
     if part.is_some() {
         response = response.header(header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", to - 1));
     }
-    let body = if is_head { Body::empty() } else { file_body(transfer, from, to) };
+    let body = match (is_head, part, transfer.bytes()) {
+        (true, ..) => Body::empty(),
+        // Of a known size, so that it counts in the memory of answers.
+        (false, None, Some(bytes)) => Body::from(Bytes::copy_from_slice(bytes)),
+        (false, ..) => file_body(transfer, from, to),
+    };
     response.body(body).unwrap_or_else(|_| Problem::internal().into_response())
 }
 

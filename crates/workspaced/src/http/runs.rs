@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod exports;
+pub(crate) mod viewed;
 
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ pub(crate) async fn create_run(
 
 /// List runs
 ///
-/// In order of creation. Runs that are being imported are the newest. A page may have fewer runs than match, also none, because
+/// In order of creation, or by `sort`. Runs that are being imported are the newest. A page may have fewer runs than match, also none, because
 /// it searches a bounded number of runs: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
     get, path = "/v1/runs", tag = "runs", operation_id = "listRuns",

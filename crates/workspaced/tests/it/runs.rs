@@ -20,3 +20,4 @@ mod run_command;
 mod run_queries;
 mod sources;
 mod updates;
+mod viewed;

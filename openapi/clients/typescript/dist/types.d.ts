@@ -114,6 +114,8 @@ export interface ApprovalEdit {
     path: string;
 }
 export interface ApprovalFile {
+    deletions: number;
+    insertions: number;
     newSha256?: Sha256 | null;
     oldSha256?: Sha256 | null;
     operation: string;
@@ -1244,8 +1246,16 @@ export interface ReportCounts {
 export interface ReportDiff {
     deletions: number;
     diffSha256: Sha256;
+    files: Array<ReportDiffFile>;
     filesChanged: number;
     insertions: number;
+    moreFiles: number;
+}
+export interface ReportDiffFile {
+    deletions: number;
+    insertions: number;
+    path: string;
+    status: string;
 }
 export interface ReportEntry {
     actor: string;
@@ -1345,6 +1355,7 @@ export interface RotateTokenRequest {
     overlapSeconds?: number | null;
 }
 export interface Run {
+    agent?: string | null;
     archiveUri?: string | null;
     archivedAt?: string | null;
     baseCommit?: string | null;
@@ -1360,9 +1371,12 @@ export interface Run {
     labels: {
         [name: string]: string;
     };
+    lastActivityAt?: string | null;
     mounts: Array<Mount>;
     people: PeopleCounts;
     policy: Policy;
+    prompt?: string | null;
+    repository?: string | null;
     runId: RunId;
     source: Source;
     state: RunState;
@@ -1392,7 +1406,9 @@ export interface RunCommandInput {
 }
 export interface RunCounts {
     calls: number;
+    deletions: number;
     denied: number;
+    insertions: number;
     mutations: number;
     pendingApprovals: number;
 }
@@ -1701,6 +1717,18 @@ export interface UploadedArtifact {
     uri: string;
 }
 export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
+export interface ViewedFiles {
+    items: Array<ViewedMark>;
+}
+export interface ViewedMark {
+    path: LogicalPath;
+    version: string;
+    viewedAt: string;
+}
+export interface ViewedRequest {
+    path: string;
+    version?: string | null;
+}
 export interface WebhookDelivery {
     attempts: number;
     createdAt: string;

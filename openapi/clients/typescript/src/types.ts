@@ -125,6 +125,8 @@ export interface ApprovalEdit {
 }
 
 export interface ApprovalFile {
+  deletions: number;
+  insertions: number;
   newSha256?: Sha256 | null;
   oldSha256?: Sha256 | null;
   operation: string;
@@ -1376,8 +1378,17 @@ export interface ReportCounts {
 export interface ReportDiff {
   deletions: number;
   diffSha256: Sha256;
+  files: Array<ReportDiffFile>;
   filesChanged: number;
   insertions: number;
+  moreFiles: number;
+}
+
+export interface ReportDiffFile {
+  deletions: number;
+  insertions: number;
+  path: string;
+  status: string;
 }
 
 export interface ReportEntry {
@@ -1488,6 +1499,7 @@ export interface RotateTokenRequest {
 }
 
 export interface Run {
+  agent?: string | null;
   archiveUri?: string | null;
   archivedAt?: string | null;
   baseCommit?: string | null;
@@ -1501,9 +1513,12 @@ export interface Run {
   headSeq: number;
   import: ImportReport;
   labels: { [name: string]: string };
+  lastActivityAt?: string | null;
   mounts: Array<Mount>;
   people: PeopleCounts;
   policy: Policy;
+  prompt?: string | null;
+  repository?: string | null;
   runId: RunId;
   source: Source;
   state: RunState;
@@ -1537,7 +1552,9 @@ export interface RunCommandInput {
 
 export interface RunCounts {
   calls: number;
+  deletions: number;
   denied: number;
+  insertions: number;
   mutations: number;
   pendingApprovals: number;
 }
@@ -1862,6 +1879,21 @@ export interface UploadedArtifact {
 }
 
 export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
+
+export interface ViewedFiles {
+  items: Array<ViewedMark>;
+}
+
+export interface ViewedMark {
+  path: LogicalPath;
+  version: string;
+  viewedAt: string;
+}
+
+export interface ViewedRequest {
+  path: string;
+  version?: string | null;
+}
 
 export interface WebhookDelivery {
   attempts: number;

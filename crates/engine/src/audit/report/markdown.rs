@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{EntryKind, ReportApproval, ReportCommand, ReportEntry, ReportFile, RunReport};
+use super::{EntryKind, ReportApproval, ReportCommand, ReportDiffFile, ReportEntry, ReportFile, RunReport};
 use model::ApprovalState;
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ const MAX_BYTES: usize = 60_000;
 /// The most bytes of the lists.
 const MAX_LABEL_BYTES: usize = 4_000;
 const MAX_FILE_BYTES: usize = 16_000;
+const MAX_DIFF_BYTES: usize = 12_000;
 const MAX_COMMAND_BYTES: usize = 8_000;
 const MAX_APPROVAL_BYTES: usize = 8_000;
 const MAX_TIMELINE_BYTES: usize = 24_000;
@@ -101,6 +102,7 @@ impl RunReport {
                 "- Final diff: {} files changed, {} insertions, {} deletions",
                 diff.files_changed, diff.insertions, diff.deletions
             );
+            write_bounded(out, diff.files.iter().map(diff_line), diff.more_files, MAX_DIFF_BYTES);
         }
         if let Some(code) = self.diff_problem {
             let _ = writeln!(out, "- Final diff: not available ({code})");
@@ -135,6 +137,10 @@ fn write_bounded(out: &mut String, lines: impl Iterator<Item = String>, more: u6
     if omitted > 0 {
         let _ = writeln!(out, "- and {omitted} more");
     }
+}
+
+fn diff_line(file: &ReportDiffFile) -> String {
+    format!("  - {}: +{} −{}, {}", quote(&file.path), file.insertions, file.deletions, plain(&file.status))
 }
 
 fn file_line(file: &ReportFile) -> String {

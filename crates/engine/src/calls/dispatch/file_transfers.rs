@@ -35,6 +35,8 @@ pub struct FileCallOptions {
     pub reason: Option<String>,
     /// The mount to read.
     pub mount: Option<String>,
+    /// The record at which a file is read.
+    pub at_seq: Option<u64>,
     /// The refusal of invalid options. The call is refused with it, and recorded.
     pub refusal: Option<Refusal>,
 }
@@ -99,7 +101,11 @@ impl Calls {
         path: &str,
         options: &FileCallOptions,
     ) -> Result<FileDownload, Failed> {
-        let members = options.members(&serde_json::json!({"path": path}));
+        let mut input = serde_json::json!({"path": path});
+        if let Some(seq) = options.at_seq {
+            input["atSeq"] = Value::from(seq);
+        }
+        let members = options.members(&input);
         let (call, members) = Call::of(run, caller, &files::GET, members);
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let read = async {

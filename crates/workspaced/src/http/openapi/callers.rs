@@ -75,7 +75,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "nextCommand"
         | "reportCommand"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
-        "approveCall" | "denyCall" | "commentOnRun" => (Deciders::SCOPES, false),
+        "approveCall" | "denyCall" | "commentOnRun" | "setViewed" => (Deciders::SCOPES, false),
         "listNodes" => (Auditors::SCOPES, false),
         "getFile" => (Auditors::SCOPES, true),
         "listRuns"
@@ -83,6 +83,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "getApproval"
         | "listTokens"
         | "getRunUsage"
+        | "listViewed"
         | "listAudit"
         | "streamAudit"
         | "exportAudit"

@@ -64,6 +64,11 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
     assert_eq!(file(".env")["refused"], 1);
     let diff = &body["diff"];
     assert_eq!((&diff["filesChanged"], &diff["insertions"], &diff["deletions"]), (&json!(3), &json!(2), &json!(3)));
+    let changed = [("Cargo.lock", "modified", 1, 1), ("a.txt", "modified", 1, 1), ("b.txt", "deleted", 0, 1)];
+    let changed = changed.map(|(path, status, insertions, deletions)| {
+        json!({"path": path, "status": status, "insertions": insertions, "deletions": deletions})
+    });
+    assert_eq!((&diff["files"], &diff["moreFiles"]), (&json!(changed), &json!(0)));
     let approval = &body["approvals"][0];
     assert_eq!(
         (&approval["state"], &approval["decidedBy"], &approval["onBehalfOf"], &approval["note"]),
@@ -80,7 +85,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
         for line in [
             &format!("# Run `{}`", run.id),
             "- Label `ticket`: `A-1`",
-            "- Final diff: 3 files changed, 2 insertions, 3 deletions",
+            "- Final diff: 3 files changed, 2 insertions, 3 deletions\n  - `Cargo.lock`: +1 −1, modified\n  - `a.txt`: +1 −1, modified\n  - `b.txt`: +0 −1, deleted\n",
             "- `b.txt`: 1 reads, 1 writes, 0 refused, deleted",
             "**approved** by `operator` for `ada`; reason: `update`; note: `fits`",
             "event.test: `12 of 12 passed`",

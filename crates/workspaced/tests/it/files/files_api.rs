@@ -5,7 +5,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Answer, Backend, Run, sha256};
+use crate::harness::{Answer, Backend, Run, exhaustive, sha256};
 
 async fn send(run: &Run, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
     let mut request = run.agent.request(method, &format!("/v1/runs/{}/files/{path}", run.id));
@@ -19,6 +19,47 @@ async fn send(run: &Run, method: Method, path: &str, headers: &[(&str, &str)], b
 
 fn tag(bytes: &[u8]) -> String {
     format!("\"{}\"", sha256(bytes))
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_is_served_as_it_was_at_a_record(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+    let (server, run) =
+        Run::shared(backend, &[("pic.bin", "\u{1}\0old"), (".env", "A=1\n"), ("gone.txt", "was\n")]).await;
+    let old = b"\x01\0old".as_slice();
+    let get = async |path: &str, headers: &[(&str, &str)]| send(&run, Method::GET, path, headers, None).await;
+    let (new, gone) = (b"\x01\0new!".as_slice(), b"was\n".as_slice());
+    let (old_tag, gone_tag) = (tag(old), tag(gone));
+    let put = [("if-match", old_tag.as_str()), ("x-reason", "a new logo")];
+    send(&run, Method::PUT, "pic.bin", &put, Some(new)).await.ok();
+    let delete = [("if-match", gone_tag.as_str()), ("x-reason", "unused")];
+    send(&run, Method::DELETE, "gone.txt", &delete, None).await.ok();
+    let changed = run.last_record().await["seq"].as_u64().unwrap() - 1;
+
+    let later = format!("pic.bin?atSeq={changed}");
+    for (address, bytes) in
+        [("pic.bin?atSeq=0", old), (later.as_str(), new), ("pic.bin", new), ("gone.txt?atSeq=0", gone)]
+    {
+        let found = get(address, &[]).await;
+        assert_eq!((found.status, &*found.body, found.header("etag")), (200, bytes, &*tag(bytes)), "{address}");
+    }
+    let record = run.last_record().await;
+    assert_eq!((&record["tool"], &record["pathsRead"]), (&json!("files_get"), &json!(["gone.txt"])));
+    assert!(record["reasons"].as_array().unwrap().contains(&json!("atSeq:0")), "{record:#}");
+    assert_eq!(get("pic.bin?atSeq=0", &[("if-none-match", old_tag.as_str())]).await.status, 304);
+    let part = get("pic.bin?atSeq=0", &[("range", "bytes=2-3")]).await;
+    assert_eq!((part.status, &*part.body), (206, b"ol".as_slice()));
+    let head = send(&run, Method::HEAD, "pic.bin?atSeq=0", &[], None).await;
+    assert_eq!((head.status, head.body.len(), head.header("content-length")), (200, 0, "5"));
+    // A person's look counts for the person.
+    let auditor = server.auditor().get(&format!("/v1/runs/{}/files/pic.bin?atSeq=0", run.id)).await;
+    assert_eq!((auditor.status, &*auditor.body), (200, old));
+    assert_eq!(run.last_record().await["by"], "operator");
+
+    get(".env?atSeq=0", &[]).await.refused("POLICY_DENIED_SECRET");
+    get("none.txt?atSeq=0", &[]).await.refused("NOT_FOUND");
+    get("pic.bin?atSeq=9999", &[]).await.refused("INVALID_REQUEST");
+    get("pic.bin?atSeq=-1", &[]).await.refused("INVALID_REQUEST");
 }
 
 #[rstest]

@@ -97,6 +97,9 @@ async fn approvals_are_filtered_and_ordered(#[values(Backend::Sqlite, Backend::P
     assert_eq!(list("actor=operator:nobody").await, [""; 0]);
     assert_eq!(list("createdAfter=2001-01-01T00:00:00Z&state=pending").await, asked);
     assert_eq!(list("createdBefore=2001-01-01T00:00:00Z").await, [""; 0]);
+    let listed = items(&run.operator, &format!("/v1/approvals?run={}", run.id)).await;
+    let file = &listed[0]["files"][0];
+    assert_eq!((&file["path"], &file["insertions"], &file["deletions"]), (&json!("Cargo.lock"), &json!(1), &json!(1)));
     for bad in ["actor=x", "pathPrefix=/a", "createdAfter=x", "order=x"] {
         run.operator.get(&format!("/v1/approvals?{bad}")).await.refused("INVALID_REQUEST");
     }
@@ -111,9 +114,11 @@ async fn runs_are_searched_and_ordered_by_what_happens_in_them(
     let operator = server.operator();
     let folder = server.template(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")]);
     let mut runs = Vec::new();
-    for (id, labels) in
-        [("fix-login", json!({"ticket": "A-1"})), ("two", json!({"team": "Login"})), ("three", json!({}))]
-    {
+    for (id, labels) in [
+        ("fix-login", json!({"ticket": "A-1", "model": "zeta"})),
+        ("two", json!({"team": "Login", "agent": "alpha"})),
+        ("three", json!({"repository": "shop"})),
+    ] {
         let body = json!({"runId": id, "source": {"type": "directory", "path": folder}, "labels": labels});
         let created = operator.post("/v1/runs", body).await.is(201);
         runs.push(server.run_from(&created).await);
@@ -124,6 +129,8 @@ async fn runs_are_searched_and_ordered_by_what_happens_in_them(
     runs[2].ok("write_file", json!({"path": "b.txt", "content": "1\n", "reason": "r"})).await;
     let lock = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
     runs[0].call("write_file", lock).await.refused("APPROVAL_REQUIRED");
+    let events = "/v1/runs/three/events";
+    operator.post(events, json!({"kind": "prompt", "summary": "Mend the Basket"})).await.is(201);
     let by_source = format!("q={}", folder.file_name().unwrap().to_string_lossy().to_uppercase());
     for (query, expected) in [
         ("q=login", vec!["fix-login", "two"]),
@@ -134,8 +141,13 @@ async fn runs_are_searched_and_ordered_by_what_happens_in_them(
         ("deleted=false", vec!["fix-login", "two", "three"]),
         ("deleted=true", vec!["fix-login", "two", "three", "gone"]),
         ("sort=created&order=desc&deleted=false", vec!["three", "two", "fix-login"]),
-        ("sort=activity&order=desc&deleted=false", vec!["fix-login", "three", "two"]),
-        ("sort=activity&deleted=false", vec!["two", "three", "fix-login"]),
+        ("q=the%20basket", vec!["three"]),
+        ("sort=activity&order=desc&deleted=false", vec!["three", "fix-login", "two"]),
+        ("sort=activity&deleted=false", vec!["two", "fix-login", "three"]),
+        ("sort=agent&deleted=false", vec!["three", "two", "fix-login"]),
+        ("sort=agent&order=desc&deleted=false", vec!["fix-login", "two", "three"]),
+        ("sort=repository&order=desc&deleted=false", vec!["three", "two", "fix-login"]),
+        ("sort=repository&state=open", vec!["two", "three"]),
         ("sort=changes&order=desc&deleted=false", vec!["two", "three", "fix-login"]),
         ("sort=changes&order=desc&q=t&deleted=false", vec!["two", "three", "fix-login"]),
         ("sort=waiting&order=desc&state=awaiting_approval", vec!["fix-login"]),
@@ -146,6 +158,17 @@ async fn runs_are_searched_and_ordered_by_what_happens_in_them(
             assert_eq!(ids(&listed, "runId"), expected, "{query}, {limit}");
         }
     }
+    let listed = items(&operator, "/v1/runs?sort=repository&order=desc&deleted=false").await;
+    let names = |run: &Value| ["repository", "agent", "prompt"].map(|name| run[name].as_str().map(str::to_owned));
+    assert_eq!(names(&listed[0]), [Some("shop".to_owned()), None, Some("Mend the Basket".to_owned())]);
+    assert_eq!(names(&listed[1])[1..], [Some("alpha".to_owned()), None]);
+    let last = runs[2].last_record().await;
+    assert_eq!((&listed[0]["lastActivityAt"], &listed[0]["headSeq"]), (&last["timestamp"], &last["seq"]));
+    let counts = &listed[1]["counts"];
+    assert_eq!(
+        (&counts["insertions"], &counts["deletions"], &counts["pendingApprovals"]),
+        (&json!(3), &json!(0), &json!(0))
+    );
     for bad in ["q=", "sort=size", "deleted=maybe"] {
         operator.get(&format!("/v1/runs?{bad}")).await.refused("INVALID_REQUEST");
     }

@@ -131,6 +131,8 @@ class ApprovalEdit(TypedDict):
 
 
 class ApprovalFile(TypedDict):
+    deletions: int
+    insertions: int
     newSha256: NotRequired[Sha256 | None]
     oldSha256: NotRequired[Sha256 | None]
     operation: str
@@ -1408,8 +1410,17 @@ class ReportCounts(TypedDict):
 class ReportDiff(TypedDict):
     deletions: int
     diffSha256: Sha256
+    files: list[ReportDiffFile]
     filesChanged: int
     insertions: int
+    moreFiles: int
+
+
+class ReportDiffFile(TypedDict):
+    deletions: int
+    insertions: int
+    path: str
+    status: str
 
 
 class ReportEntry(TypedDict):
@@ -1520,6 +1531,7 @@ class RotateTokenRequest(TypedDict):
 
 
 Run = TypedDict("Run", {
+    "agent": NotRequired["str | None"],
     "archiveUri": NotRequired["str | None"],
     "archivedAt": NotRequired["str | None"],
     "baseCommit": NotRequired["str | None"],
@@ -1533,9 +1545,12 @@ Run = TypedDict("Run", {
     "headSeq": "int",
     "import": "ImportReport",
     "labels": "dict[str, str]",
+    "lastActivityAt": NotRequired["str | None"],
     "mounts": "list[Mount]",
     "people": "PeopleCounts",
     "policy": "Policy",
+    "prompt": NotRequired["str | None"],
+    "repository": NotRequired["str | None"],
     "runId": "RunId",
     "source": "Source",
     "state": "RunState",
@@ -1570,7 +1585,9 @@ class RunCommandInput(TypedDict):
 
 class RunCounts(TypedDict):
     calls: int
+    deletions: int
     denied: int
+    insertions: int
     mutations: int
     pendingApprovals: int
 
@@ -1904,6 +1921,21 @@ class UploadedArtifact(TypedDict):
 
 
 Verdict: TypeAlias = "Literal['ALLOW', 'REQUIRE_APPROVAL', 'DENY']"
+
+
+class ViewedFiles(TypedDict):
+    items: list[ViewedMark]
+
+
+class ViewedMark(TypedDict):
+    path: LogicalPath
+    version: str
+    viewedAt: str
+
+
+class ViewedRequest(TypedDict):
+    path: str
+    version: NotRequired[str | None]
 
 
 class WebhookDelivery(TypedDict):
