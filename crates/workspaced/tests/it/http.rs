@@ -20,6 +20,6 @@ mod packages;
 mod page_limits;
 mod request_limits;
 mod route_memory;
-mod sign_in;
+pub(crate) mod sign_in;
 mod tls;
 mod tokens;

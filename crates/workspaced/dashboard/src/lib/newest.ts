@@ -19,7 +19,7 @@ const MOST_KEPT = 20_000;
 async function readPart<T>(path: string, filters: Filters, signal: AbortSignal, from?: string): Promise<Part<T>> {
   const part: Part<T> = { items: [], cursor: from };
   for (let request = 0; request < MOST_REQUESTS; request += 1) {
-    const page = await get<Page<T>>(path + query({ ...filters, order: "desc", limit: PAGE, cursor: part.cursor }), signal);
+    const page = await get<Page<T>>(path + query({ ...filters, order: filters.order || "desc", limit: PAGE, cursor: part.cursor }), signal);
     part.items.push(...page.items);
     part.cursor = page.nextCursor;
     if (!part.cursor || part.items.length >= PAGE) break;

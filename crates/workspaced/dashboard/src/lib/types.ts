@@ -15,7 +15,8 @@ export interface Run {
   runId: string; state: RunState; createdAt: string; createdBy?: string; closedAt?: string; expiresAt?: string;
   baseCommit?: string; source: { type: string; url?: string; ref?: string; path?: string }; policy: Policy;
   labels: Record<string, string>; disk: { bytes: number; files: number };
-  counts: { calls: number; mutations: number; denied: number; pendingApprovals: number };
+  counts: { calls: number; mutations: number; denied: number; pendingApprovals: number; insertions: number; deletions: number };
+  archivedAt?: string; lastActivityAt?: string; repository?: string; agent?: string; prompt?: string;
   people: { calls: number; mutations: number };
   headSeq: number; headHash: string;
 }
@@ -50,7 +51,7 @@ export interface Approval {
   state: "pending" | "approved" | "denied" | "expired" | "failed"; reasons: string[];
   /** Lists have no diffs. */
   diff?: string;
-  files: { path: string; operation: string; oldSha256?: string; newSha256?: string }[];
+  files: { path: string; operation: string; oldSha256?: string; newSha256?: string; insertions: number; deletions: number }[];
   createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
   resolution?: string; votes: { operator: string; onBehalfOf?: string }[];
   approvers: number; approvedBy: string[]; notCreator: boolean; decidedSeq?: number;
@@ -76,7 +77,7 @@ export interface FileText { content: string; totalLines: number; endLine: number
 export interface Report {
   counts: Record<string, number>;
   budgets: { name: string; used: number; limit?: number }[];
-  diff?: { filesChanged: number; insertions: number; deletions: number; diffSha256: string };
+  diff?: { filesChanged: number; insertions: number; deletions: number; diffSha256: string; files: { path: string; status: string; insertions: number; deletions: number }[]; moreFiles: number };
   files: { path: string; kind?: string; reads: number; writes: number; refused: number; lastSeq: number }[];
   moreFiles: number;
   verification?: { intact: boolean; verifiedSeq: number; checkpointedSeq: number };

@@ -1,7 +1,14 @@
-/** Which files a reviewer has viewed, by run. Kept in the browser, by operator, and forgotten when a file's diff becomes another. */
+/**
+ * Which files a reviewer has viewed, by run, until a file's diff becomes another. The service keeps the marks of an operator that may
+ * decide; the browser those of others, and of the first token, which names nobody.
+ */
 
 import { useState } from "preact/hooks";
+import type { Rights } from "../app.tsx";
+import { get, runPath, send } from "./api.ts";
 import { digest, type FileDiff } from "./diff.ts";
+import { useLoad } from "./hooks.ts";
+import { needsPerson } from "./person.ts";
 
 const KEY = "workspaced.viewed";
 /** Marks of so many runs are kept, those that were used last. */
@@ -20,19 +27,28 @@ function readAll(): [scope: string, marks: Marks][] {
   }
 }
 
-export interface Viewed { has: (file: FileDiff) => boolean; set: (file: FileDiff, isViewed: boolean) => void }
+export interface Viewed { has: (file: FileDiff) => boolean; set: (file: FileDiff, isViewed: boolean) => void; isLoading: boolean; error?: Error }
 
 /** The marks of a reviewer on the files of a run. */
-export function useViewed(operator: string, run: string): Viewed {
-  const scope = JSON.stringify([operator, run]);
-  const [marks, setMarks] = useState(() => new Map(readAll().find(([name]) => name === scope)?.[1] ?? []));
+export function useViewed(rights: Rights, run: string): Viewed {
+  const isKept = rights.decide && !needsPerson(rights);
+  const address = `${runPath(run)}/viewed`;
+  const scope = JSON.stringify([rights.operator, run]);
+  const [own, setOwn] = useState(() => new Map(isKept ? [] : (readAll().find(([name]) => name === scope)?.[1] ?? [])));
+  const [error, setError] = useState<Error>();
+  const load = useLoad(isKept ? `viewed ${run}` : "", async (signal) => new Map((await get<{ items: { path: string; version: string }[] }>(address, signal)).items.map(({ path, version }) => [path, version])));
+  // What was set here since the marks were read counts before them; an empty version is no mark.
+  const versionOf = (path: string) => own.get(path) ?? load.data?.get(path);
   return {
-    has: (file) => marks.get(file.path) === digest(file),
+    isLoading: isKept && !load.data && !load.error,
+    error: error ?? load.error,
+    has: (file) => versionOf(file.path) === digest(file),
     set: (file, isViewed) => {
-      const next = new Map(marks);
+      const next = new Map(own);
       next.delete(file.path);
-      if (isViewed) next.set(file.path, digest(file));
-      setMarks(next);
+      if (isViewed || isKept) next.set(file.path, isViewed ? digest(file) : "");
+      setOwn(next);
+      if (isKept) return void send(address, { method: "PUT", body: { path: file.path, ...(isViewed ? { version: digest(file) } : {}) } }).then(() => setError(undefined), setError);
       const all = [[scope, [...next].slice(-MOST_FILES)], ...readAll().filter(([name]) => name !== scope)].slice(0, MOST_RUNS);
       try {
         localStorage.setItem(KEY, JSON.stringify(all));

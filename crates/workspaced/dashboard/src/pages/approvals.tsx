@@ -7,7 +7,7 @@ import { callHref, setParams, useRoute } from "../lib/route.ts";
 import type { Approval, Run } from "../lib/types.ts";
 import { repositoryOf, resolutionOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Choice, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
+import { Badge, Choice, Counts, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
 import { announceDecision, DecideMany } from "./decide.tsx";
 
@@ -126,6 +126,7 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: Queu
     if (isOpen) element.current?.scrollIntoView({ block: "nearest" });
   }, [isOpen]);
   const { files } = approval;
+  const changed = files.reduce((sum, file) => ({ insertions: sum.insertions + file.insertions, deletions: sum.deletions + file.deletions }), { insertions: 0, deletions: 0 });
   const isPending = approval.state === "pending";
   return (
     <li ref={element} class={isOpen ? "focused" : ""}>
@@ -134,6 +135,7 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: Queu
         <span class="first">
           {!isPending && <Badge state={approval.state} short />}
           <span class="cut strong">{files.length ? <Path path={files[0].path} /> : <code>{approval.tool}</code>}{files.length > 1 && <span class="quiet"> and {files.length - 1} more</span>}</span>
+          {changed.insertions + changed.deletions > 0 && <span class="small"><Counts plus={changed.insertions} minus={changed.deletions} /></span>}
           <span class="quiet small"><Time at={approval.createdAt} /></span>
         </span>
         <span class="cut sentence">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>

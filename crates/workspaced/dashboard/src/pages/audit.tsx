@@ -1,10 +1,12 @@
 import { useMemo, useState } from "preact/hooks";
-import { query, send } from "../lib/api.ts";
+import { get, query, send } from "../lib/api.ts";
 import { dayTime, duration, exactTime, hoursAgo, visible } from "../lib/format.ts";
+import { useLoad } from "../lib/hooks.ts";
 import { useNewest } from "../lib/newest.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import { follow, type StreamState } from "../lib/sse.ts";
-import type { AuditRecord } from "../lib/types.ts";
+import { MOST, type Suggested, suggestionsOf } from "../lib/suggestions.ts";
+import type { AuditRecord, Page, Run } from "../lib/types.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Failed, Field } from "../ui/parts.tsx";
 import { OUTCOMES, subject } from "./run/timeline.tsx";
@@ -47,6 +49,15 @@ function Export({ filters }: { filters: Record<string, string | undefined> }) {
   );
 }
 
+/** The records that are looked at, the newest of all and the newest refused ones: each has its own values. */
+const RECORDS = 500;
+
+async function readSuggestions(signal: AbortSignal): Promise<Suggested> {
+  const newest = (outcome?: string) => get<Page<AuditRecord>>(`/v1/audit${query({ order: "desc", limit: RECORDS, outcome })}`, signal);
+  const [all, refused, runs] = await Promise.all([newest(), newest("refused"), get<Page<Run>>(`/v1/runs${query({ order: "desc", limit: MOST })}`, signal)]);
+  return suggestionsOf([...all.items, ...refused.items], runs.items);
+}
+
 /** The time at which a day begins here, `days` later. */
 function dayOf(text: string, days: number): string {
   const [year, month, day] = text.split("-").map(Number);
@@ -68,12 +79,15 @@ export function Audit() {
   const wanted = { ...filters, by: byFilter, since, until: dayOf(to, 1) };
   const list = useNewest<AuditRecord>("/v1/audit", wanted, idOf, (changed, signal) =>
     void follow(`/v1/audit/stream${query({ ...filters, by: byFilter })}`, signal, { onState: setStream, onFresh: changed, onEvent: changed }));
-  const field = (name: (typeof NAMES)[number], label: string, placeholder = "") =>
-    <Field label={label} search={name === "pathPrefix"} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text })} />;
+  // Read once somebody begins to filter.
+  const [isFiltering, setFiltering] = useState(false);
+  const suggested = useLoad(isFiltering ? "suggestions" : "", readSuggestions);
+  const field = (name: keyof Suggested, label: string, placeholder = "") =>
+    <Field label={label} suggestions={suggested.data?.[name] ?? []} search={name === "pathPrefix"} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text })} />;
   return (
     <>
       <h1>Audit <NewestCount list={list} /></h1>
-      <div class="toolbar filters">
+      <div class="toolbar filters" onFocusIn={() => setFiltering(true)}>
         {field("pathPrefix", "Path", "src/")}{field("run", "Run")}{field("tool", "Tool")}{field("label", "Label", "name:value")}{field("actor", "Caller", "operator:name")}{field("code", "Code", "POLICY_DENIED")}
         <Choice label="Decision" value={filters.decision} options={DECISIONS} onChange={(decision) => setParams({ decision })} />
         <Choice label="Outcome" value={filters.outcome} options={OUTCOMES} onChange={(outcome) => setParams({ outcome })} />
@@ -84,6 +98,7 @@ export function Audit() {
         <Export filters={wanted} />
         <span class="live" role="status">{stream === "live" ? "● live" : stream === "refused" ? "not live" : `◌ ${stream}`}</span>
       </div>
+      {suggested.error && <Failed error={suggested.error} what="Reading what the filters may be set to" retry={suggested.reload} />}
       <NewestList list={list} what="records" idOf={idOf} hrefOf={({ runId, seq }) => callHref(runId, seq)} row={(record, isFocused) => <AuditRow record={record} isFocused={isFocused} />}
         head={<div class="row audit-row table-head" aria-hidden="true"><span>Time</span><span>Run</span><span>Call</span><span>Outcome</span><span>Why</span><span class="number">Duration</span></div>}
         empty={query({ ...filters, span, from, to, by: byFilter === "agent" ? "" : by }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />

@@ -1,7 +1,7 @@
 /** Small components that every page uses. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { RequestError } from "../lib/api.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { ago, count, exactTime, short, visible, visiblePath } from "../lib/format.ts";
@@ -124,10 +124,11 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   );
 }
 
-interface FieldProps { label: string; value: string; onChange: (value: string) => void; search?: boolean; placeholder?: string }
+interface FieldProps { label: string; value: string; onChange: (value: string) => void; search?: boolean; placeholder?: string; suggestions?: string[] }
 
 /** A text field that reports its value when the reader pauses. */
-export function Field({ label, value, onChange, search, placeholder }: FieldProps) {
+export function Field({ label, value, onChange, search, placeholder, suggestions }: FieldProps) {
+  const id = useId();
   const [text, setText] = useState(value);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   useEffect(() => setText(value), [value]);
@@ -139,7 +140,8 @@ export function Field({ label, value, onChange, search, placeholder }: FieldProp
   return (
     <label class="field">
       <span>{label}</span>
-      <input type="search" value={text} placeholder={placeholder} data-search={search || undefined} onInput={(event) => input(event.currentTarget.value)} />
+      <input type="search" value={text} placeholder={placeholder} list={suggestions && id} data-search={search || undefined} onInput={(event) => input(event.currentTarget.value)} />
+      {suggestions && <datalist id={id}>{suggestions.map((suggestion) => <option key={suggestion} value={suggestion} />)}</datalist>}
     </label>
   );
 }

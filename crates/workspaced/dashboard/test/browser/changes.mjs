@@ -46,6 +46,31 @@ export async function changed_files_are_a_tree_that_is_filtered_and_marked({ bas
   await close();
 }
 
+export async function the_service_keeps_what_a_reviewer_has_viewed({ base, operator, open }) {
+  const call = await startRun(operator, "kept-marks");
+  for (const path of ["a.rs", "b.rs"]) await call("write_file", { path, content: "x\n", reason: "start" });
+  const first = await open("approver");
+  await first.page.goto(`${base}/runs/kept-marks?tab=changes`);
+  const kept = first.page.waitForResponse((response) => response.request().method() === "PUT" && response.url().endsWith("/viewed"));
+  await first.page.locator(".diff-file", { hasText: "a.rs" }).getByLabel("viewed").check();
+  assert.equal((await kept).status(), 204);
+  await first.page.getByText("1 of 2 viewed").waitFor();
+  assert.equal(await first.page.evaluate(() => localStorage.getItem("workspaced.viewed")), null);
+  await first.close();
+  // In another browser too, until the file is another.
+  const second = await open("approver");
+  await second.page.goto(`${base}/runs/kept-marks?tab=changes`);
+  await second.page.getByText("1 of 2 viewed").waitFor();
+  assert.equal(await second.page.locator(".diff-file", { hasText: "a.rs" }).getByText("folded").count(), 1);
+  await call("write_file", { path: "a.rs", content: "y\n", mode: "REPLACE_EXISTING", expectedSha256: "seen", reason: "another" });
+  await second.page.getByText("0 of 2 viewed").waitFor();
+  // A mark that is not kept is no secret.
+  await second.page.route("**/v1/runs/kept-marks/viewed", (route) => (route.request().method() === "PUT" ? route.fulfill({ status: 503, contentType: "application/problem+json", body: "{}" }) : route.continue()));
+  await second.page.locator(".diff-file", { hasText: "b.rs" }).getByLabel("viewed").check();
+  await second.page.getByRole("alert").filter({ hasText: "Keeping what you have viewed failed." }).waitFor();
+  await second.close();
+}
+
 export async function a_comment_on_a_line_reaches_the_agent({ base, operator, open }) {
   const call = await startRun(operator, "commented");
   await call("write_file", { path: "src/a.rs", content: "let a = 1;\nlet b = 2;\n", reason: "start" });
@@ -75,9 +100,15 @@ export async function many_files_and_images_are_reviewed({ base, operator, open 
   await page.getByLabel("Filter 133 files").fill("docs/");
   await page.locator(".diff-file", { hasText: "logo.png" }).waitFor();
   await page.locator(".window-row", { hasText: "Binary file" }).nth(1).getByRole("button", { name: "Show the image" }).click();
-  const image = page.getByRole("dialog").locator("img");
-  await image.waitFor();
-  assert.deepEqual(await image.evaluate((element) => [element.naturalWidth, element.naturalHeight]), [160, 80]);
+  const images = page.getByRole("dialog").locator("figure");
+  await images.nth(1).getByText("160 × 80").waitFor();
+  const sizes = () => images.locator("img").evaluateAll((all) => all.map((one) => [one.alt, one.naturalWidth, one.naturalHeight]));
+  assert.deepEqual(await sizes(), [["docs/logo.png, at the start of the run", 120, 60], ["docs/logo.png, as it is now", 160, 80]]);
+  await page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
+  // A new one has no other beside it.
+  await page.locator(".window-row", { hasText: "Binary file" }).first().getByRole("button", { name: "Show the image" }).click();
+  await images.getByText("90 × 90").waitFor();
+  assert.deepEqual(await sizes(), [["docs/flow.png, as it is now", 90, 90]]);
   await close();
 }
 

@@ -95,3 +95,86 @@ export async function matches_are_searched_from_the_newest_records_on({ base, op
   await page.waitForURL(/\/runs\/old\?kind=changes$/);
   await close();
 }
+
+export async function runs_are_ordered_by_their_columns_and_found_by_their_prompt({ base, operator, open }) {
+  const more = { "order-1": { repository: "acme/b", model: "zeta" }, "order-2": { repository: "acme/a", agent: "alpha" }, "order-3": { repository: "acme/c" } };
+  for (const [run, labels] of Object.entries(more)) {
+    const call = await startRun(operator, run, { labels: { team: "order", ...labels } });
+    const lines = { "order-1": 2, "order-2": 9, "order-3": 1 }[run];
+    await call("write_file", { path: "a.txt", content: "x\n".repeat(lines), reason: "start" });
+  }
+  await operator.create("/v1/runs/order-1/events", { kind: "prompt", summary: "Mend the lighthouse <b>now</b>" });
+  const { page, close } = await open("operator");
+  await page.goto(`${base}/runs?label=team:order`);
+  const rows = page.locator("a.run-row .strong");
+  const shown = async (...expected) => {
+    await page.waitForFunction((names) => JSON.stringify([...document.querySelectorAll("a.run-row .strong")].map(({ textContent }) => textContent)) === JSON.stringify(names), expected);
+  };
+  await shown("order-3", "order-2", "order-1");
+  const column = (name) => page.getByRole("group", { name: "Order of the runs" }).getByRole("button", { name });
+  await column("Repository").click();
+  await shown("order-2", "order-1", "order-3");
+  assert.match(page.url(), /sort=repository/);
+  await column("Repository").click();
+  await shown("order-3", "order-1", "order-2");
+  await column("Agent").click();
+  await shown("order-3", "order-2", "order-1");
+  await column("Lines").click();
+  await shown("order-2", "order-1", "order-3");
+  await page.locator("a.run-row", { hasText: "order-2" }).getByText("+9").waitFor();
+  await column("Last activity").click();
+  await shown("order-1", "order-3", "order-2");
+  assert.equal(await column("Last activity").getAttribute("aria-pressed"), "true");
+  await page.getByLabel("Search").fill("LIGHTHOUSE");
+  await shown("order-1");
+  await page.locator("a.run-row", { hasText: "Mend the lighthouse <b>now</b>" }).waitFor();
+  assert.equal(await rows.count(), 1);
+  await close();
+}
+
+export async function the_audit_suggests_what_there_is_and_exports_all_that_matches({ base, operator, open }) {
+  const call = await startRun(operator, "suggested", { labels: { team: "suggestions" } });
+  for (let number = 0; number < 30; number += 1) await call("write_file", { path: `deep/folder/${number}.txt`, content: "x\n", reason: `write ${number}` });
+  await call("read_file", { path: ".env" });
+  const { page, close } = await open("audit", { acceptDownloads: true });
+  await page.goto(`${base}/audit`);
+  const offered = async (label) => {
+    const id = await page.getByLabel(label, { exact: true }).getAttribute("list");
+    return page.locator(`datalist[id="${id}"] option`).evaluateAll((all) => all.map(({ value }) => value));
+  };
+  await page.getByLabel("Tool", { exact: true }).focus();
+  await page.waitForFunction(() => document.querySelectorAll("datalist option").length > 0);
+  assert.ok((await offered("Tool")).includes("write_file"));
+  assert.ok((await offered("Code")).includes("POLICY_DENIED_SECRET"));
+  assert.ok((await offered("Run")).includes("suggested"));
+  assert.ok((await offered("Caller")).some((actor) => actor.startsWith("run-token:")));
+  assert.ok((await offered("Path")).includes("deep/folder/"));
+  assert.ok((await offered("Label")).includes("team:suggestions"));
+
+  await page.getByLabel("Run", { exact: true }).fill("suggested");
+  await page.getByLabel("Tool", { exact: true }).fill("write_file");
+  await page.locator("h1", { hasText: /Audit 30$/ }).waitFor();
+  const exported = async (format) => {
+    await page.getByLabel("Export all that match").selectOption(format);
+    const download = page.waitForEvent("download");
+    await page.getByRole("button", { name: "Export", exact: true }).click();
+    const parts = [];
+    for await (const part of await (await download).createReadStream()) parts.push(part);
+    return Buffer.concat(parts).toString().trimEnd().split("\n");
+  };
+  const records = (await exported("ndjson")).map((line) => JSON.parse(line));
+  assert.equal(records.length, 30);
+  assert.deepEqual([...new Set(records.map(({ runId, tool }) => `${runId} ${tool}`))], ["suggested write_file"]);
+  assert.equal((await exported("csv")).length, 31);
+  assert.equal((await exported("ocsf")).length, 30);
+  // Days are those of the reader.
+  const today = new Date();
+  const day = (offset) => new Date(today.getFullYear(), today.getMonth(), today.getDate() + offset, 12).toISOString().slice(0, 10);
+  await page.getByLabel("From", { exact: true }).fill(day(-1));
+  await page.getByLabel("To", { exact: true }).fill(day(0));
+  await page.locator("h1", { hasText: /Audit 30$/ }).waitFor();
+  await page.getByLabel("To", { exact: true }).fill(day(-1));
+  await page.getByText("No record matches.").waitFor();
+  assert.equal((await exported("ndjson")).join(""), "");
+  await close();
+}

@@ -3,7 +3,8 @@
 // Environment: WORKSPACED_URL, WORKSPACED_OPERATOR_TOKEN, WORKSPACED_AUDIT_TOKEN, WORKSPACED_APPROVER_TOKEN (an operator with
 // the scope approve), WORKSPACED_SCREENSHOTS (a folder), WORKSPACED_KEYS (the verifier keys of the log, in turn, if they were
 // replaced: then only what concerns them is tested), WORKSPACED_HUGE (not empty if the service has the run `huge`: then only that
-// is tested), WORKSPACED_NODES (not empty if the service is one of two nodes, whose page alone is tested then). DASHBOARD_TESTS names the tests to run, by default all.
+// is tested), WORKSPACED_NODES (not empty if the service is one of two nodes, whose page alone is tested then), WORKSPACED_SIGN_IN (not
+// empty if people sign in at an issuer, which alone is tested then). DASHBOARD_TESTS names the tests to run, by default all.
 
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
@@ -18,8 +19,10 @@ import * as looks from "./looks.mjs";
 import * as names from "./names.mjs";
 import * as nodes from "./nodes.mjs";
 import * as overview from "./overview.mjs";
+import * as people from "./people.mjs";
 import * as reading from "./reading.mjs";
 import * as realistic from "./realistic.mjs";
+import * as signIn from "./sign_in.mjs";
 import * as slow from "./slow.mjs";
 import * as stress from "./stress.mjs";
 
@@ -29,8 +32,8 @@ const tokens = { operator: env("WORKSPACED_OPERATOR_TOKEN"), audit: env("WORKSPA
 const operator = new Client(base, tokens.operator);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 
-/** Opens the dashboard at an address, signed in if a token is named. A console error, an uncaught error, or a request to another host fails the test. */
-async function open(token, options = {}, address = base) {
+/** Opens the dashboard at an address, signed in if a token is named. A console error, an uncaught error, or a request to another host than `others` fails the test. */
+async function open(token, options = {}, address = base, others = []) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(15000);
@@ -38,7 +41,7 @@ async function open(token, options = {}, address = base) {
   page.on("pageerror", (error) => problems.push(error.stack));
   page.on("dialog", (dialog) => (problems.push(`dialog: ${dialog.message()}`), dialog.dismiss()));
   page.on("console", (message) => message.type() === "error" && !/Failed to load resource/.test(message.text()) && problems.push(message.text()));
-  page.on("request", (request) => !request.url().startsWith(address) && !/^(data|blob):/.test(request.url()) && problems.push(`request to ${request.url()}`));
+  page.on("request", (request) => ![address, ...others].some((known) => request.url().startsWith(known)) && !/^(data|blob):/.test(request.url()) && problems.push(`request to ${request.url()}`));
   if (token) {
     await page.goto(address);
     await page.getByLabel("Operator token").fill(tokens[token]);
@@ -53,8 +56,8 @@ async function open(token, options = {}, address = base) {
 }
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
-const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
+const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : process.env.WORKSPACED_SIGN_IN ? signIn : ofKeys.length ? keys : undefined;
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

@@ -170,3 +170,24 @@ export async function a_diff_of_50000_lines_does_not_freeze_the_page({ base, ope
   assert.ok(longest < 200, `a task took ${longest} ms`);
   await close();
 }
+
+export async function a_report_is_copied_as_the_body_of_a_pull_request({ base, operator, open }) {
+  const call = await startRun(operator, "reported");
+  await call("write_file", { path: "src/a.rs", content: "1\n2\n", reason: "start" });
+  await operator.create("/v1/runs/reported/events", { kind: "test", summary: "cargo test: 12 passed", data: { exitCode: 0 } });
+  const { page, close } = await open("approver", { permissions: ["clipboard-read", "clipboard-write"] });
+  await page.goto(`${base}/runs/reported?tab=report`);
+  const changes = page.getByRole("article", { name: "Report" }).locator("li", { hasText: "src/a.rs" }).first();
+  await changes.getByText("+2").waitFor();
+  await page.getByRole("button", { name: "Copy for a pull request" }).click();
+  await page.getByRole("button", { name: "✓ Copied" }).waitFor();
+  const text = await page.evaluate(() => navigator.clipboard.readText());
+  assert.match(text, /^# Run `reported`/);
+  assert.match(text, /  - `src\/a.rs`: \+2 −0, created/);
+  assert.match(text, /cargo test: 12 passed/);
+  assert.ok(text.endsWith(`[The run, with each change and its proof](${base}/runs/reported)\n`), text);
+  assert.equal(await page.getByRole("region", { name: "Body of a pull request" }).textContent(), text);
+  await page.getByRole("button", { name: "Hide the preview" }).click();
+  await page.getByRole("region", { name: "Body of a pull request" }).waitFor({ state: "detached" });
+  await close();
+}

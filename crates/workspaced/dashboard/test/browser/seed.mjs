@@ -1,4 +1,5 @@
-// Fills a service with runs as a team of agents leaves them: ten runs, about 400 calls, approvals in every state, commands with
+// Fills a service with runs as a team of agents leaves them: ten runs, about 400 calls, approvals in every state but `expired` (which
+// takes a day; the tests make one by hand), commands with
 // their output, hostile names, 130 changed files, a diff of 50,000 lines. `node test/browser/seed.mjs` fills the service at
 // WORKSPACED_URL with the token in WORKSPACED_OPERATOR_TOKEN, for work on the pages.
 

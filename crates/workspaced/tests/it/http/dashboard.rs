@@ -11,7 +11,8 @@ use serde_json::json;
 
 use crate::audit::checkpoints::signing_at_shutdown;
 use crate::audit::key_changes::{public, replace_key, secret_of, sign_another};
-use crate::harness::{Backend, Server, Setup};
+use crate::harness::{Backend, Server, Setup, sha256};
+use crate::http::sign_in;
 use crate::operation::nodes;
 
 const PAGES: [&str; 8] = ["/", "/runs", "/runs/r1", "/runs/r1/calls/3", "/approvals", "/audit", "/nodes", "/about"];
@@ -108,15 +109,18 @@ enum Subject {
     LongRun,
     /// Two nodes.
     Nodes,
+    /// An issuer at which people sign in.
+    SignIn,
 }
 
 /// Runs the tests in a browser.
 fn in_browser(server: &Server, approver: &str, subject: &Subject) -> Output {
-    let (keys, huge, nodes) = match subject {
-        Subject::Pages => ("", "", ""),
-        Subject::Keys(keys) => (&**keys, "", ""),
-        Subject::LongRun => ("", "yes", ""),
-        Subject::Nodes => ("", "", "yes"),
+    let (keys, huge, nodes, sign_in) = match subject {
+        Subject::Pages => ("", "", "", ""),
+        Subject::Keys(keys) => (&**keys, "", "", ""),
+        Subject::LongRun => ("", "yes", "", ""),
+        Subject::Nodes => ("", "", "yes", ""),
+        Subject::SignIn => ("", "", "", "yes"),
     };
     // Kept after the test, in the build folder.
     let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
@@ -125,6 +129,7 @@ fn in_browser(server: &Server, approver: &str, subject: &Subject) -> Output {
         .env("WORKSPACED_KEYS", keys)
         .env("WORKSPACED_HUGE", huge)
         .env("WORKSPACED_NODES", nodes)
+        .env("WORKSPACED_SIGN_IN", sign_in)
         .env("WORKSPACED_URL", &server.base)
         .env("WORKSPACED_OPERATOR_TOKEN", &server.operator_token)
         .env("WORKSPACED_AUDIT_TOKEN", &server.audit_token)
@@ -157,11 +162,37 @@ async fn a_person_watches_decides_and_verifies_in_a_browser(#[case] backend: Bac
     if !has_browser() {
         return;
     }
-    let server = Server::start_with(Setup::new(backend)).await;
+    let mut server = Server::start_with(Setup::new(backend)).await;
+    leave_expired_approval(&mut server).await;
     let body = json!({ "name": "ada", "scopes": ["approve"] });
     let created = server.operator().post("/v1/operators", body).await.is(201);
     let approver = created["token"].as_str().unwrap().to_owned();
     assert_browser_is_done(server, approver, Subject::Pages).await;
+}
+
+/// Leaves the run `nobody-decided` with an approval that has expired: none of the seed gets that old.
+async fn leave_expired_approval(server: &mut Server) {
+    let files = [("Cargo.lock", "old\n")];
+    let run =
+        server.run_with_files(&files, json!({"runId": "nobody-decided", "labels": {"ticket": "SHOP-4501"}})).await;
+    let input =
+        json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "update"});
+    run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    server.kill();
+    server.database.tamper("update approval set expires_at = '2001-01-01T00:00:00.000000Z'").await.unwrap();
+    server.restart();
+}
+
+#[rstest]
+#[case::exhaustive(Backend::Sqlite)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_signs_in_at_the_issuer_in_a_browser(#[case] backend: Backend) {
+    if !has_browser() {
+        return;
+    }
+    let (server, _provider) = sign_in::service(backend).await;
+    let approver = server.audit_token.clone();
+    assert_browser_is_done(server, approver, Subject::SignIn).await;
 }
 
 /// The newest checkpoint is signed by the present key alone, or also by the one that it replaces.

@@ -11,7 +11,7 @@ use crate::harness::{Answer, Backend, Server, Setup, items, sha256};
 use crate::http::mcp::{clients, script};
 
 /// The provider, with a browser.
-struct Provider {
+pub(crate) struct Provider {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -54,7 +54,7 @@ impl Drop for Provider {
 }
 
 /// A service at which people sign in, and its provider.
-async fn service(backend: Backend) -> (Server, Provider) {
+pub(crate) async fn service(backend: Backend) -> (Server, Provider) {
     let provider = Provider::start();
     let mut server = Server::prepare(Setup::new(backend)).await;
     let config = server.home.join("config.toml");

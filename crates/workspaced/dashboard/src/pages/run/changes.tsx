@@ -57,13 +57,13 @@ export function Changes({ run, rights }: { run: Run; rights: Rights }) {
   const outside = useLoad(`outside ${run.runId}`, (signal) => readOutside(run.runId, signal), 0, version);
   const pending = useLoad(`pending ${run.runId}`, (signal) => getAll<Approval>("/v1/approvals", { run: run.runId, state: "pending" }, 200, signal), 10000);
   const [more, setMore] = useState({ version, read: new Map<string, FileDiff>(), error: undefined as Error | undefined });
-  const [image, setImage] = useState<string>();
+  const [image, setImage] = useState<FileDiff>();
   const comments = useLoad(`comments ${run.runId}`, (signal) => readComments(run.runId, signal), 0, run.headSeq);
   const [draft, setDraft] = useState<{ path: string; line?: number }>();
-  const viewed = useViewed(rights.operator, run.runId);
+  const viewed = useViewed(rights, run.runId);
   const read = more.version === load.data?.version ? more.read : undefined;
   const files = useMemo(() => (load.data ? filesOf(load.data, read ?? new Map()) : []), [load.data, read]);
-  if (!load.data) return load.error ? <Failed error={load.error} what="Reading the changes" retry={load.reload} /> : <Loading what="the changes" />;
+  if (!load.data || viewed.isLoading) return load.error ? <Failed error={load.error} what="Reading the changes" retry={load.reload} /> : <Loading what="the changes" />;
   const { data } = load;
   const readFile = (path: string) => void readDiff(run.runId, undefined, path).then(
     ({ diff }) => setMore((before) => ({ version: data.version, error: undefined, read: new Map([...(before.version === data.version ? before.read : []), ...parseDiff(diff).map((file): [string, FileDiff] => [file.path, file])]) })),
@@ -76,13 +76,14 @@ export function Changes({ run, rights }: { run: Run; rights: Rights }) {
       {pending.error && <Failed error={pending.error} what="Reading what waits" retry={pending.reload} />}
       {outside.error && <Failed error={outside.error} what="Reading the changes from outside" retry={outside.reload} />}
       {comments.error && <Failed error={comments.error} what="Reading the comments" retry={comments.reload} />}
+      {viewed.error && <Failed error={viewed.error} what="Keeping what you have viewed" />}
       {more.error && <Failed error={more.error} what="Reading the diff of a file" />}
       {!data.filesChanged ? <><p class="state">The files are as they were at the base.</p><Waiting approvals={waiting} /></>
-        : <Boundary what="the changes"><FilesDiff key={data.version} files={files} viewed={viewed} readFile={readFile} readLines={rights.audit ? lineReader(run.runId, undefined) : undefined} show={rights.audit ? ({ path }) => setImage(path) : undefined}
+        : <Boundary what="the changes"><FilesDiff key={data.version} files={files} viewed={viewed} readFile={readFile} readLines={rights.audit ? lineReader(run.runId, undefined) : undefined} show={rights.audit ? setImage : undefined}
             comments={comments.data} comment={rights.decide ? (path, line) => setDraft({ path, line }) : undefined}
             tree={(tree) => <Tree {...tree} viewed={viewed} outside={outside.data ?? new Set()} waiting={waiting} />} /></Boundary>}
       {draft && <CommentDialog run={run.runId} about={draft} rights={rights} close={() => setDraft(undefined)} sent={() => { setDraft(undefined); comments.reload(); }} />}
-      {image !== undefined && <Image run={run.runId} path={image} close={() => setImage(undefined)} />}
+      {image && <Images run={run.runId} file={image} close={() => setImage(undefined)} />}
     </>
   );
 }
@@ -169,10 +170,13 @@ const MAX_COMMENT = 2000;
 /** Images up to this size are shown. */
 const MAX_IMAGE = 5_000_000;
 
-/** Returns the image as an address that holds it: the policy of these pages permits no other. */
-async function readImage(run: string, path: string, signal: AbortSignal): Promise<string> {
-  const response = await send(`${runPath(run)}/files/${path.split("/").map(encodeURIComponent).join("/")}`, { signal });
-  if (Number(response.headers.get("content-length") ?? 0) > MAX_IMAGE) throw new Error(`The image has more than ${count(MAX_IMAGE)} bytes.`);
+/** Returns the image as an address that holds it: the policy of these pages permits no other. At a record it is as it was then. */
+async function readImage(run: string, path: string, signal: AbortSignal, atSeq?: number): Promise<string> {
+  const response = await send(`${runPath(run)}/files/${path.split("/").map(encodeURIComponent).join("/")}${query({ atSeq })}`, { signal });
+  if (Number(response.headers.get("content-length") ?? 0) > MAX_IMAGE) {
+    await response.body?.cancel();
+    throw new Error(`The image has more than ${count(MAX_IMAGE)} bytes.`);
+  }
   const extension = path.slice(path.lastIndexOf(".") + 1).toLowerCase();
   const data = new Blob([await response.arrayBuffer()], { type: `image/${extension === "jpg" ? "jpeg" : extension}` });
   return new Promise((resolve, reject) => {
@@ -183,11 +187,28 @@ async function readImage(run: string, path: string, signal: AbortSignal): Promis
   });
 }
 
-function Image({ run, path, close }: { run: string; path: string; close: () => void }) {
-  const load = useLoad(`image ${path}`, (signal) => readImage(run, path, signal));
+/** The record at which a run's files are as it began. */
+const START = 0;
+
+function Images({ run, file, close }: { run: string; file: FileDiff; close: () => void }) {
   return (
-    <Dialog title={visiblePath(path)} onClose={close}>
-      {load.error ? <Failed error={load.error} what="Reading the image" retry={load.reload} /> : load.data ? <figure class="image"><img src={load.data} alt={visiblePath(path)} /><figcaption class="quiet">as it is now</figcaption></figure> : <Loading what="the image" />}
+    <Dialog title={visiblePath(file.path)} onClose={close}>
+      <div class="images">
+        {file.status !== "added" && <Image run={run} path={file.oldPath ?? file.path} atSeq={START} caption="at the start of the run" />}
+        {file.status !== "deleted" && <Image run={run} path={file.path} caption="as it is now" />}
+      </div>
     </Dialog>
+  );
+}
+
+function Image({ run, path, atSeq, caption }: { run: string; path: string; atSeq?: number; caption: string }) {
+  const load = useLoad(`image ${path}`, (signal) => readImage(run, path, signal, atSeq));
+  const [size, setSize] = useState("");
+  if (!load.data) return load.error ? <Failed error={load.error} what={`Reading the image ${caption}`} retry={load.reload} /> : <Loading what={`the image ${caption}`} />;
+  return (
+    <figure class="image">
+      <img src={load.data} alt={`${visiblePath(path)}, ${caption}`} onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) => setSize(`${count(naturalWidth)} × ${count(naturalHeight)}`)} />
+      <figcaption class="quiet">{caption} <span class="figure">{size}</span></figcaption>
+    </figure>
   );
 }

@@ -1,11 +1,11 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get, getText, runPath } from "../../lib/api.ts";
 import { count, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
-import { callHref } from "../../lib/route.ts";
+import { callHref, runHref } from "../../lib/route.ts";
 import type { Report } from "../../lib/types.ts";
 import { VERIFY_AT_ONCE } from "../../lib/verify.ts";
-import { Badge, Counts, Failed, Foreign, Loading } from "../../ui/parts.tsx";
+import { Badge, Counts, Failed, Foreign, Loading, Path } from "../../ui/parts.tsx";
 
 /** The whole account of a run, as the service gives it. */
 export function ReportTab({ run, head }: { run: string; head: number }) {
@@ -13,9 +13,17 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
   const [isLong] = useState(head > VERIFY_AT_ONCE);
   const load = useLoad(`report ${run}`, (signal) => get<Report>(`${runPath(run)}/report?format=json${isLong ? "&verify=false" : ""}`, signal));
   // Each format is a report of its own, which reads every record.
-  const [isCopyWanted, setCopyWanted] = useState(false);
-  const copy = useLoad(isCopyWanted ? `markdown ${run}` : "", (signal) => getText(`${runPath(run)}/report?format=markdown`, signal));
-  const [isCopied, setCopied] = useState(false);
+  const [isBodyWanted, setBodyWanted] = useState(false);
+  const body = useLoad(isBodyWanted ? `markdown ${run}` : "", async (signal) => `${await getText(`${runPath(run)}/report?format=markdown`, signal)}\n[The run, with each change and its proof](${location.origin}${runHref(run)})\n`);
+  const [copied, setCopied] = useState<"wanted" | "done" | Error>();
+  useEffect(() => {
+    if (copied === "wanted" && body.data !== undefined) void navigator.clipboard.writeText(body.data).then(() => setCopied("done"), setCopied);
+  }, [copied, body.data]);
+  const copy = () => {
+    setBodyWanted(true);
+    setCopied("wanted");
+    if (body.error) body.reload();
+  };
   if (load.error) return <Failed error={load.error} what="Reading the report" retry={load.reload} />;
   if (!load.data) return <Loading what="the report" />;
   const report = load.data;
@@ -24,12 +32,18 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       <p class="inline">
         {Object.entries(report.counts).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}</span>)}
         {report.diff && <span>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
-        {copy.data === undefined ? <button type="button" disabled={isCopyWanted && copy.isLoading} onClick={() => (isCopyWanted ? copy.reload() : setCopyWanted(true))}>{isCopyWanted && copy.isLoading ? "Reading…" : "Body of a pull request"}</button>
-          : <button type="button" class="primary" onClick={() => void navigator.clipboard.writeText(copy.data!).then(() => setCopied(true))}>{isCopied ? "✓ Copied" : "Copy as Markdown"}</button>}
+        <button type="button" class="primary" disabled={copied === "wanted" && !body.error} onClick={copy}>{copied === "done" ? "✓ Copied" : copied === "wanted" && !body.error ? "Copying…" : "Copy for a pull request"}</button>
+        <button type="button" aria-expanded={isBodyWanted} onClick={() => setBodyWanted(!isBodyWanted)}>{isBodyWanted ? "Hide the preview" : "Preview"}</button>
       </p>
-      {copy.data !== undefined && <pre class="preview" role="region" aria-label="Body of a pull request" tabIndex={0}>{visible(copy.data)}</pre>}
-      {copy.error && <Failed error={copy.error} what="Reading the report as Markdown" />}
+      {copied instanceof Error && <p role="alert" class="tone-bad">The browser did not copy: {visible(copied.message)}. Select the text below instead.</p>}
+      {isBodyWanted && (body.data !== undefined ? <pre class="preview" role="region" aria-label="Body of a pull request" tabIndex={0}>{visible(body.data)}</pre>
+        : body.error ? <Failed error={body.error} what="Reading the report as Markdown" retry={body.reload} /> : <Loading what="the body of a pull request" />)}
       {report.verification && <p class="quiet">The service says: chain {report.verification.intact ? "intact" : "broken"}, verified to record {count(report.verification.verifiedSeq)}, signed to {count(report.verification.checkpointedSeq)}. The header of this page says what this browser checked.</p>}
+      {report.diff && report.diff.files.length > 0 && <>
+        <h2>Changes</h2>
+        <ul class="rows">{report.diff.files.map((file) => <li key={file.path}><a href={`${runHref(run)}?tab=changes`}><Path path={file.path} /></a> <span class="quiet">{file.status === "modified" ? "" : file.status}</span> <span class="end"><Counts plus={file.insertions} minus={file.deletions} /></span></li>)}</ul>
+        {report.diff.moreFiles > 0 && <p class="quiet">{count(report.diff.moreFiles)} more files are not listed.</p>}
+      </>}
       <h2>Approvals</h2>
       {report.approvals.length ? <ul class="rows">{report.approvals.map((approval) => <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}><Badge state={approval.state} /> <code>{approval.tool}</code> {approval.paths.map(visible).join(", ")}</a> <Foreign class="quiet" text={approval.reason ?? ""} /></li>)}</ul> : <p class="quiet">None.</p>}
       {report.commands.length > 0 && <>
