@@ -245,9 +245,12 @@ pub(crate) fn run_body(run: &Run) -> Result<String> {
     })
 }
 
-/// Returns a text that lists are ordered by, as it is stored: PostgreSQL stores no NUL.
+/// Maximum characters of a text that lists are ordered by: an index of PostgreSQL holds no row of more than 2,700 bytes.
+const MAX_SORTABLE: usize = 512;
+
+/// Returns a text that lists are ordered by, as it is stored: cut, and without NUL, which PostgreSQL does not store.
 pub(crate) fn sortable(text: Option<&str>) -> String {
-    text.unwrap_or_default().replace('\0', "\u{fffd}")
+    text.unwrap_or_default().chars().take(MAX_SORTABLE).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect()
 }
 
 pub(crate) fn run_id(row: &dyn RowReader, column: usize) -> Result<RunId> {

@@ -312,6 +312,20 @@ async fn runs_are_ordered_by_repository_and_agent_and_found_by_their_prompt(
 
 #[rstest]
 #[tokio::test]
+async fn a_repository_that_no_index_holds_is_cut(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let db = backend.open().await;
+    let long: String = (0..5000_u32).filter_map(|n| char::from_u32(0x4e00 + n * 7919 % 20_000)).collect();
+    let mut new = new_run("r1");
+    new.run.labels = BTreeMap::from([("repository".to_owned(), long.clone()), ("agent".to_owned(), long.clone())]);
+    new.run.name_by_labels();
+    db.ledger.create_run(&new, &new_token("r1", "tok"), vec![]).await.unwrap();
+    let run = stored(&db, "r1").await.run;
+    let cut: String = long.chars().take(512).collect();
+    assert_eq!((run.repository, run.agent), (Some(cut.clone()), Some(cut)));
+}
+
+#[rstest]
+#[tokio::test]
 async fn an_open_run_expires_at_its_expiry_time(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let db = backend.open().await;
     for id in ["r1", "r2"] {
