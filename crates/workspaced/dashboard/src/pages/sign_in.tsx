@@ -26,7 +26,7 @@ export function SignIn({ issuer, hasEnded, onSignedIn }: { issuer?: string; hasE
       <h1>workspaced</h1>
       <p>This service keeps the files that coding agents work on, and a record of what each of them reads and changes. Sign in to follow runs, to decide about changes that wait for a person, and to check the record.</p>
       {hasEnded && <p role="alert" class="state failed">You are signed out: your token was revoked, or your session has ended. Sign in again to return to this page.</p>}
-      {issuer && <p><a class="button primary" href={`/sign-in?to=${encodeURIComponent(location.pathname + location.search)}`}>Sign in at {new URL(issuer).host}</a></p>}
+      {issuer && <p><a class="button primary" href={`/sign-in?to=${encodeURIComponent(location.pathname + location.search)}`} data-outside>Sign in at {new URL(issuer).host}</a></p>}
       <form onSubmit={(event) => void submit(event)}>
         <label class="field">
           <span>{issuer ? "Or with an operator token" : "Operator token"}</span>
@@ -40,7 +40,7 @@ export function SignIn({ issuer, hasEnded, onSignedIn }: { issuer?: string; hasE
         <p>The first start of the service prints one. Whoever runs it makes others on its machine:</p>
         <p><code>workspaced operator add NAME --scope approve</code></p>
       </section>
-      <p class="quiet">The token stays in this tab until it is closed or you sign out. Programs use <a href="/docs/">the API</a>.</p>
+      <p class="quiet">The token stays in this tab until it is closed or you sign out. Programs use <a href="/docs" data-outside>the API</a>.</p>
     </main>
   );
 }
