@@ -9,6 +9,7 @@ mod claude;
 mod editor;
 mod file_types;
 mod gemini;
+mod outputs;
 mod own;
 mod patches;
 mod paths;
@@ -81,7 +82,7 @@ pub struct FormatTool {
     description: &'static str,
     /// JSON Schema of the input.
     input: Value,
-    /// The tools that a call may become, at least one. A call with an invalid input is recorded as one of the first.
+    /// The tools that a call may become, at least one; beside them, a tool that reads files reads the output of commands. A call with an invalid input is recorded as one of the first.
     pub(crate) becomes: Vec<&'static Tool>,
     /// Returns the call that an input becomes.
     map: fn(&FormatTool, Arguments) -> Result<MappedCall, Refusal>,

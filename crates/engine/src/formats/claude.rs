@@ -7,10 +7,12 @@ use super::answers::{self, MatchesForm, MatchesMode};
 use super::arguments::Arguments;
 use super::editor::lines_of_range;
 use super::file_types::{of_type, of_type_within};
+use super::outputs;
 use super::paths::WORKSPACE;
 use super::refusals::{ended, note_of, note_under, repeated, unread};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, own_tools};
 use crate::tool::text;
+use crate::tool::text::command::{CommandForm, OutputPlace};
 
 /// The most lines that one read shows.
 const MAX_LINES: u64 = crate::tools::MAX_READ_LINES;
@@ -173,7 +175,7 @@ pub(super) fn claude_code() -> ModelFormat {
             },
             FormatTool {
                 name: "Grep",
-                description: "Searches text files for a regular expression, as ripgrep does. Matches do not span lines.",
+                description: "Searches text files for a regular expression, as ripgrep does.",
                 input: object(grep_properties(), &["pattern"]),
                 becomes: own_tools(&["search_text"]),
                 map: grep,
@@ -200,6 +202,7 @@ pub(super) fn claude_code() -> ModelFormat {
             ("startLine", "offset"),
             ("maxLines", "limit"),
             ("includeGlob", "glob"),
+            ("multiline", "multiline"),
         ]),
     }
 }
@@ -248,7 +251,7 @@ fn grep_properties() -> Value {
         "-i": { "type": "boolean", "description": "Ignore case." },
         "head_limit": { "type": "integer", "description": "The most lines of the answer." },
         "offset": { "type": "integer", "description": "Lines of the answer to skip." },
-        "multiline": { "type": "boolean", "description": "Only false is possible." },
+        "multiline": { "type": "boolean", "description": "Let a match span lines, and . match their ends." },
     })
 }
 
@@ -291,9 +294,14 @@ fn toolset_read(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCal
     }
     let (start, lines) = lines_of_range(range)?;
     arguments.finish()?;
-    let input = json!({ "path": WORKSPACE.strip(&written)?, "startLine": start, "maxLines": lines, "format": "raw" });
+    let asked = asked(tool, written);
+    if let Some(output) = outputs::read(&asked, start, lines, outputs::by_view_range) {
+        return Ok(output);
+    }
+    let path = WORKSPACE.strip(&asked.path)?;
+    let input = json!({ "path": path, "startLine": start, "maxLines": lines, "format": "raw" });
     let render = answers::page(|line| format!("view_range=[{line}, -1]"));
-    Ok(MappedCall::new("read_file", asked(tool, written), input, render))
+    Ok(MappedCall::new("read_file", asked, input, render))
 }
 
 fn write(tool: &FormatTool, mut arguments: Arguments, say: fn(&str, bool) -> String) -> Result<MappedCall, Refusal> {
@@ -372,10 +380,7 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
     let ignores_case = arguments.boolean(&["-i"])?.unwrap_or(false);
     let limit = count("head_limit", arguments.integer(&["head_limit"])?)?;
     let skip = count("offset", arguments.integer(&["offset"])?)?.unwrap_or_default();
-    if arguments.boolean(&["multiline"])? == Some(true) {
-        let message = "`multiline` is not possible here: a match does not span lines";
-        return Err(Refusal::invalid(message, "Search for a part of one line."));
-    }
+    let multiline = arguments.boolean(&["multiline"])?;
     arguments.finish()?;
     let mode = match mode.as_deref() {
         None | Some("files_with_matches") => MatchesMode::Files,
@@ -396,7 +401,7 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
     let context = if matches!(mode, MatchesMode::Lines { .. }) { context.min(3) } else { 0 };
     let input = json!({
         "query": pattern, "mode": "regex", "path": path, "includeGlob": globs, "caseSensitive": !ignores_case,
-        "contextLines": context, "maxMatches": MAX_MATCHES,
+        "multiline": multiline, "contextLines": context, "maxMatches": MAX_MATCHES,
     });
     let lines = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let render = answers::matches(MatchesForm {
@@ -424,14 +429,20 @@ fn bash(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
             Refusal::invalid("bash: command is required", "Give it and call again.")
         });
     };
-    Ok(command_call(asked(tool, String::new()), &command, None, timeout))
+    Ok(command_call(asked(tool, String::new()), &command, None, timeout, outputs::by_view_range))
 }
 
-/// A call of `run_command`, whose answer is shown as our own.
-pub(super) fn command_call(asked: AsWritten, command: &str, cwd: Option<&str>, timeout_ms: Option<u64>) -> MappedCall {
+/// A call of `run_command`, whose answer is shown as our own. `more` is how the reader gets more of the output.
+pub(super) fn command_call(
+    asked: AsWritten,
+    command: &str,
+    cwd: Option<&str>,
+    timeout_ms: Option<u64>,
+    more: fn(&str, OutputPlace) -> String,
+) -> MappedCall {
     let seconds = timeout_ms.filter(|timeout| *timeout > 0).map(|timeout| timeout.div_ceil(1000));
     let input = json!({ "command": command, "cwd": cwd, "timeoutSeconds": seconds });
-    MappedCall::new("run_command", asked, input, Box::new(text::command::ran_without_more))
+    MappedCall::new("run_command", asked, input, Box::new(move |answer| CommandForm::of(more).render(answer)))
 }
 
 /// The toolset is declared as a whole; what the caller may not use is switched off.

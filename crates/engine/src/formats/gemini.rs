@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 use super::answers::{self, ListingForm, MatchesForm, MatchesMode, marked_name};
 use super::arguments::Arguments;
 use super::claude::{absolute, command_call, object};
+use super::outputs;
 use super::paths::WORKSPACE;
 use super::refusals::{note_under, unread};
 use super::snippet::{self, SnippetForm};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
+use crate::tool::text::command::OutputPlace;
 
 /// The most lines that one read shows.
 const MAX_LINES: u64 = crate::tools::MAX_READ_LINES;
@@ -327,12 +329,20 @@ fn read_file(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, 
         Some(last) => last - start + 1,
         None => limit.unwrap_or(MAX_LINES),
     };
-    let input = json!({
-        "path": WORKSPACE.strip(&written)?, "startLine": start, "maxLines": lines.clamp(1, MAX_LINES), "format": "raw",
-    });
+    let (lines, asked) = (lines.clamp(1, MAX_LINES), asked(tool, written));
+    if let Some(output) = outputs::read(&asked, start, lines, more_of(is_qwen)) {
+        return Ok(output);
+    }
+    let path = WORKSPACE.strip(&asked.path)?;
+    let input = json!({ "path": path, "startLine": start, "maxLines": lines, "format": "raw" });
     let next =
         if is_qwen { |line: u64| format!("offset={}", line - 1) } else { |line: u64| format!("start_line={line}") };
-    Ok(MappedCall::new("read_file", asked(tool, written), input, answers::page(next)))
+    Ok(MappedCall::new("read_file", asked, input, answers::page(next)))
+}
+
+/// How the form's models read more of the output of a command.
+fn more_of(is_qwen: bool) -> fn(&str, OutputPlace) -> String {
+    if is_qwen { outputs::by_offset } else { outputs::by_start_line }
 }
 
 fn grep_search(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
@@ -427,7 +437,8 @@ fn shell(folder: &'static str) -> FormatTool {
             arguments.ignore(&["delay_ms"]);
             arguments.finish()?;
             let folder = folder.map(|folder| WORKSPACE.strip_folder(Some(&folder))).transpose()?;
-            let mut call = command_call(asked(tool, String::new()), &command, folder.as_deref(), timeout);
+            let more = more_of(tool.input["properties"].get("directory").is_some());
+            let mut call = command_call(asked(tool, String::new()), &command, folder.as_deref(), timeout, more);
             call.reason = reason;
             Ok(call)
         },

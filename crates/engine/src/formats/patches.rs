@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::answers;
 use super::arguments::Arguments;
 use super::claude::object;
+use super::outputs;
 use super::paths::WORKSPACE;
 use super::refusals::repeated;
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_response_function, own_tools};
-use crate::tool::text;
+use crate::tool::text::command::CommandForm;
 
 /// The patches that Codex writes, as a grammar of Lark.
 const GRAMMAR: &str = r#"start: "*** Begin Patch" LF file+ "*** End Patch" LF?
@@ -111,25 +112,28 @@ pub(super) fn codex() -> ModelFormat {
     }
 }
 
-/// Nothing can be written to a command, of which the answer waits for the end.
+/// Nothing can be written to a command, of which the answer waits for the end. It reads on in the output.
 fn write_stdin() -> FormatTool {
     FormatTool {
         name: "write_stdin",
-        description: "Writes to a command that goes on. None does: exec_command waits for the end.",
+        description: "Reads more of the output of a command that exec_command has run.",
         input: object(
             json!({
-                "session_id": { "type": "number", "description": "The session." },
-                "chars": { "type": "string", "description": "The text." },
-                "yield_time_ms": { "type": "number" },
-                "max_output_tokens": { "type": "number" },
+                "session_id": { "type": "string", "description": "As the answer to the command has it." },
+                "chars": { "type": "string", "description": "Only empty: every command has ended." },
+                "yield_time_ms": { "type": "number", "description": "Has no effect." },
+                "max_output_tokens": { "type": "number", "description": "The most tokens of output." },
             }),
             &["session_id"],
         ),
         becomes: own_tools(&["run_command"]),
-        map: |_, mut arguments| {
+        map: |tool, mut arguments| {
             let session = arguments.required(&["session_id"])?;
-            let message = format!("write_stdin failed: Unknown session {}", repeated(&session));
-            Err(Refusal::invalid(message, "exec_command answers when its command has ended: start it anew."))
+            let chars = arguments.text(&["chars"])?.unwrap_or_default();
+            let most = max_chars(&mut arguments)?;
+            arguments.ignore(&["yield_time_ms"]);
+            arguments.finish()?;
+            outputs::read_on(asked(tool, session), &chars, most)
         },
         item: None,
     }
@@ -237,19 +241,25 @@ fn operation(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, 
     Ok(patch_call(asked, &patch))
 }
 
+/// The most characters of an output.
+fn max_chars(arguments: &mut Arguments) -> Result<Option<u64>, Refusal> {
+    let tokens = arguments.integer(&["max_output_tokens"])?;
+    // A token is about four characters.
+    Ok(tokens.and_then(|tokens| u64::try_from(tokens).ok()).map(|tokens| tokens.saturating_mul(4).max(1)))
+}
+
 fn exec_command(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
     let command = arguments.required(&["cmd"])?;
     let folder = arguments.text(&["workdir"])?;
-    let tokens = arguments.integer(&["max_output_tokens"])?;
+    let most = max_chars(&mut arguments)?;
     let reason = arguments.text(&["justification"])?;
     // A sandbox and its policy decide about these.
     arguments.ignore(&["yield_time_ms", "shell", "tty", "login", "sandbox_permissions", "prefix_rule"]);
     arguments.finish()?;
     let cwd = folder.map(|folder| WORKSPACE.strip_folder(Some(&folder))).transpose()?;
-    // A token is about four characters.
-    let most = tokens.and_then(|tokens| u64::try_from(tokens).ok()).map(|tokens| tokens.saturating_mul(4).max(1));
     let input = json!({ "command": command, "cwd": cwd, "maxChars": most });
-    let render = Box::new(text::command::ran_as_process);
+    let form = CommandForm { is_process: true, ..CommandForm::of(outputs::by_session) };
+    let render = Box::new(move |answer: &str| form.render(answer));
     let mut call = MappedCall::new("run_command", asked(tool, String::new()), input, render);
     call.reason = reason;
     Ok(call)
@@ -268,8 +278,12 @@ fn in_diff(message: &str, before: usize) -> Cow<'_, str> {
 }
 
 fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
-    if asked.tool == "exec_command" || asked.tool == "write_stdin" {
-        return None;
+    match (asked.tool, refusal.code) {
+        ("write_stdin", Code::NotFound) => {
+            return Some(format!("write_stdin failed: Unknown session {}", repeated(&asked.path)));
+        }
+        ("exec_command" | "write_stdin", _) => return None,
+        _ => {}
     }
     let named = refusal.details.path.as_deref().unwrap_or(&asked.path);
     let said = match refusal.code {

@@ -10,7 +10,7 @@ use crate::tool::text::refusal::{refusal_text, refusal_text_with};
 use crate::tools::TOOLS;
 
 /// The names of our arguments that hints use.
-const ARGUMENTS: [&str; 17] = [
+const ARGUMENTS: [&str; 18] = [
     "oldString",
     "newString",
     "replaceAll",
@@ -23,6 +23,7 @@ const ARGUMENTS: [&str; 17] = [
     "onConflict",
     "lineEnding",
     "encoding",
+    "multiline",
     "outputOf",
     "CREATE_NEW",
     "REPLACE_EXISTING",

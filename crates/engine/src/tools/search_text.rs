@@ -46,7 +46,7 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"query": "fn main", "includeGlob": ["**/*.rs"], "maxMatches": 20}))]
 pub(crate) struct SearchTextInput {
-    /// The text or expression to search for. Matches do not span lines.
+    /// The text or expression to search for.
     query: String,
     /// `regex` also needs the permission `file:read`.
     #[serde(default)]
@@ -69,6 +69,9 @@ pub(crate) struct SearchTextInput {
     /// Match whole words only.
     #[serde(default)]
     whole_word: bool,
+    /// Let a match span lines; `.` then matches line endings too.
+    #[serde(default)]
+    multiline: bool,
     /// Matching lines to return, at most 1,000.
     #[serde(default = "one_hundred")]
     #[schema(minimum = 1, default = 100)]
@@ -163,6 +166,7 @@ impl TryFrom<SearchTextInput> for SearchText {
             exclude_glob: input.exclude_glob,
             case_sensitive: input.case_sensitive,
             whole_word: input.whole_word,
+            multiline: input.multiline,
             max_matches: usize::try_from(max_matches).unwrap_or(usize::MAX),
             context_lines: usize::try_from(input.context_lines.min(MAX_CONTEXT_LINES)).unwrap_or(usize::MAX),
             paths_only: false,
@@ -178,8 +182,10 @@ impl TryFrom<SearchTextInput> for SearchText {
 
 /// The members of a query that its cursors belong to.
 fn listed(query: &SearchQuery) -> ListedQuery {
-    let SearchQuery { query, mode, path, include_glob, exclude_glob, case_sensitive, whole_word, .. } = query;
-    ListedQuery::of(&("search_text", query, mode, path, include_glob, exclude_glob, case_sensitive, whole_word))
+    let SearchQuery { query, mode, path, include_glob, exclude_glob, case_sensitive, whole_word, multiline, .. } =
+        query;
+    let words = (case_sensitive, whole_word, multiline);
+    ListedQuery::of(&("search_text", query, mode, path, include_glob, exclude_glob, words))
 }
 
 fn cursor_of(query: &SearchQuery, last: &Match) -> String {

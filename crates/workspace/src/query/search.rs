@@ -44,6 +44,7 @@ pub struct SearchQuery {
     pub exclude_glob: Vec<String>,
     pub case_sensitive: bool,
     pub whole_word: bool,
+    pub multiline: bool,
     pub max_matches: usize,
     pub context_lines: usize,
     /// Whether to return only the first match of a file, without its position.
@@ -68,7 +69,7 @@ pub struct SearchReport {
     pub not_shown: NotShown,
 }
 
-/// One matching line.
+/// A matching line, or the lines of a match that spans several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Match {
@@ -77,10 +78,13 @@ pub struct Match {
     /// The line, from 1. Missing for a caller without `file:read`.
     #[serde(default, skip_serializing_if = "is_unknown")]
     pub line: u64,
+    /// The last line, if the match spans several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_line: Option<u64>,
     /// The first match's character in the line, from 1. Missing for a caller without `file:read`.
     #[serde(default, skip_serializing_if = "is_unknown")]
     pub column: u64,
-    /// The line, cut to 400 characters around the match.
+    /// The line, cut to 400 characters around the match. Of several lines those in the first 4,096 bytes; then its last line is `…`.
     pub snippet: String,
     /// The lines before it.
     pub before: Vec<String>,
@@ -93,6 +97,13 @@ pub struct Match {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_unknown(position: &u64) -> bool {
     *position == 0
+}
+
+impl Match {
+    /// Returns the last line of the match.
+    pub(crate) fn last_line(&self) -> u64 {
+        self.end_line.unwrap_or(self.line)
+    }
 }
 
 impl Tree {

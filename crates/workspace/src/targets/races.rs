@@ -118,6 +118,7 @@ fn no_search_gets_out() {
         exclude_glob: Vec::new(),
         case_sensitive: true,
         whole_word: false,
+        multiline: false,
         max_matches: 100,
         context_lines: 1,
         paths_only: false,

@@ -756,6 +756,7 @@ export interface Match {
     after: Array<string>;
     before: Array<string>;
     column?: number;
+    endLine?: number | null;
     kind: FileKind;
     line?: number;
     path: string;
@@ -1468,6 +1469,7 @@ export interface SearchTextInput {
     maxMatches?: number;
     mode?: "literal" | "regex";
     mount?: string;
+    multiline?: boolean;
     path?: string;
     query: string;
     stepId?: string;

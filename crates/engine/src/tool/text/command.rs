@@ -73,42 +73,75 @@ struct LeftOutLine {
     why: String,
 }
 
+/// Where in an output a reading begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutputPlace {
+    /// The line, from 1.
+    pub(crate) line: u64,
+    /// The character of that line, from 1, unless it is the first.
+    pub(crate) column: Option<u64>,
+}
+
+/// How an answer of `run_command` is shown to a reader.
+pub(crate) struct CommandForm {
+    /// Says how the reader gets the output of the command with this ID from a place on.
+    pub(crate) more: fn(&str, OutputPlace) -> String,
+    /// Whether the command is a process that has exited.
+    pub(crate) is_process: bool,
+    /// The most lines of output.
+    pub(crate) lines: Option<u64>,
+}
+
+impl CommandForm {
+    /// The form of a reader who gets more of an output in this way.
+    pub(crate) fn of(more: fn(&str, OutputPlace) -> String) -> Self {
+        Self { more, is_process: false, lines: None }
+    }
+
+    /// Renders an answer of `run_command`.
+    ///
+    /// # Errors
+    ///
+    /// If it is not one.
+    pub(crate) fn render(&self, answer: &str) -> serde_json::Result<Rendered> {
+        let mut ran: Ran<'_> = serde_json::from_str(answer)?;
+        ran.cut_to(self.lines);
+        if !self.is_process {
+            return Ok(rendered(&ran, &ran.ending(), "output:", self.more));
+        }
+        let how = match ran.exit_code {
+            Some(code) if !ran.timed_out => format!("Process exited with code {code}"),
+            _ => format!("Process {}", ran.ending()),
+        };
+        let head = format!("Wall time: {:.4} seconds\n{how}", ran.seconds());
+        Ok(rendered(&ran, &head, "Output:", self.more))
+    }
+}
+
 /// Renders an answer of `run_command`.
 ///
 /// # Errors
 ///
 /// If it is not one.
 pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
-    let ran: Ran<'_> = serde_json::from_str(answer)?;
-    Ok(rendered(&ran, &ran.ending(), "output:", OtherLines::OutputOf))
-}
-
-/// As [`ran`], for a reader whose tools have no call that reads more of the output.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn ran_without_more(answer: &str) -> serde_json::Result<Rendered> {
-    let ran: Ran<'_> = serde_json::from_str(answer)?;
-    Ok(rendered(&ran, &ran.ending(), "output:", OtherLines::File))
-}
-
-/// Renders an answer of `run_command` as that of a process that has exited.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn ran_as_process(answer: &str) -> serde_json::Result<Rendered> {
-    let ran: Ran<'_> = serde_json::from_str(answer)?;
-    let how = match ran.exit_code {
-        Some(code) if !ran.timed_out => format!("Process exited with code {code}"),
-        _ => format!("Process {}", ran.ending()),
+    let more = |of: &str, OutputPlace { line, column }: OutputPlace| {
+        let column = column.map(|column| format!(", column={column}")).unwrap_or_default();
+        format!("outputOf={} with startLine={line}{column}", quote::quoted(of))
     };
-    let head = format!("Wall time: {:.4} seconds\n{how}", ran.seconds());
-    Ok(rendered(&ran, &head, "Output:", OtherLines::File))
+    CommandForm::of(more).render(answer)
 }
 
 impl Ran<'_> {
+    /// Leaves out what follows the first lines of the output.
+    fn cut_to(&mut self, lines: Option<u64>) {
+        let Some(lines) = lines.and_then(|lines| usize::try_from(lines).ok()) else { return };
+        let Some((end, _)) = self.output.match_indices('\n').nth(lines.saturating_sub(1)) else { return };
+        if end + 1 < self.output.len() {
+            self.output = self.output[..=end].to_owned().into();
+            (self.cut_line, self.next_column) = (None, None);
+        }
+    }
+
     fn seconds(&self) -> f64 {
         std::time::Duration::from_micros(self.duration_micros).as_secs_f64()
     }
@@ -125,17 +158,8 @@ impl Ran<'_> {
     }
 }
 
-/// How a reader gets the lines of an output that are not shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OtherLines {
-    /// By `outputOf`.
-    OutputOf,
-    /// By a command that puts its output into a file.
-    File,
-}
-
 /// Renders how a command ended, what it changed and what it printed.
-fn rendered(ran: &Ran<'_>, head: &str, label: &str, others: OtherLines) -> Rendered {
+fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) -> String) -> Rendered {
     let mut body = String::new();
     body.push_line(head);
     // Before the output, which may have lines that look like these.
@@ -156,12 +180,12 @@ fn rendered(ran: &Ran<'_>, head: &str, label: &str, others: OtherLines) -> Rende
             body.push('\n');
         }
     }
-    Rendered { body, end: ran.what_is_not_shown(others) }
+    Rendered { body, end: ran.what_is_not_shown(more) }
 }
 
 impl Ran<'_> {
     /// Says which lines of the output are shown, if not all are, and how others are read.
-    fn what_is_not_shown(&self, others: OtherLines) -> String {
+    fn what_is_not_shown(&self, more: fn(&str, OutputPlace) -> String) -> String {
         let Self { output_start_line: first, output_lines: lines, .. } = *self;
         let mut end = String::new();
         if self.output.is_empty() {
@@ -172,7 +196,7 @@ impl Ran<'_> {
         }
         let last = (first + self.output.lines().count() as u64).saturating_sub(1);
         if let (Some(line), Some(column)) = (self.cut_line, self.next_column) {
-            let way = self.way(others, || format!("startLine={line}, column={column} reads it"));
+            let way = self.way(more, OutputPlace { line, column: Some(column) }, "reads it");
             end.push_line(format_args!("[the rest of line {line} is left out{way}]"));
         }
         if self.output_start_cut {
@@ -180,25 +204,20 @@ impl Ran<'_> {
         }
         if first > 1 || last < lines {
             let next = if last < lines { last + 1 } else { 1 };
-            let way = self.way(others, || format!("startLine={next} reads others"));
+            let way = self.way(more, OutputPlace { line: next, column: None }, "reads others");
             end.push_line(format_args!("[output lines {first}-{last} of {lines}{way}]"));
         }
         end
     }
 
-    /// Returns how what is not shown is read; `from` is where `outputOf` begins.
-    fn way(&self, others: OtherLines, from: impl FnOnce() -> String) -> String {
-        match (&self.output_of, others) {
-            (Some(of), OtherLines::OutputOf) => format!("; outputOf={} with {}", quote::quoted(of), from()),
-            (None, OtherLines::OutputOf) => "; the rest is not kept".to_owned(),
-            (_, OtherLines::File) => FILE.to_owned(),
+    /// Returns how what is not shown is read.
+    fn way(&self, more: fn(&str, OutputPlace) -> String, place: OutputPlace, reads: &str) -> String {
+        match &self.output_of {
+            Some(of) => format!("; {} {reads}", more(of, place)),
+            None => "; the rest is not kept".to_owned(),
         }
     }
 }
-
-/// How more of an output is read by tools that have no call for it.
-const FILE: &str = "; to read the rest, run the command with its output in a file, and show that by parts: \
-                    COMMAND > /tmp/output 2>&1; sed -n '1,100p' /tmp/output";
 
 fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
     if let Some(message) = &changes.message {

@@ -85,11 +85,15 @@ pub(crate) fn lines_of(matches: &[Match]) -> BTreeMap<u64, Line<'_>> {
     for found in matches.iter().filter(|found| found.line > 0) {
         let first = found.line.saturating_sub(found.before.len() as u64);
         let before = (first..).zip(&found.before);
-        let after = (found.line + 1..).zip(&found.after);
+        let last = found.end_line.unwrap_or(found.line);
+        let after = (last + 1..).zip(&found.after);
         for (number, text) in before.chain(after) {
             lines.entry(number).or_insert((false, text));
         }
-        lines.insert(found.line, (true, &found.snippet));
+        // A match that spans lines has them all in its snippet, or the first of them.
+        for (number, text) in (found.line..).zip(found.snippet.split('\n')) {
+            lines.insert(number, (true, text));
+        }
     }
     lines
 }
@@ -100,13 +104,14 @@ pub(crate) fn fitting_matches(matches: &[Match], max_chars: usize) -> usize {
     let chars = matches.iter().map(|found| {
         let is_new = last_path.replace(&found.path) != Some(&found.path);
         let path = if is_new { quote::path(&found.path).chars().count() + 2 } else { 0 };
-        let line = |text: &String| text.chars().count() + found.line.to_string().len() + 5;
+        let label = found.end_line.unwrap_or(found.line).to_string().len() + 5;
+        let line = |text: &str| text.chars().count() + label;
         if found.line == 0 {
             // The caller is shown paths only, so that lines must not count.
             return path;
         }
-        let around: usize = found.before.iter().chain(&found.after).map(line).sum();
-        path + around + line(&found.snippet)
+        let around: usize = found.before.iter().chain(&found.after).map(|text| line(text)).sum();
+        path + around + found.snippet.split('\n').map(line).sum::<usize>()
     });
     fitting(chars, max_chars)
 }

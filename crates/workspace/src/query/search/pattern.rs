@@ -27,6 +27,7 @@ pub(super) struct Pattern {
     expression: String,
     case_sensitive: bool,
     crlf: bool,
+    multiline: bool,
 }
 
 impl Pattern {
@@ -34,49 +35,63 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` if it is empty, spans lines, is not a valid expression or is too large.
+    /// `INVALID_REQUEST` if it is empty, spans lines without `multiline`, is not a valid expression or is too large.
     pub(super) fn compile(query: &SearchQuery) -> Result<Self, Refusal> {
         if query.query.is_empty() {
             return Err(Refusal::invalid("`query` is empty", "Set `query` to the text to search for."));
         }
         let literal = query.mode == SearchMode::Literal;
-        if literal && query.query.contains(['\n', '\r']) {
+        let spans_lines = query.query.contains(['\n', '\r']);
+        if literal && spans_lines && !query.multiline {
             return Err(Refusal::invalid(
                 "`query` spans several lines, but lines are searched one by one",
-                "Search for one of its lines, then use read_file around the match.",
+                "Search for one of its lines, then use read_file around the match. Or set `multiline`.",
             ));
         }
         // The automaton of a literal stays small.
         let states = if literal { 1 } else { size::check(query)? };
+        // The lines of a text may end in either way.
+        let lines = (literal && spans_lines)
+            .then(|| regex_syntax::escape(&query.query.replace("\r\n", "\n")).replace('\n', r"\r?\n"));
+        let is_fixed = literal && lines.is_none();
+        let text = lines.as_deref().unwrap_or(&query.query);
         // Makes `$` match before either kind of line ending. Without `$` the expression is faster without it.
         let crlf = !literal && query.query.contains('$');
         let mut builder = RegexMatcherBuilder::new();
         builder
-            .fixed_strings(literal)
+            .fixed_strings(is_fixed)
             .case_insensitive(!query.case_sensitive)
             .word(query.whole_word)
             .multi_line(true)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
             .nest_limit(MAX_NESTING)
+            .dot_matches_new_line(query.multiline)
             .line_terminator(Some(b'\n'));
         if crlf {
             builder.crlf(true);
         }
-        let matcher = builder.build(&query.query).map_err(|error| refused(&error))?;
-        let plain = literal && query.case_sensitive;
+        if query.multiline {
+            // Whoever has a line terminator promises that no match has one in it.
+            builder.line_terminator(None);
+        }
+        let matcher = builder.build(text).map_err(|error| refused(&error))?;
+        let plain = is_fixed && query.case_sensitive;
         let needle = plain.then(|| memmem::Finder::new(query.query.as_bytes()).into_owned());
-        let expression = if query.whole_word {
-            format!(r"\b{{start-half}}(?:{})\b{{end-half}}", query.query)
-        } else {
-            query.query.clone()
-        };
-        Ok(Self { matcher, needle, states, expression, case_sensitive: query.case_sensitive, crlf })
+        let expression =
+            if query.whole_word { format!(r"\b{{start-half}}(?:{text})\b{{end-half}}") } else { text.to_owned() };
+        let (case_sensitive, multiline) = (query.case_sensitive, query.multiline);
+        Ok(Self { matcher, needle, states, expression, case_sensitive, crlf, multiline })
     }
 
     /// Returns the matcher's line terminator.
     pub(super) fn line_terminator(&self) -> LineTerminator {
         self.matcher.line_terminator().unwrap_or_default()
+    }
+
+    /// Whether a match may span lines.
+    pub(super) fn multiline(&self) -> bool {
+        self.multiline
     }
 
     /// Returns the bytes that every match contains, for a case-sensitive literal.
@@ -87,6 +102,12 @@ impl Pattern {
 
 fn refused(error: &grep_regex::Error) -> Refusal {
     let message = model::excerpt(&error.to_string(), 400);
+    if matches!(error.kind(), grep_regex::ErrorKind::NotAllowed(_)) {
+        return Refusal::invalid(
+            format!("`query` spans several lines, but lines are searched one by one: {message}"),
+            "Search for a part of one line. Or set `multiline`.",
+        );
+    }
     Refusal::invalid(
         format!("`query` is not a valid expression: {message}"),
         "Use the syntax of Rust's regex crate (no look-around, no back-references), or mode `literal`.",

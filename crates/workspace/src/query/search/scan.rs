@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use grep_matcher::Matcher;
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use model::{FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -110,6 +110,9 @@ impl<'a> Scanner<'a> {
         if opened.size() > MAX_WHOLE_BYTES {
             if is_secret(self.rules, at.real(), opened)? {
                 return Ok(ScannedFile::Hidden);
+            }
+            if self.pattern.pattern().multiline() {
+                return Ok(ScannedFile::Skipped(format!("{}: too large to be searched across lines", at.shown)));
             }
             return self.stream(&opened.file, at, kind);
         }
@@ -241,6 +244,7 @@ impl<'a> Scanner<'a> {
 fn line_searcher(pattern: &BoundedPattern<'_>, context_lines: usize) -> Searcher {
     SearcherBuilder::new()
         .line_terminator(pattern.pattern().line_terminator())
+        .multi_line(pattern.pattern().multiline())
         .line_number(true)
         .before_context(context_lines)
         .after_context(context_lines)
@@ -256,7 +260,7 @@ fn scan_stopped(stopped: Stopped, at: &WalkPath) -> Result<ScannedFile, Workspac
     match stopped {
         Stopped::Cancelled => Err(WorkspaceError::Cancelled),
         Stopped::Time => Ok(ScannedFile::OutOfTime),
-        Stopped::Line => Ok(ScannedFile::Skipped(format!("{}: {stopped}", at.shown))),
+        Stopped::Line | Stopped::Text => Ok(ScannedFile::Skipped(format!("{}: {stopped}", at.shown))),
     }
 }
 
@@ -317,6 +321,13 @@ impl<'a> MatchCollector<'a> {
         }
     }
 
+    /// Adds lines from `number` on to the context of the matches around them.
+    fn add_lines(&mut self, number: u64, lines: &[u8]) {
+        for (number, line) in (number..).zip(lines.split(|byte| *byte == b'\n')) {
+            self.add_context(number, snippet::without_ending(line));
+        }
+    }
+
     /// Adds line `number` to the context of the matches around it.
     fn add_context(&mut self, number: u64, text: &[u8]) {
         if self.context_lines == 0 {
@@ -324,8 +335,8 @@ impl<'a> MatchCollector<'a> {
         }
         let shown = snippet::head(text);
         let context = self.context_lines as u64;
-        for earlier in self.matches.iter_mut().rev().take_while(|earlier| earlier.line + context >= number) {
-            if earlier.line < number {
+        for earlier in self.matches.iter_mut().rev().take_while(|earlier| earlier.last_line() + context >= number) {
+            if earlier.last_line() < number {
                 earlier.after.push(shown.clone());
             }
         }
@@ -344,24 +355,27 @@ impl Sink for MatchCollector<'_> {
             return Ok(false);
         }
         let number = found.line_number().unwrap_or(0);
-        let line = snippet::without_ending(found.bytes());
+        let lines = snippet::without_ending(found.bytes());
         if number <= self.skipped_lines {
-            self.add_context(number, line);
+            self.add_lines(number, lines);
             return Ok(true);
         }
-        let span = self.pattern.find(line).map_err(io::Error::other)?.map_or(0..0, |found| found.start()..found.end());
+        let line = snippet::first_line(lines);
+        let end_line = (line.len() < lines.len()).then(|| number + memchr_iter(b'\n', lines).count() as u64);
+        let span = self.pattern.find(lines).map_err(io::Error::other)?.map_or(0..0, |found| found.start()..found.end());
         let context = self.context_lines as u64;
         let before = self.recent.iter().filter(|(earlier, _)| earlier + context >= number);
         let next = Match {
             path: self.at.shown.as_str().to_owned(),
             line: number,
+            end_line,
             column: snippet::column(line, span.start),
-            snippet: snippet::around(line, &span),
+            snippet: snippet::of_match(lines, &span),
             before: before.map(|(_, text)| text.clone()).collect(),
             after: Vec::new(),
             kind: self.kind,
         };
-        self.add_context(number, line);
+        self.add_lines(number, lines);
         self.matches.push(next);
         Ok(true)
     }

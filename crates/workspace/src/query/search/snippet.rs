@@ -10,6 +10,30 @@ const CHARS_BEFORE: usize = 120;
 const MAX_CHAR_BYTES: usize = 4;
 const CUT: char = '…';
 
+/// The maximum size of the lines of a match that spans several.
+const MAX_LINES_BYTES: usize = 4096;
+
+/// Returns the first of several lines, without its ending.
+pub(super) fn first_line(lines: &[u8]) -> &[u8] {
+    without_ending(lines.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default())
+}
+
+/// Returns the lines of a match as text: each cut if it is long, the first around the match.
+pub(super) fn of_match(lines: &[u8], found: &Range<usize>) -> String {
+    let first = first_line(lines);
+    let mut shown = around(first, &(found.start.min(first.len())..found.end.min(first.len())));
+    for line in lines.split(|byte| *byte == b'\n').skip(1) {
+        let line = head(without_ending(line));
+        shown.push('\n');
+        if shown.len() + line.len() > MAX_LINES_BYTES {
+            shown.push(CUT);
+            break;
+        }
+        shown.push_str(&line);
+    }
+    shown
+}
+
 pub(super) fn without_ending(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)

@@ -20,6 +20,7 @@ fn query(text: &str) -> SearchQuery {
         exclude_glob: Vec::new(),
         case_sensitive: true,
         whole_word: false,
+        multiline: false,
         max_matches: 100,
         context_lines: 0,
         paths_only: false,
@@ -425,4 +426,85 @@ fn the_canary_is_where_it_is_looked_for() {
     let fixture = TestTree::new();
     let outside = Tree::open_mount(&fixture.outside("")).unwrap();
     assert_eq!(files(&search(&outside, &query(CANARY))), ["secret.txt"]);
+}
+
+#[test]
+fn a_match_may_span_lines() {
+    let fixture = TestTree::with(&[
+        ("a.rs", "fn one(\n    x: u8,\n) {}\n\nfn two() {}\nfn three(\n    y: u8,\n) {}\n"),
+        ("crlf.rs", "fn one(\r\n    x: u8,\r\n) {}\r\n"),
+        ("é.rs", "é\nfn one(\n    é: u8,\n) {}\n"),
+    ]);
+    let across = |query: SearchQuery| search(&fixture.tree(), &SearchQuery { multiline: true, ..query });
+    let report = across(regex(r"fn \w+\([^)]+\) \{"));
+    let lines: Vec<_> = report.matches.iter().map(|found| (found.path.as_str(), found.line, found.end_line)).collect();
+    assert_eq!(lines, [("a.rs", 1, Some(3)), ("a.rs", 6, Some(8)), ("crlf.rs", 1, Some(3)), ("é.rs", 2, Some(4))]);
+    assert_eq!(report.matches[0].snippet, "fn one(\n    x: u8,\n) {}");
+    assert_eq!(report.matches[2].snippet, report.matches[0].snippet);
+    // One line is as it is without it; an anchor and a word boundary see what is before and after.
+    let report = across(regex(r"^fn two"));
+    assert_eq!((report.matches[0].line, report.matches[0].end_line), (5, None));
+    assert_eq!(across(regex(r"u8,\n\) \{\}\z")).matches, []);
+    assert_eq!(files(&across(regex(r"u8,\s+\) \{\}\s*\z"))), ["a.rs", "crlf.rs", "é.rs"]);
+    assert_eq!(across(SearchQuery { whole_word: true, ..regex("ne.*tw") }).matches, []);
+    // `.` matches line endings, in the fewest lines if the expression asks for that.
+    let report = across(regex("one.*?u8"));
+    assert_eq!((report.matches[0].line, report.matches[0].end_line, report.matches[0].column), (1, Some(2), 4));
+    // A text of several lines is found whatever ends them, in any case.
+    let report = across(query("(\n    x: u8,\n)"));
+    assert_eq!(positions(&report), [("a.rs", 1, 7), ("crlf.rs", 1, 7)]);
+    let folded = across(SearchQuery { case_sensitive: false, ..query("ONE(\n") });
+    assert_eq!(files(&folded), ["a.rs", "crlf.rs", "é.rs"]);
+    // The lines around it follow its last.
+    let report = across(SearchQuery { context_lines: 1, ..regex(r"three\(\s+y") });
+    assert_eq!(
+        (report.matches[0].before.join("|"), report.matches[0].after.join("|")),
+        ("fn two() {}".into(), ") {}".into())
+    );
+}
+
+#[test]
+fn what_spans_lines_is_refused_unless_it_is_asked_for() {
+    let fixture = TestTree::with(&[("a", "x\ny\n")]);
+    for (query, hint) in [(query("x\ny"), "Or set `multiline`."), (regex(r"x\ny"), "Or set `multiline`.")] {
+        let Err(WorkspaceError::Refused(refusal)) = fixture.tree().search(&rules(), &query, &not_cancelled()) else {
+            panic!("{query:?} was searched for")
+        };
+        assert_eq!(refusal.code, Code::InvalidRequest);
+        assert!(refusal.message.contains("spans several lines") && refusal.hint.ends_with(hint), "{refusal:?}");
+        assert_eq!(positions(&search(&fixture.tree(), &SearchQuery { multiline: true, ..query })), [("a", 1, 1)]);
+    }
+}
+
+#[test]
+fn a_match_that_spans_many_lines_is_cut() {
+    let fixture = TestTree::with(&[("small", "begin\nend\n")]);
+    fixture.write("large", format!("begin\n{}end\n", "some line of the text\n".repeat(100_000)));
+    let report = search(&fixture.tree(), &SearchQuery { multiline: true, ..regex("begin.*end") });
+    let [large, small] = &report.matches[..] else { panic!("{:?}", report.matches.len()) };
+    assert_eq!((large.line, large.end_line, small.end_line), (1, Some(100_002), Some(2)));
+    assert!(large.snippet.len() <= 4_100 && large.snippet.ends_with("\n…"), "{}", large.snippet.len());
+    assert!(large.snippet.starts_with("begin\nsome line of the text\n"));
+    // A line of it is cut as any other.
+    fixture.write("large", format!("begin{}\n{}end\n", "x".repeat(5_000), "y".repeat(5_000)));
+    let report = search(&fixture.tree(), &SearchQuery { multiline: true, ..regex("begin.*end") });
+    assert!(report.matches[0].snippet.chars().count() < 810, "{}", report.matches[0].snippet);
+}
+
+#[test]
+fn a_text_that_is_too_large_to_be_searched_across_lines_is_passed_over() {
+    let fixture = TestTree::with(&[("small.txt", "ab\nac\n")]);
+    let text: String =
+        (0..60_000_u32).map(|at| if at.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { '\n' }).collect();
+    fixture.write("long.txt", text);
+    let hard = SearchQuery { multiline: true, ..regex("a(?:[a\n]{1,60}){70}c|ac") };
+    let report = search(&fixture.tree(), &hard);
+    assert_eq!(positions(&report), [("small.txt", 2, 1)]);
+    assert_eq!(report.skipped, ["long.txt: too large for this expression across lines"]);
+    fixture.write("long.txt", b"some line\n".repeat(2 << 20));
+    let rules = rules_with(&PolicyOverrides { max_file_bytes: Some(8 << 20), ..PolicyOverrides::default() });
+    let query = SearchQuery { multiline: true, ..regex("b.a") };
+    let report = fixture.tree().search(&rules, &query, &not_cancelled()).unwrap();
+    assert_eq!(files(&report), ["small.txt"]);
+    assert_eq!(report.skipped, ["long.txt: too large to be searched across lines"]);
 }

@@ -162,7 +162,7 @@ impl Visitor for SearchVisitor<'_> {
                 report.files_searched += 1;
                 for mut found in matches {
                     if self.query.paths_only {
-                        (found.line, found.column) = (0, 0);
+                        (found.line, found.column, found.end_line) = (0, 0, None);
                     }
                     report.bytes += size_of(&found);
                     if report.matches.len() == self.query.max_matches {

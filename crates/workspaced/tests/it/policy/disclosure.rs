@@ -38,6 +38,7 @@ fn tool_calls() -> Vec<(&'static str, Value)> {
         ("find_files", json!({"glob": ["*"]})),
         ("search_text", json!({"query": "alpha", "contextLines": 3})),
         ("search_text", json!({"query": "^b.*a$", "mode": "regex", "contextLines": 3})),
+        ("search_text", json!({"query": "alpha", "multiline": true, "contextLines": 3})),
         ("tree_stats", json!({})),
         ("diff_workspace", json!({})),
         ("diff_workspace", json!({"statOnly": true})),

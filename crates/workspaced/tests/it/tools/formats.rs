@@ -8,7 +8,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Runner, Server};
+use crate::harness::{Answer, Backend, Run, Runner, Server, sha256};
 
 const FORMATS: [&str; 11] = [
     "anthropic-editor",
@@ -572,9 +572,12 @@ async fn the_tools_of_claude_do_a_task(#[values(Backend::Sqlite)] backend: Backe
         "/workspace/src/calc.py:4\n"
     );
     assert_eq!(claude("Grep", json!({"pattern": "a", "glob": "*.py", "type": "rust"})).await, "No matches found\n");
-    assert!(
-        claude("Grep", json!({"pattern": "a.b", "multiline": true})).await.contains("`multiline` is not possible here")
+    assert_eq!(
+        claude("Grep", json!({"pattern": "one.needle", "multiline": true, "output_mode": "content"})).await,
+        "/workspace/src/deep/x.txt:1:needle one\n/workspace/src/deep/x.txt:2:needle two\n"
     );
+    let refused = claude("Grep", json!({"pattern": "one\\nneedle"})).await;
+    assert!(refused.contains("spans several lines") && refused.contains("Or set `multiline`."), "{refused}");
     assert!(claude("Grep", json!({"pattern": "a", "type": "cobol"})).await.contains("the type cobol is not known"));
     assert!(claude("Read", json!({"file_path": "/workspace/none"})).await.starts_with("File does not exist"));
     assert!(
@@ -903,21 +906,95 @@ async fn commands_are_offered_and_run_in_each_form_that_has_them(#[values(Backen
         let record = run.last_record().await;
         assert_eq!((&record["tool"], &record["format"]), (&json!("run_command"), &json!(format)));
     }
-    // Their tools have no call for more of an output.
-    for (format, tool, input) in [
-        ("codex", "exec_command", json!({"cmd": "make", "max_output_tokens": 1})),
-        ("anthropic-toolset", "bash", json!({"command": "make"})),
-        ("gemini", "run_shell_command", json!({"command": "make"})),
-    ] {
+    let stdin = said(&run, "codex", "write_stdin", json!({"session_id": 7})).await;
+    assert!(stdin.contains("write_stdin failed: Unknown session 7"), "{stdin}");
+    let stdin = said(&run, "codex", "write_stdin", json!({"session_id": 7, "chars": "y\n"})).await;
+    assert!(stdin.contains("the process of session 7 has exited"), "{stdin}");
+}
+
+/// A tool and its input.
+type Asked = (&'static str, Value);
+
+/// For each form: what runs a command, what its answer says of the rest of an output, what reads that, and what reads on in a line that is
+/// too long for one answer. The ID of the command is `ID`.
+fn readers_of_output() -> [(&'static str, Asked, &'static str, Asked, Asked); 4] {
+    let path = |id: &str| json!(format!("/output/{id}"));
+    [
+        (
+            "codex",
+            ("exec_command", json!({"cmd": "make"})),
+            "write_stdin with session_id=\"ID@1\" and no chars",
+            ("write_stdin", json!({"session_id": "ID@1"})),
+            ("write_stdin", json!({"session_id": "ID@10.16001", "chars": ""})),
+        ),
+        (
+            "anthropic-toolset",
+            ("bash", json!({"command": "make"})),
+            "read with file_path=/output/ID and view_range=[1, -1]",
+            ("read", json!({"file_path": path("ID"), "view_range": [1, -1]})),
+            ("read", json!({"file_path": path("ID@10.16001")})),
+        ),
+        (
+            "gemini",
+            ("run_shell_command", json!({"command": "make"})),
+            "read_file with file_path=/output/ID and start_line=1",
+            ("read_file", json!({"file_path": path("ID"), "start_line": 1})),
+            ("read_file", json!({"file_path": path("ID@10.16001")})),
+        ),
+        (
+            "qwen",
+            ("run_shell_command", json!({"command": "make"})),
+            "read_file with file_path=/output/ID and offset=0",
+            ("read_file", json!({"file_path": path("ID"), "offset": 0})),
+            ("read_file", json!({"file_path": path("ID@10.16001")})),
+        ),
+    ]
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_rest_of_an_output_is_read_by_the_tools_of_the_form(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let wide = "w".repeat(17_000);
+    let output = format!("{}{wide}\nend\n", (1..=9).map(|line| format!("line {line}\n")).collect::<String>());
+    let uri = format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(&output));
+    runner.client.put(&uri, output.clone()).await.is(201);
+    for (format, (tool, input), way, (reads, first), (reads_on, wide_line)) in readers_of_output() {
         let caller = run.clone();
         let asked = tokio::spawn(async move { said(&caller, format, tool, input).await });
         let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
-        runner.report(&id, json!({"exitCode": 0, "output": "y\nz\n", "outputLines": 9}), None).await.ok();
+        let of_id = |input: &Value| serde_json::from_str::<Value>(&input.to_string().replace("ID", &id)).unwrap();
+        let result = json!({"exitCode": 0, "output": "end\n", "outputLines": 11, "outputSha256": sha256(&output)});
+        runner.report(&id, result, None).await.ok();
         let text = asked.await.unwrap();
-        assert!(text.contains(" of 9; to read the rest, run the command with its output in a file"), "{text}");
+        let rest = format!("[output lines 11-11 of 11; {} reads others]\n", way.replace("ID", &id));
+        assert!(text.ends_with(&rest), "{text}");
+        let text = said(&run, format, reads, of_id(&first)).await;
+        assert!(text.contains("utput:\nline 1\nline 2\n") && text.contains("line 9\n"), "{text}");
+        assert!(
+            text.contains("[output lines 1-9 of 11; ") && text.contains(if format == "qwen" { "=9" } else { "10" }),
+            "{text}"
+        );
+        let record = run.last_record().await;
+        assert_eq!((&record["tool"], &record["format"]), (&json!("run_command"), &json!(format)));
+        let text = said(&run, format, reads_on, of_id(&wide_line)).await;
+        assert!(text.contains(&format!("utput:\n{}\nend\n", "w".repeat(1_000))), "{text}");
+        if format == "gemini" {
+            let lines = json!({"file_path": format!("/output/{id}"), "start_line": 2, "end_line": 3});
+            let text = said(&run, format, reads, lines).await;
+            assert!(
+                text.contains("output:\nline 2\nline 3\n[output lines 2-3 of 11; ") && text.contains("start_line=4"),
+                "{text}"
+            );
+        }
     }
-    let stdin = said(&run, "codex", "write_stdin", json!({"session_id": 7, "chars": "y\n"})).await;
-    assert!(stdin.contains("write_stdin failed: Unknown session 7"), "{stdin}");
+    let text = said(&run, "gemini", "read_file", json!({"file_path": "/output/none", "start_line": 1})).await;
+    assert!(text.starts_with("File not found: /output/none"), "{text}");
+    // No other tool takes such a path, and no file can have it.
+    let text = said(&run, "gemini", "write_file", json!({"file_path": "/output/x", "content": ""})).await;
+    assert!(text.contains("PATH_REJECTED"), "{text}");
 }
 
 #[rstest]

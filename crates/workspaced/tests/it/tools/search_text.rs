@@ -92,10 +92,23 @@ async fn each_option_has_its_effect(#[values(Backend::Sqlite)] backend: Backend)
         (json!({"query": "alpha", "includeGlob": ["b.rs"]}), vec![("src/b.rs", 2, 9)]),
         (json!({"query": "alpha", "includeGlob": ["/b.rs"]}), vec![]),
         (json!({"query": "no such text"}), vec![]),
+        (json!({"query": "{}\nlet", "multiline": true}), vec![("src/b.rs", 1, 11)]),
+        (json!({"query": "alpha.*alpha", "mode": "regex", "multiline": true}), vec![("src/a.rs", 1, 4)]),
+        (json!({"query": "alpha.*alpha", "mode": "regex"}), vec![]),
     ];
     for (input, want) in table {
         assert_eq!(found(&run.ok("search_text", input.clone()).await), want, "{input}");
     }
+    let across = json!({"query": "{}\nlet", "multiline": true, "maxMatches": 1});
+    let report = run.ok("search_text", across.clone()).await;
+    assert_eq!(report["matches"][0]["endLine"], 2);
+    assert_eq!(report["matches"][0]["snippet"], "fn beta() {}\nlet x = alpha + beta;");
+    let text = run.text("search_text", across).await.text();
+    assert_eq!(text, "src/b.rs\n  1: fn beta() {}\n  2: let x = alpha + beta;\n");
+    // A cursor belongs to the lines in which it was searched.
+    let first = run.ok("search_text", json!({"query": "alpha", "maxMatches": 1})).await;
+    let next = json!({"query": "alpha", "multiline": true, "maxMatches": 1, "cursor": first["nextCursor"]});
+    run.call("search_text", next).await.refused("INVALID_REQUEST");
 }
 
 #[rstest]

@@ -248,13 +248,14 @@ class ToolMethods:
         maxMatches: int | None = None,
         mode: Literal['literal', 'regex'] | None = None,
         mount: str | None = None,
+        multiline: bool | None = None,
         path: str | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 
@@ -548,13 +549,14 @@ class AsyncToolMethods:
         maxMatches: int | None = None,
         mode: Literal['literal', 'regex'] | None = None,
         mount: str | None = None,
+        multiline: bool | None = None,
         path: str | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = await self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 

@@ -858,6 +858,7 @@ class Match(TypedDict):
     after: list[str]
     before: list[str]
     column: NotRequired[int]
+    endLine: NotRequired[int | None]
     kind: FileKind
     line: NotRequired[int]
     path: str
@@ -1655,6 +1656,7 @@ class SearchTextInput(TypedDict):
     maxMatches: NotRequired[int]
     mode: NotRequired[Literal['literal', 'regex']]
     mount: NotRequired[str]
+    multiline: NotRequired[bool]
     path: NotRequired[str]
     query: str
     stepId: NotRequired[str]

@@ -3,7 +3,7 @@
 //! If an expression's automaton grows too large, the regex engine falls back to following all states at once, at a cost of
 //! states × bytes that nothing can interrupt: an expression of 5,000 states takes 20 s for a line of 64 KiB. Text is
 //! therefore searched in pieces of whole lines, with a check of the clock between them; and a line that is too long for the
-//! expression is searched with an automaton that gives up.
+//! expression is searched with an automaton that gives up. Where a match may span lines, the whole text is such a line.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
@@ -50,6 +50,8 @@ pub(in crate::query::search) enum Stopped {
     Time,
     /// A line is too long for an expression of this size.
     Line,
+    /// A text whose matches may span lines is too long for it.
+    Text,
 }
 
 impl fmt::Display for Stopped {
@@ -58,6 +60,7 @@ impl fmt::Display for Stopped {
             Self::Cancelled => "the search was cancelled",
             Self::Time => "the search has reached its time limit",
             Self::Line => "a line is too long for this expression",
+            Self::Text => "too large for this expression across lines",
         })
     }
 }
@@ -104,7 +107,8 @@ impl<'a> BoundedPattern<'a> {
     }
 
     /// Calls `find` for each piece of `text` from `at` on, without the last line's ending, until it finds something. For a line
-    /// that is too long for the pattern, `find` gets the automaton's match.
+    /// that is too long for the pattern, `find` gets the automaton's match. A text whose matches may span lines is one piece, from its
+    /// beginning on.
     fn by_pieces<T>(
         &self,
         text: &[u8],
@@ -121,6 +125,14 @@ impl<'a> BoundedPattern<'a> {
         mut find: impl FnMut(&[u8], usize, Option<Match>) -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
         let longest = usize::try_from(MAX_WORK / self.pattern.states.max(1)).unwrap_or(usize::MAX);
+        if self.pattern.multiline {
+            self.limits.check()?;
+            if text.len() <= longest.max(PIECE_BYTES.0) {
+                return Ok(find(text, 0, None));
+            }
+            let found = self.find_by_automaton(text, at).map_err(|_| Stopped::Text)?;
+            return Ok(found.and_then(|found| find(text, 0, Some(found))));
+        }
         let piece_bytes = longest.clamp(PIECE_BYTES.0, PIECE_BYTES.1);
         let mut start = at;
         loop {
@@ -130,7 +142,7 @@ impl<'a> BoundedPattern<'a> {
             let found = if piece.len() <= longest.max(PIECE_BYTES.0) {
                 find(piece, start, None)
             } else {
-                self.find_in_long_line(piece)?.and_then(|found| find(piece, start, Some(found)))
+                self.find_by_automaton(piece, 0)?.and_then(|found| find(piece, start, Some(found)))
             };
             start = end + 1;
             if found.is_some() || start >= text.len() {
@@ -139,14 +151,16 @@ impl<'a> BoundedPattern<'a> {
         }
     }
 
-    fn find_in_long_line(&self, line: &[u8]) -> Result<Option<Match>, Stopped> {
+    /// Finds the first match from `at` on, unless the automaton gives up.
+    fn find_by_automaton(&self, text: &[u8], at: usize) -> Result<Option<Match>, Stopped> {
         let automaton = self.automaton.get_or_init(|| {
             let regex = automaton(self.pattern)?;
             let cache = RefCell::new(regex.create_cache());
             Some((regex, cache))
         });
         let (regex, cache) = automaton.as_ref().ok_or(Stopped::Line)?;
-        let found = regex.try_search(&mut cache.borrow_mut(), &Input::new(line)).map_err(|_| Stopped::Line)?;
+        let found =
+            regex.try_search(&mut cache.borrow_mut(), &Input::new(text).range(at..)).map_err(|_| Stopped::Line)?;
         Ok(found.map(|found| Match::new(found.start(), found.end())))
     }
 }
@@ -177,6 +191,7 @@ fn automaton(pattern: &Pattern) -> Option<Regex> {
                 .case_insensitive(!pattern.case_sensitive)
                 .multi_line(true)
                 .crlf(pattern.crlf)
+                .dot_matches_new_line(pattern.multiline)
                 .utf8(false),
         )
         .thompson(thompson::Config::new().nfa_size_limit(Some(MAX_COMPILED_BYTES)).utf8(false))
@@ -191,7 +206,9 @@ impl Matcher for BoundedPattern<'_> {
 
     fn find_at(&self, text: &[u8], at: usize) -> Result<Option<Match>, Stopped> {
         self.by_pieces(text, at, |piece, start, found| {
-            let found = found.or_else(|| self.pattern.matcher.find(piece).ok().flatten())?;
+            // A piece begins with a line. In a text of several lines, what is before `at` decides about anchors.
+            let from = if self.pattern.multiline { at } else { 0 };
+            let found = found.or_else(|| self.pattern.matcher.find_at(piece, from).ok().flatten())?;
             Some(found.offset(start))
         })
     }

@@ -29,7 +29,11 @@ pub(super) fn check(query: &SearchQuery) -> Result<u64, Refusal> {
     let Ok(classes) = ast::visit(&ast, Classes { count: 0, in_brackets: 0 });
     bounded("named classes", classes, MAX_CLASSES)?;
     let mut translator = regex_syntax::hir::translate::TranslatorBuilder::new();
-    let translator = translator.case_insensitive(!query.case_sensitive).multi_line(true).utf8(false);
+    let translator = translator
+        .case_insensitive(!query.case_sensitive)
+        .multi_line(true)
+        .dot_matches_new_line(query.multiline)
+        .utf8(false);
     match translator.build().translate(&query.query, &ast) {
         Ok(hir) => {
             let cost = cost(&hir);
@@ -107,6 +111,7 @@ mod tests {
             exclude_glob: Vec::new(),
             case_sensitive,
             whole_word: false,
+            multiline: false,
             max_matches: 1,
             context_lines: 0,
             paths_only: false,
