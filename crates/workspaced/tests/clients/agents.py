@@ -1,15 +1,18 @@
 """Runs a coding agent against a run of the service with a scripted model, and compares what the model receives with the answers of
 the service. Prints a line of JSON with the bytes of each step.
 
-    python agents.py AGENT NODE_MODULES URL OPERATOR_TOKEN
+    python agents.py AGENT NODE_MODULES URL OPERATOR_TOKEN [FORMAT]
 
-Each agent is set up as `deploy/agents.md` says.
+Each agent is set up as `deploy/agents.md` says. With a form that the agent's models know, the tools are those of the form; for one whose
+files are read by commands, WORKSPACED_BIN runs them.
 """
 
+import atexit
 import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -38,13 +41,75 @@ SCRIPT = [
     ("diff_workspace", {}, "+    return a + b"),
     ("read_file", {"path": "long.txt", "startLine": 400}, None),
 ]
+REFUSED = {2, 3, 6, 8}
+ROOT = "/workspace"
+CALC, LONG_FILE, SECRET, WORKFLOW = (f"{ROOT}/{name}" for name in ("src/calc.py", "long.txt", ".env", ".github/workflows/ci.yml"))
+
+
+def of_gemini(edit, folder, start, note):
+    """The same calls in the form of Gemini CLI, or of Qwen Code. `start` is how a line is named from which a file is read."""
+    wrong, right = ({"file_path": CALC, "old_string": f"return a {sign} b", "new_string": "return a + b", **note} for sign in "*-")
+    return [
+        ("list_directory", {folder: f"{ROOT}/src"}, "calc.py"),
+        ("read_file", {"file_path": CALC}, "    return a - b"),
+        ("read_file", {"file_path": SECRET}, "POLICY_DENIED_SECRET: "),
+        (edit, wrong, "Failed to edit, 0 occurrences found"),
+        (edit, right, "Successfully modified file"),
+        ("read_file", {"file_path": LONG_FILE, **start(1, 200)}, "line 200\n"),
+        ("write_file", {"file_path": CALC, "content": "pass\n"}, "File has been modified since it was read"),
+        ("grep_search", {"pattern": "twice"}, "L5: def twice(a):"),
+        ("write_file", {"file_path": WORKFLOW, "content": "on: push\n"}, "APPROVAL_REQUIRED: "),
+        ("read_file", {"file_path": CALC}, "    return a + b"),
+        ("read_file", {"file_path": LONG_FILE, **start(400, 500)}, None),
+    ]
+
+
+def patch(*lines):
+    return {"input": "\n".join(["*** Begin Patch", *lines, "*** End Patch"])}
+
+
+# The same calls in the forms that have them. None has a tool that shows all changes: the file is read again.
+SCRIPTS = {
+    None: SCRIPT,
+    "claude-code": [
+        ("Glob", {"pattern": "src/*"}, "calc.py"),
+        ("Read", {"file_path": CALC}, "    return a - b"),
+        ("Read", {"file_path": SECRET}, "POLICY_DENIED_SECRET: "),
+        ("Edit", {"file_path": CALC, "old_string": "return a * b", "new_string": "return a + b"}, "String to replace not found in file"),
+        ("Edit", {"file_path": CALC, "old_string": "return a - b", "new_string": "return a + b"}, "has been updated successfully"),
+        ("Read", {"file_path": LONG_FILE, "limit": 200}, "offset=201"),
+        ("Write", {"file_path": CALC, "content": "pass\n"}, "File has been modified since it was read"),
+        ("Grep", {"pattern": "twice", "output_mode": "content"}, "5:def twice(a):"),
+        ("Write", {"file_path": WORKFLOW, "content": "on: push\n"}, "APPROVAL_REQUIRED: "),
+        ("Read", {"file_path": CALC}, "    return a + b"),
+        ("Read", {"file_path": LONG_FILE, "offset": 400}, None),
+    ],
+    "codex": [
+        ("exec_command", {"cmd": "ls src"}, "calc.py"),
+        ("exec_command", {"cmd": "cat -n src/calc.py"}, "    return a - b"),
+        # The file is not in the folder in which commands run.
+        ("exec_command", {"cmd": "cat .env"}, "Process exited with code 1"),
+        ("apply_patch", patch("*** Update File: src/calc.py", "@@", "-    return a * b", "+    return a + b"), "apply_patch verification failed: "),
+        ("apply_patch", patch("*** Update File: src/calc.py", "@@", "-    return a - b", "+    return a + b"), "Success. Updated the following files"),
+        ("exec_command", {"cmd": "sed -n 1,200p long.txt"}, "line 200\n"),
+        ("apply_patch", patch("*** Update File: src/calc.py", "@@", "-    return 2 * a", "+    return a * 2"), "apply_patch verification failed: "),
+        ("exec_command", {"cmd": "grep -n twice src/calc.py"}, "5:def twice(a):"),
+        ("apply_patch", patch("*** Add File: .github/workflows/ci.yml", "+on: push"), "APPROVAL_REQUIRED: "),
+        ("exec_command", {"cmd": "cat src/calc.py"}, "    return a + b"),
+        ("exec_command", {"cmd": "tail -n 101 long.txt"}, None),
+    ],
+    "gemini": of_gemini("replace", "dir_path", lambda first, last: {"start_line": first, "end_line": last}, {"instruction": "add"}),
+    "qwen": of_gemini("edit", "path", lambda first, last: {"offset": first - 1, "limit": last - first + 1}, {}),
+}
 # Names of the agents' own tools for files and programs.
 OWN_TOOLS = {
     "apply_patch", "bash", "edit", "exec_command", "fetch", "glob", "grep", "grep_search", "list", "list_directory", "multiedit", "patch", "read",
     "replace", "run_shell_command", "search", "search_file_content", "shell", "unified_exec", "write", "write_stdin",
 }
 # Agents without a setting that switches their own tools off.
-WITHOUT_SETTING = {"cline", "continue"}
+WITHOUT_SETTING = {"cline", "continue", "openhands"}
+# What agents want beside the arguments of a tool.
+BESIDE = {"openhands": {"security_risk": "LOW"}}
 STALE, REVOKED = 6, len(SCRIPT) - 1
 
 
@@ -61,8 +126,9 @@ class Service:
 
 
 class Run:
-    def __init__(self, service):
-        self.service = service
+    def __init__(self, service, form):
+        self.service, self.script = service, SCRIPTS[form]
+        self.mcp = "/mcp" if form is None else f"/mcp?format={form}"
         created = service.send("POST", "/v1/runs", {"source": {"type": "archive"}})
         self.id, self.token = created["run"]["runId"], created["token"]["token"]
         self.token_id = created["token"]["tokenId"]
@@ -83,13 +149,24 @@ class Run:
         if step == REVOKED:
             self.service.send("DELETE", f"/v1/runs/{self.id}/tokens/{self.token_id}")
 
+    def runner(self, folder):
+        """Runs commands in a folder of this machine, until the process ends."""
+        permissions = ["file:list", "file:read", "event:append", "changeset:apply", "command:serve"]
+        token = self.service.send("POST", f"/v1/runs/{self.id}/tokens", {"permissions": permissions})["token"]
+        env = {"PATH": os.environ["PATH"], "HOME": folder, "WORKSPACED_URL": self.service.url, "WORKSPACED_TOKEN": token}
+        command = [os.environ["WORKSPACED_BIN"], "runner", self.id, "--dir", f"{folder}/{self.id}"]
+        runner = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        runner.stdout.readline()
+        atexit.register(runner.wait)
+        atexit.register(runner.terminate)
+
     def call(self, step):
         """The text that MCP answers to a step, without an agent."""
-        tool, arguments, _ = SCRIPT[step]
+        tool, arguments, _ = self.script[step]
         params = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": step, "method": "tools/call", "params": params}
         accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
-        return texts(self.service.send("POST", "/mcp", message, self.token, headers=accept)["result"]["content"])
+        return texts(self.service.send("POST", self.mcp, message, self.token, headers=accept)["result"]["content"])
 
 
 def write(path, content):
@@ -206,25 +283,37 @@ def copilot(home, model, mcp, token):
                      "COPILOT_MODEL": "gpt-4.1"}
 
 
+def openhands(home, model, mcp, token):
+    server = {"transport": "http", "url": mcp, "headers": {"Authorization": f"Bearer {token}"}, "enabled": True}
+    write(home / ".openhands/mcp.json", {"mcpServers": {"workspaced": server}})
+    command = ["openhands", "--headless", "--override-with-envs", "-t", "Do it."]
+    return command, {"LLM_API_KEY": "scripted", "LLM_MODEL": "openai/scripted", "LLM_BASE_URL": f"{model}/v1",
+                     "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"}
+
+
 AGENTS = {
     "claude": claude, "cline": cline, "codex": codex, "continue": continue_, "copilot": copilot, "gemini": gemini,
-    "opencode": opencode, "qwen": qwen,
+    "opencode": opencode, "openhands": openhands, "qwen": qwen,
 }
 
 
-def main(agent, modules, url, operator):
-    service = Service(url, operator)
-    twin = Run(service)
+def main(agent, modules, url, operator, form=None):
+    service, script = Service(url, operator), SCRIPTS[form]
+    twin, run = Run(service, form), Run(service, form)
+    if form == "codex":
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        twin.runner(folder.name)
+        run.runner(folder.name)
     wanted = []
     for step in range(REVOKED):
         twin.before(step)
         wanted.append(twin.call(step))
-    run = Run(service)
-    model = Model([(tool, arguments) for tool, arguments, _ in SCRIPT], run.before)
+    model = Model([(tool, {**arguments, **BESIDE.get(agent, {})}) for tool, arguments, _ in script], run.before)
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder)
         (home / "work").mkdir()
-        command, env, *setup = AGENTS[agent](home, model.url, f"{url}/mcp", run.token)
+        command, env, *setup = AGENTS[agent](home, model.url, url + run.mcp, run.token)
         # Nothing but loopback is reached.
         quiet = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost", "NO_COLOR": "1", "CI": "1"}
         env = {"HOME": folder, "PATH": os.environ["PATH"], "TERM": "dumb", **quiet, **env}
@@ -234,7 +323,7 @@ def main(agent, modules, url, operator):
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
     received = model.results
     try:
-        check(agent, model, received, wanted)
+        check(agent, form, model, received, wanted)
     except AssertionError:
         print(output[-6000:], *model.problems, model.others, json.dumps(received, indent=1), sep="\n", file=sys.stderr)
         raise
@@ -243,20 +332,21 @@ def main(agent, modules, url, operator):
     print("done")
 
 
-def check(agent, model, received, wanted):
+def check(agent, form, model, received, wanted):
+    script = SCRIPTS[form]
     assert not model.problems, model.problems
-    assert len(received) == len(SCRIPT), f"{len(received)} results of {len(SCRIPT)}"
+    assert len(received) == len(script), f"{len(received)} results of {len(script)}"
     # The agent's own tools for files and programs are off, where it has a setting for that.
     ours = {tool for name in model.offered for tool in [name.rsplit("workspaced", 1)[-1].lstrip("_")] if "workspaced" in name}
     own = {name.lower() for name in model.offered if "workspaced" not in name} - ours
     assert agent in WITHOUT_SETTING or not own & OWN_TOOLS, own
-    for (tool, _, part), text, answer in zip(SCRIPT, received, wanted):
+    for step, ((tool, _, part), text, answer) in enumerate(zip(script, received, wanted)):
         assert part in answer, (tool, part, answer)
         # The model reads the text of the service, and no JSON beside it. Agents put the text of a refusal into JSON of theirs.
         assert plain(answer) in plain(text), (tool, text, answer)
-        assert part.endswith(": ") or len(text) <= len(answer) * 1.15 + 150, (tool, text, answer)
+        assert step in REFUSED or len(text) <= len(answer) * 1.15 + 150, (tool, text, answer)
     assert "line 400" not in received[REVOKED], received[REVOKED]
-    check_table(agent, model.offered_bytes, sum(len(text.encode()) for text in received[:REVOKED]), sum(len(text.encode()) for text in wanted))
+    check_table(agent if form is None else f"{agent}` with `{form}", model.offered_bytes, sum(len(text.encode()) for text in received[:REVOKED]), sum(len(text.encode()) for text in wanted))
 
 
 def check_table(agent, tools, received, answered):
@@ -271,7 +361,8 @@ def check_table(agent, tools, received, answered):
 
 
 def plain(text):
-    """The text without the escapes of JSON."""
+    """The text without the escapes of JSON, and without the time that a command took."""
+    text = re.sub(r"Wall time: [0-9.]+ seconds", "", text)
     return "".join(text.replace("\\n", "").replace("\\", "").split())
 
 

@@ -11,17 +11,29 @@ use crate::harness::{Backend, Server};
 const SMALL: [&str; 2] = ["cn", "gemini"];
 
 #[rstest]
-#[case::exhaustive_claude_code("claude", "claude")]
-#[case::exhaustive_cline("cline", "cline")]
-#[case::exhaustive_codex("codex", "codex")]
-#[case::continue_("continue", "cn")]
-#[case::exhaustive_copilot_cli("copilot", "copilot")]
-#[case::exhaustive_gemini_cli("gemini", "gemini")]
-#[case::exhaustive_opencode("opencode", "opencode")]
-#[case::exhaustive_qwen_code("qwen", "qwen")]
+#[case::exhaustive_claude_code("claude", "claude", None)]
+#[case::exhaustive_claude_code_in_its_form("claude", "claude", Some("claude-code"))]
+#[case::exhaustive_cline("cline", "cline", None)]
+#[case::exhaustive_codex("codex", "codex", None)]
+#[case::exhaustive_codex_in_its_form("codex", "codex", Some("codex"))]
+#[case::continue_("continue", "cn", None)]
+#[case::exhaustive_copilot_cli("copilot", "copilot", None)]
+#[case::exhaustive_gemini_cli("gemini", "gemini", None)]
+#[case::exhaustive_gemini_cli_in_its_form("gemini", "gemini", Some("gemini"))]
+#[case::exhaustive_opencode("opencode", "opencode", None)]
+#[case::exhaustive_openhands("openhands", "openhands", None)]
+#[case::exhaustive_qwen_code("qwen", "qwen", None)]
+#[case::exhaustive_qwen_code_in_its_form("qwen", "qwen", Some("qwen"))]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_reads_the_text_of_the_service_through_an_agent(#[case] agent: &str, #[case] program: &str) {
-    let modules = clients().join("agents/node_modules");
+async fn a_model_reads_the_text_of_the_service_through_an_agent(
+    #[case] agent: &str,
+    #[case] program: &str,
+    #[case] form: Option<&str>,
+) {
+    let modules = match std::env::var_os("WORKSPACED_TEST_OPENHANDS") {
+        Some(folder) if agent == "openhands" => folder.into(),
+        _ => clients().join("agents/node_modules"),
+    };
     if !SMALL.contains(&program) && !modules.join(".bin").join(program).exists() {
         eprintln!("SKIPPED: {agent} is not installed; .ci/agents installs it");
         return;
@@ -29,6 +41,7 @@ async fn a_model_reads_the_text_of_the_service_through_an_agent(#[case] agent: &
     let server = Server::shared(Backend::Sqlite).await;
     let mut python = Command::new(clients().join("python/bin/python"));
     python.arg("-B").arg(script("agents.py")).arg(agent).arg(modules);
-    python.arg(&server.operator().base).arg(&server.operator_token);
+    python.arg(&server.operator().base).arg(&server.operator_token).args(form);
+    python.env("WORKSPACED_BIN", env!("CARGO_BIN_EXE_workspaced"));
     assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
 }
