@@ -8,7 +8,7 @@ import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
-import { verbOf } from "../lib/words.ts";
+import { resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
@@ -43,7 +43,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   return (
     <>
       <header class="approval-head">
-        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> <Badge state={approval.state} text={approval.resolution} pill />
+        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
@@ -89,7 +89,7 @@ function Edited({ approval: { runId, editedSeq, decidedSeq, onBehalfOf, decidedB
   });
   return (
     <section aria-label="Changes of the reviewer">
-      <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, before anybody saw it</h3>
+      <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, in the same decision</h3>
       {load.error ? <Failed error={load.error} what="Reading the reviewer's changes" retry={load.reload} /> : !load.data ? <Loading what="the reviewer's changes" />
         : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} />)}</div>)}
     </section>

@@ -153,8 +153,8 @@ function Ending({ decided, open }: { decided: Approval[]; open: string }) {
       <p role="status"><strong>Nothing waits.</strong> You decided {count(decided.length)}:</p>
       <ul class="queue" aria-label="Your decisions">{decided.map((approval) => (
         <li key={approval.approvalId} class={approval.approvalId === open ? "focused" : ""}><a href={`/approvals?id=${approval.approvalId}`}>
-          <span class="first"><Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your approval counts; another is needed" : resolutionOf(approval)} /></span>
-          <span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}</span>
+          <span class="first"><span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}</span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
+          <span class="cut small"><Foreign text={approval.note ?? resolutionOf(approval)} /></span>
           <span class="cut quiet small"><bdi>{approval.runId}</bdi></span>
         </a></li>
       ))}</ul>
