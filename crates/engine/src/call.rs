@@ -83,8 +83,9 @@ pub struct Call {
     pub dry_run: bool,
     /// The check that the caller attests; only mutations have one.
     pub evidence: Option<Evidence>,
-    /// Whose call counts, if it is not the caller's: a call that a person has approved is that of whoever made it.
-    pub made_by: Option<By>,
+    /// The actor whose call it is, if that is not the caller: a call that a person has approved is that of whoever made it, and what a
+    /// command has changed is the change of the call that had it run, whichever runner brings it.
+    pub on_behalf_of: Option<String>,
     /// The mount to read; only reads have one.
     pub mount: Option<String>,
     /// The event that is recorded before the call, if that takes effect: the command that a change set comes from.
@@ -126,7 +127,7 @@ impl Call {
             reason: None,
             dry_run: false,
             evidence: None,
-            made_by: None,
+            on_behalf_of: None,
             mount: None,
             event: None,
             view: View::Json,
@@ -295,9 +296,14 @@ impl Call {
         }
     }
 
+    /// Returns the actor whose call it is.
+    pub fn asked_by(&self) -> &str {
+        self.on_behalf_of.as_deref().unwrap_or(&self.caller.actor)
+    }
+
     /// Returns whose call counts.
     pub fn made_by(&self) -> By {
-        self.made_by.unwrap_or_else(|| By::of_actor(&self.caller.actor))
+        By::of_actor(self.asked_by())
     }
 
     /// Creates the ledger entry of a call that changes nothing.

@@ -33,6 +33,7 @@ pub use commands::result::CommandResultRequest;
 pub use commands::{CommandOrder, CommandResultAnswer, NextCommand, NextCommandRequest};
 pub use comments::CommentRequest;
 pub use deciding::ApprovalResult;
+pub use deciding::files::ApprovalFileQuery;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
 pub use dispatch::formatted::{FormatCall, FormatRefusal};

@@ -13,7 +13,7 @@ pub(crate) mod files;
 mod find_files;
 mod list_dir;
 mod move_file;
-mod read_file;
+pub(crate) mod read_file;
 mod read_files;
 mod replace_range;
 mod revert_calls;

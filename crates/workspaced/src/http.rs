@@ -85,6 +85,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(operators::webhooks::redeliver))
         .routes(routes!(approvals::list_approvals))
         .routes(routes!(approvals::get_approval))
+        .routes(routes!(approvals::read_approval_file))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
         .routes(routes!(audit::list_audit))

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use model::{Approval, By, Permission, Sha256, ToolCallId};
+use model::{Approval, Permission, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
 
 use crate::approvals::decide::DecidingPerson;
@@ -82,7 +82,7 @@ fn context_of(
         input_sha256,
         evidence: Call::stored_evidence(&call.input),
         format: Call::stored_format(&call.input),
-        made_by: Some(By::of_actor(&approval.actor)),
+        on_behalf_of: Some(approval.actor.clone()),
         input: call.input,
         caller: Caller {
             actor: decider.map_or_else(|| "service".to_owned(), |decider| decider.operator.actor()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ledger::{ApprovalFilter, RecordFilter};
-use model::{Approval, ApprovalState, ChainReport, Code, FileKind, Run, RunId, RunState, Sha256, Usage};
+use model::{Approval, ApprovalState, ChainReport, Code, FileKind, Run, RunId, RunState, Sha256, ToolCallId, Usage};
 use serde::Serialize;
 use serde_json::Value;
 use workspace::DiffQuery;
@@ -211,6 +211,8 @@ pub struct ReportFile {
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportCommand {
+    #[serde(skip)]
+    id: ToolCallId,
     /// The number of its record.
     pub seq: u64,
     /// `event.command` or `event.test`.
@@ -220,8 +222,11 @@ pub struct ReportCommand {
     /// Its exit code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i64>,
-    /// Whether the files are still those that it has seen: nothing has changed since.
+    /// Whether the files are still those that it has left: nothing has changed since, and what it changed itself is in the run.
     pub is_current: bool,
+    /// The record of what it changed itself, if that is not in the run: it waits for a person, or was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_applied_seq: Option<u64>,
     /// Whether the token that recorded it may attest evidence.
     pub is_attested: bool,
     /// SHA-256 of its output.

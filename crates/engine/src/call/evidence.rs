@@ -2,14 +2,20 @@
 
 use std::borrow::Cow;
 
-use model::{EventKind, Evidence, EvidenceFact, Permission, Record, Refusal, RunId, ToolCallId};
+use model::{EventKind, Evidence, EvidenceFact, Outcome, Permission, Record, Refusal, RunId, ToolCallId};
 use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::Call;
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
+use crate::history::content_history;
+use crate::tools::apply_changeset::APPLY_CHANGESET;
 
+/// What follows the ID of a call, or of a change set, in that of the event of its command.
+pub(crate) const EVENT_SUFFIX: &str = ".command";
+/// What follows the ID of a call in that of the change set of its command.
+pub(crate) const SET_SUFFIX: &str = ".changes";
 /// The maximum length of the command, in bytes.
 const MAX_COMMAND_BYTES: usize = 4 * 1024;
 /// What to send.
@@ -55,7 +61,7 @@ impl Call {
 
 impl Engine {
     /// Returns what the evidence of a call says. An event that it names counts if a caller that may attest has appended it, after the
-    /// run's last change.
+    /// run's last change, and what its command changed itself is in the run.
     ///
     /// # Errors
     ///
@@ -71,12 +77,29 @@ impl Engine {
         let event = self.event_of_check(run, id).await?;
         Ok(if !event.reasons.iter().any(|reason| reason == ATTESTED) {
             EvidenceFact::Unattested
-        } else if !self.ledger.changes(run, event.seq, 1.into()).await?.is_empty() {
+        } else if !self.ledger.changes(run, event.seq, 1.into()).await?.is_empty()
+            || self.saw_other_files(run, id).await?
+        {
             EvidenceFact::Stale
         } else {
             let data = event.input.as_ref().and_then(|input| input.get("data"));
             fact_of(data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64))
         })
+    }
+
+    /// Whether what the command of an event changed itself is not in the run: it waits for a person, or was refused.
+    async fn saw_other_files(&self, run: &RunId, event: &ToolCallId) -> Result<bool, CallError> {
+        let Some(id) = event.as_str().strip_suffix(EVENT_SUFFIX) else { return Ok(false) };
+        for id in [id.to_owned(), format!("{id}{SET_SUFFIX}")] {
+            let Ok(id) = ToolCallId::parse(&id) else { continue };
+            let set = self.ledger.call(run, &id).await?.filter(|call| call.tool == APPLY_CHANGESET.name);
+            if let Some(set) = set
+                && content_history::parse(&set.record)?.outcome != Outcome::Ok
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the record of an event that can be evidence.

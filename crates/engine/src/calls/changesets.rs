@@ -13,7 +13,7 @@ use workspace::measure_layer;
 
 use crate::CallError;
 use crate::call::answer::Disclosure;
-use crate::call::evidence::fact_of;
+use crate::call::evidence::{EVENT_SUFFIX, fact_of};
 use crate::call::record::RecordedError;
 use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
@@ -25,8 +25,6 @@ use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, LAYER_LIMIT
 use crate::tools::write_file::merge::OnConflict;
 use crate::transaction::Operation;
 
-/// What follows the ID of a change set in that of its command's event.
-const EVENT_SUFFIX: &str = ".command";
 /// The longest ID of a change set.
 const MAX_ID: usize = 120;
 /// The maximum length of the summary of a command, in characters.
@@ -136,6 +134,8 @@ fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
 pub(super) struct CommandSet {
     /// The ID of the change set.
     pub(super) id: ToolCallId,
+    /// Who had the command run.
+    pub(super) on_behalf_of: String,
     /// The record at whose state the command found the tree.
     pub(super) based_on_seq: u64,
     pub(super) reason: String,
@@ -211,6 +211,7 @@ impl Calls {
         members.retain(|_, value| !value.is_null());
         let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
         (call.tool_call_id, call.client_supplied_id) = (set.id, true);
+        call.on_behalf_of = Some(set.on_behalf_of);
         let evidence = Evidence { command: None, event_id: Some(set.event_id), exit_code: None, output_sha256: None };
         call.set_evidence(evidence);
         let mut parsed = ParsedChangeset::new(call, members, Some(set.event), set.evidence_fact);

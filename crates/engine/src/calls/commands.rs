@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::CallError;
 use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
-use crate::call::evidence::{fact_of, is_check};
+use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, is_check};
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
 use crate::call_error::refusals::{forbidden, refusal_of, run_not_open, shutting_down};
@@ -38,9 +38,6 @@ use crate::tool::input::parse;
 use crate::tools::run_command::{CommandChanges, CommandInput, OutputStart, RanCommand, RunCommandInput};
 use crate::transaction::ask::{AskedCommand, ask_for_command};
 
-/// What follows the ID of a call in that of its command's event, and in that of its change set.
-const EVENT_SUFFIX: &str = ".command";
-const SET_SUFFIX: &str = ".changes";
 /// The longest ID of a call of `run_command`.
 const MAX_ID: usize = 118;
 /// The longest time that a request of a runner waits.
@@ -240,6 +237,7 @@ impl Calls {
     ) -> Result<Result<Answer, RecordedError>, CallError> {
         let AllowedCommand { command, cwd, timeout_seconds, max_chars, reasons } = allowed;
         let mut order = WantedCommand::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
+        call.asked_by().clone_into(&mut order.actor);
         order.step_id.clone_from(&call.step_id);
         order.reason.clone_from(&call.reason);
         order.call_sha256 = call.input_sha256;
@@ -562,6 +560,7 @@ impl Calls {
         let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
         let set = CommandSet {
             id: with_suffix(&order.id, SET_SUFFIX).map_err(RecordedError::left_out)?,
+            on_behalf_of: order.actor.clone(),
             based_on_seq: result.based_on_seq.unwrap_or(0),
             reason: order.reason_of_changes(),
             step_id: order.step_id.clone(),

@@ -1,6 +1,7 @@
 //! Decisions of people about pending approvals.
 
 pub(crate) mod edits;
+pub(crate) mod files;
 pub(crate) mod persons;
 pub(crate) mod votes;
 

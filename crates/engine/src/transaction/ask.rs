@@ -359,7 +359,7 @@ fn new_approval(
         tool_call_id: call.tool_call_id.clone(),
         tool: call.tool.name.to_owned(),
         reason: call.reason.clone().unwrap_or_default(),
-        actor: call.caller.actor.clone(),
+        actor: call.asked_by().to_owned(),
         state: ApprovalState::Pending,
         reasons,
         files,

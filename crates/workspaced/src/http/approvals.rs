@@ -1,12 +1,14 @@
 //! Routes of approvals.
 
 use axum::extract::State;
-use engine::calls::{self, ApprovalDecision, ApprovalQuery, ApprovalResult, CurrentApproval};
+use axum::response::IntoResponse;
+use engine::calls::{self, ApprovalDecision, ApprovalFileQuery, ApprovalQuery, ApprovalResult, CurrentApproval};
 use engine::{CreatedQuery, List, OrderQuery, Page, Paging};
 use model::{Approval, ApprovalId};
+use serde::Serialize;
 
 use crate::http::auth::{Decider, Reviewer};
-use crate::http::extract::{Json, Path, Query};
+use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
@@ -45,6 +47,53 @@ pub(crate) async fn get_approval(
     Query(()): Query<()>,
 ) -> Result<Json<CurrentApproval>, Problem> {
     Ok(Json(service.calls.approval(&id).await?))
+}
+
+/// Lines of a file of an approval.
+#[derive(Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApprovalFileLines {
+    /// Always true.
+    #[schema(example = true)]
+    ok: bool,
+    /// The ID of the read's record.
+    tool_call_id: String,
+    /// The path.
+    path: String,
+    /// Number of the first returned line.
+    start_line: u64,
+    /// Number of the last returned line; `startLine` minus 1 if no line is returned.
+    end_line: u64,
+    /// Number of lines in the file.
+    total_lines: u64,
+    /// Whether more lines follow.
+    truncated: bool,
+    /// The `startLine` to continue with.
+    #[schema(required = false)]
+    next_start_line: Option<u64>,
+    /// The lines, unchanged.
+    content: String,
+    /// The record at whose state the file is read: that of the call.
+    at_seq: u64,
+}
+
+/// Read a file of an approval
+///
+/// The text that the approval's diff is against: the file as it was when the call was made. For the person who decides and needs more than
+/// the lines around the change: the scope `approve` permits no other file. Recorded as a `read_file` of the operator, and judged as one.
+#[utoipa::path(
+    get, path = "/v1/approvals/{approvalId}/file", tag = "approvals", operation_id = "readApprovalFile",
+    params(("approvalId" = ApprovalId, Path), ApprovalFileQuery),
+    responses((status = 200, description = "The lines, and what else `read_file` answers.", body = ApprovalFileLines)),
+)]
+pub(crate) async fn read_approval_file(
+    State(service): State<Service>,
+    reviewer: Reviewer,
+    Path(id): Path<ApprovalId>,
+    Query((query,)): Query<(ApprovalFileQuery,)>,
+) -> Result<impl IntoResponse, Problem> {
+    let answer = service.calls.read_approval_file(&id, reviewer.caller(), query).await?;
+    Ok(json_text(answer.body))
 }
 
 /// Approve a pending call

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{By, LogicalPath, Record, excerpt};
+use model::{By, LogicalPath, Record, ToolCallId, excerpt};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::entry::{EntryKind, ReportEntry, paths_of};
 use super::{ReportCommand, ReportCounts, ReportFile};
 use crate::call::evidence::ATTESTED;
+use crate::tools::apply_changeset::APPLY_CHANGESET;
 
 /// The records of commands and tests.
 const COMMANDS: [&str; 2] = ["event.command", "event.test"];
@@ -55,6 +56,8 @@ pub(super) struct Collector {
     /// The newest commands and tests.
     commands: VecDeque<ReportCommand>,
     more_commands: u64,
+    /// The newest change sets that are not in the run, by the events of their commands, which may be recorded after them.
+    not_applied: VecDeque<(ToolCallId, u64)>,
 }
 
 impl Collector {
@@ -75,6 +78,7 @@ impl Collector {
             more_entries: 0,
             commands: VecDeque::new(),
             more_commands: 0,
+            not_applied: VecDeque::new(),
         }
     }
 
@@ -95,6 +99,7 @@ impl Collector {
             return;
         }
         self.count(kind);
+        self.add_change_set(record, kind);
         self.add_command(record, kind);
         for path in paths_of(record, kind) {
             self.add_file(path, record, kind);
@@ -128,6 +133,22 @@ impl Collector {
         }
     }
 
+    /// Notes whether what a command changed is in the run.
+    fn add_change_set(&mut self, record: &Record, kind: EntryKind) {
+        let event = record.evidence.as_ref().and_then(|evidence| evidence.event_id.as_deref());
+        let Some(event) = event.filter(|_| record.tool == APPLY_CHANGESET.name) else { return };
+        let Ok(event) = ToolCallId::parse(event) else { return };
+        let seq = (kind != EntryKind::Write).then_some(record.seq);
+        self.not_applied.retain(|(other, _)| *other != event);
+        if let Some(command) = self.commands.iter_mut().find(|command| command.id == event) {
+            command.not_applied_seq = seq;
+        }
+        self.not_applied.extend(seq.map(|seq| (event, seq)));
+        if self.not_applied.len() > MAX_COMMANDS {
+            self.not_applied.pop_front();
+        }
+    }
+
     /// Adds a command or a test. A change is later than all of them.
     fn add_command(&mut self, record: &Record, kind: EntryKind) {
         if kind == EntryKind::Write {
@@ -140,12 +161,15 @@ impl Collector {
         let data = input.and_then(|input| input.get("data"));
         let hash = |value: Option<&Value>| value.and_then(|value| serde_json::from_value(value.clone()).ok());
         let summary = input.and_then(|input| input.get("summary")).and_then(Value::as_str).unwrap_or_default();
+        let not_applied = self.not_applied.iter().find(|(event, _)| *event == record.tool_call_id);
         self.commands.push_back(ReportCommand {
+            id: record.tool_call_id.clone(),
+            not_applied_seq: not_applied.map(|(_, seq)| *seq),
             seq: record.seq,
             tool: record.tool.clone(),
             summary: cut(summary),
             exit_code: data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64),
-            is_current: true,
+            is_current: not_applied.is_none(),
             is_attested: record.reasons.iter().any(|reason| reason == ATTESTED),
             output_sha256: hash(data.and_then(|data| data.get("outputSha256"))),
             tree_sha256: hash(data.and_then(|data| data.pointer("/environment/treeSha256"))),

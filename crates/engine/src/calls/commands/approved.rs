@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ledger::StoredCall;
 use model::{
-    Approval, ApprovalId, ApprovalState, By, Code, EvidenceFact, Outcome, Refusal, ToolCallId, Verdict, judge_command,
+    Approval, ApprovalId, ApprovalState, Code, EvidenceFact, Outcome, Refusal, ToolCallId, Verdict, judge_command,
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -143,7 +143,7 @@ fn of_first_caller(call: Call, approval: &Approval) -> Result<Call, CallError> {
     Ok(Call {
         tool_call_id: with_suffix_of(&approval.approval_id)?,
         client_supplied_id: false,
-        made_by: Some(By::of_actor(&approval.actor)),
+        on_behalf_of: None,
         caller,
         reason: None,
         timestamp: now(),

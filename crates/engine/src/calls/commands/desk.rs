@@ -49,6 +49,8 @@ pub(crate) struct WantedCommand {
     pub(crate) cwd: String,
     /// How long it may run.
     pub(crate) timeout_seconds: u64,
+    /// Who made the call.
+    pub(crate) actor: String,
     /// The caller's step.
     pub(crate) step_id: Option<String>,
     /// Why the caller wants it.
@@ -82,6 +84,7 @@ impl WantedCommand {
             command,
             cwd,
             timeout_seconds,
+            actor: String::new(),
             step_id: None,
             reason: None,
             call_sha256: Sha256::ZERO,

@@ -92,17 +92,32 @@ impl Calls {
         Ok(Origins::new(self.engine.ledger.operator_origins(&now_plus(-STANDS_FOR_CREATOR_SECONDS)).await?))
     }
 
-    /// Returns the operator who made the call that waits for `approval`: the caller, or the issuer of its run token.
-    pub(crate) async fn operator_of_call(&self, approval: &Approval, run: &Run) -> Result<Option<String>, CallError> {
-        if let Some(name) = approval.actor.strip_prefix("operator:") {
+    /// Returns the operators behind the call that waits for `approval`: who asked, and who made the call for it, such as the runner of a
+    /// command, which could bring a change of its own.
+    pub(crate) async fn operators_of_call(&self, approval: &Approval, run: &Run) -> Result<Vec<String>, CallError> {
+        let mut actors = vec![approval.actor.clone()];
+        if let Some(call) = self.engine.ledger.call(&approval.run_id, &approval.tool_call_id).await? {
+            let caller = content_history::parse(&call.record)?.actor;
+            actors.extend((caller != approval.actor).then_some(caller));
+        }
+        let mut operators = Vec::new();
+        for actor in actors {
+            operators.extend(self.operator_behind(&actor, run).await?);
+        }
+        Ok(operators)
+    }
+
+    /// Returns the operator that an actor is, or the issuer of its run token.
+    async fn operator_behind(&self, actor: &str, run: &Run) -> Result<Option<String>, CallError> {
+        if let Some(name) = actor.strip_prefix("operator:") {
             return Ok(Some(name_of(name)));
         }
-        let Some(token) = approval.actor.strip_prefix(RUN_TOKEN_ACTOR) else { return Ok(None) };
+        let Some(token) = actor.strip_prefix(RUN_TOKEN_ACTOR) else { return Ok(None) };
         if token.starts_with(OF_ISSUER) {
             // Signed for the same person by whatever name: as an operator or for a run.
             return Ok(Some(token.to_owned()));
         }
-        let issuer = self.issuer(&approval.run_id, token).await?;
+        let issuer = self.issuer(&run.run_id, token).await?;
         // The first token of a run is made with it.
         Ok(issuer.or_else(|| run.created_by.as_ref().map(ToString::to_string)))
     }

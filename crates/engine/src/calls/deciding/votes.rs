@@ -96,12 +96,12 @@ impl Calls {
         origins: &Origins,
     ) -> Result<(), CallError> {
         let run = self.engine.ledger.run(&approval.run_id).await?.ok_or_else(run_not_found)?.run;
-        let caller = self.operator_of_call(approval, &run).await?;
+        let callers = self.operators_of_call(approval, &run).await?;
         let persons = origins.of_vote(vote);
         let is_behind = |name: &str| persons.overlap(&origins.of_operator(name));
         let done = if run.created_by.as_ref().is_some_and(|creator| is_behind(creator.as_str())) {
             "created the run"
-        } else if caller.is_some_and(|caller| is_behind(&caller)) {
+        } else if callers.iter().any(|caller| is_behind(caller)) {
             "made the call, or issued the token that made it"
         } else {
             return Ok(());

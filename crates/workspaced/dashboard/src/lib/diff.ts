@@ -80,7 +80,7 @@ export type Row =
   | { type: "file"; file: number }
   | { type: "note"; file: number; text: string; isUnread?: boolean }
   | { type: "comment"; file: number; comment: Comment; text: string; isFirst: boolean }
-  | { type: "gap"; file: number; key: string; from: number; to: number; shift: number; heading: string }
+  | { type: "gap"; file: number; key: string; from: number; to: number; shift: number; heading: string; isRest?: boolean }
   | { type: "line"; file: number; left?: Line; right?: Line };
 
 /** What a reviewer said about a file, or about a line of its new version. */
@@ -95,6 +95,8 @@ export interface RowOptions {
   folded: Set<number>;
   /** Lines that were read for gaps, by the gap's key. */
   expanded: Map<string, string[]>;
+  /** Whether a row stands for what follows the last change, of which a diff does not say how much it is. */
+  hasRest?: boolean;
 }
 
 /** Pairs the deletions of a hunk with the insertions after them. */
@@ -115,6 +117,8 @@ export function pairs(lines: Line[]): { left?: Line; right?: Line }[] {
   return rows;
 }
 
+/** Lines after the last change that are read at once. */
+const MAX_REST = 1000;
 /** Characters of a comment in a row. */
 const COMMENT_WIDTH = 110;
 
@@ -136,20 +140,26 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
   if (file.isUnread) rows.push({ type: "note", file: index, text: "The diff of this file is not read yet.", isUnread: true });
   for (const text of file.notes) rows.push({ type: "note", file: index, text });
   if (file.binary) rows.push({ type: "note", file: index, text: "Binary file: its content is not shown." });
-  let next = 1;
+  let [next, shift] = [1, 0];
+  const pushRead = (gap: Row & { type: "gap" }) => options.expanded.get(gap.key)?.forEach((text, offset) => {
+    const line: Line = { type: "context", text, new: gap.from + offset, old: gap.from + offset + gap.shift };
+    push({ type: "line", file: index, left: line, right: line });
+  });
   for (const hunk of file.hunks) {
     // A side without lines names the line before it.
     const [oldStart, newStart] = [hunk.oldStart + (hunk.oldLines ? 0 : 1), hunk.newStart + (hunk.newLines ? 0 : 1)];
     const gap = gapRow(index, next, newStart - 1, oldStart - newStart, hunk.heading);
-    const read = options.expanded.get(gap.key);
-    if (!read && (gap.to >= gap.from || gap.heading)) rows.push(gap);
-    read?.forEach((text, offset) => {
-      const line: Line = { type: "context", text, new: gap.from + offset, old: gap.from + offset + gap.shift };
-      push({ type: "line", file: index, left: line, right: line });
-    });
+    if (!options.expanded.has(gap.key) && (gap.to >= gap.from || gap.heading)) rows.push(gap);
+    pushRead(gap);
     if (options.split) for (const pair of pairs(hunk.lines)) push({ type: "line", file: index, ...pair });
     else for (const line of hunk.lines) push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
     next = newStart + hunk.newLines;
+    shift = oldStart + hunk.oldLines - next;
+  }
+  if (options.hasRest && file.hunks.length > 0 && file.hunks.every(({ oldLines, newLines }) => oldLines && newLines)) {
+    const rest = { ...gapRow(index, next, next + MAX_REST - 1, shift, ""), isRest: true };
+    if (!options.expanded.has(rest.key)) rows.push(rest);
+    pushRead(rest);
   }
   // What is about the file, or about a line that is not shown, stands above its lines.
   const rest = said.filter((comment) => !shown.has(comment));

@@ -1,6 +1,6 @@
 /** Files of a run at a record. The service records each read. */
 
-import { callTool } from "./api.ts";
+import { callTool, get, query } from "./api.ts";
 import type { FileText } from "./types.ts";
 
 /** `read_file` returns at most this many lines at a time. */
@@ -19,14 +19,24 @@ export function linesOf(content: string): string[] {
 }
 
 /** Returns a function that reads lines of a file as it was at a record. */
-export function lineReader(run: string, seq: number | undefined): (path: string, from: number, to: number) => Promise<string[]> {
-  return async (path, from, to) => {
+export const lineReader = (run: string, seq: number | undefined): LineReader =>
+  reading((path, from, count) => readPage(run, path, seq, from, count), 0);
+
+/** As `lineReader`, of a file that an approval is about, for who may read no other. The service has its version before the change. */
+export const approvalReader = (approval: string): LineReader =>
+  reading((path, startLine, maxLines) => get<FileText>(`/v1/approvals/${encodeURIComponent(approval)}/file${query({ path, startLine, maxLines: Math.min(maxLines, PAGE_LINES) })}`), 1);
+
+/** Reads lines that a change leaves as they are, by their numbers after it; `shift` is added for those before it. */
+export type LineReader = (path: string, from: number, to: number, shift: number) => Promise<string[]>;
+
+function reading(read: (path: string, from: number, count: number) => Promise<FileText>, side: 0 | 1): LineReader {
+  return async (path, from, to, shift) => {
     const lines: string[] = [];
     while (from + lines.length <= to) {
-      const page = linesOf((await readPage(run, path, seq, from + lines.length, to - from - lines.length + 1)).content);
-      if (!page.length) break;
-      lines.push(...page);
+      const page = await read(path, from + side * shift + lines.length, to - from - lines.length + 1);
+      lines.push(...linesOf(page.content));
+      if (!page.content || !page.truncated) break;
     }
-    return lines;
+    return lines.slice(0, to - from + 1);
   };
 }

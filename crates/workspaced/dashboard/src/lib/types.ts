@@ -72,7 +72,7 @@ export interface WorkspaceDiff {
   nextPath?: string; files: { path: string; status: string; insertions: number; deletions: number }[];
 }
 export interface TreeEntry { path: string; type: string; kind?: string; sizeBytes?: number; readable: boolean; reason?: string }
-export interface FileText { content: string; totalLines: number; endLine: number; nextStartLine?: number; sha256: string }
+export interface FileText { content: string; totalLines: number; endLine: number; truncated: boolean; nextStartLine?: number; sha256: string }
 
 export interface Report {
   counts: Record<string, number>;
@@ -81,7 +81,7 @@ export interface Report {
   files: { path: string; kind?: string; reads: number; writes: number; refused: number; lastSeq: number }[];
   moreFiles: number;
   verification?: { intact: boolean; verifiedSeq: number; checkpointedSeq: number };
-  commands: { seq: number; tool: string; summary: string; exitCode?: number; isCurrent: boolean; isAttested: boolean; treeSha256?: string }[];
+  commands: { seq: number; tool: string; summary: string; exitCode?: number; isCurrent: boolean; notAppliedSeq?: number; isAttested: boolean; treeSha256?: string }[];
   moreCommands: number;
   approvals: { approvalId: string; tool: string; state: string; reason?: string; paths: string[] }[];
   timeline: { seq: number; kind: string; tool: string; timestamp: string; reason?: string; summary?: string; code?: string; paths: string[] }[];

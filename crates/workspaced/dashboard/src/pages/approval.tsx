@@ -4,6 +4,7 @@ import { get, query, runPath } from "../lib/api.ts";
 import { parseDiff } from "../lib/diff.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { diffOfEdits, editedHunks, hunksOf } from "../lib/edits.ts";
+import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { callHref } from "../lib/route.ts";
@@ -54,7 +55,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {drift && drift.size > 0 && <div class="note bad" role="alert">{stale.slice(0, 20).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{drift.size > 20 && <p>and {drift.size - 20} more files</p>}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
-        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole />}
+        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole readLines={approvalReader(approval.approvalId)} />}
       {drafts && edits && edits.length > 0 && <section aria-label="Your changes"><h3>Your changes upon it</h3><DiffView text={diffOfEdits(edits)} isWhole /></section>}
       {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} mayRead={rights.audit} /></Boundary>}
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>

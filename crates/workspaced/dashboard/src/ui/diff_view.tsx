@@ -5,6 +5,7 @@ import { useMemo, useState } from "preact/hooks";
 import { count, exactTime, visible } from "../lib/format.ts";
 import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
+import type { LineReader } from "../lib/files.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
 import type { Viewed } from "../lib/viewed.ts";
@@ -21,8 +22,8 @@ const MAX_BLOCK = 200;
 const isLarge = (file: FileDiff): boolean => file.insertions + file.deletions > LARGE;
 
 interface Shown {
-  /** Reads lines of the new version of a file, for folds. Missing where the caller may not read files. */
-  readLines?: (path: string, from: number, to: number) => Promise<string[]>;
+  /** Reads lines around the changes, for folds. Missing where the caller may not read files. */
+  readLines?: LineReader;
   /** Unfolds large and machine-made files too: a person decides by them. */
   isWhole?: boolean;
   /** What the reviewer has viewed, and a tree of the files beside the diff. */
@@ -76,7 +77,8 @@ export function FilesDiff({ files, readLines, isWhole, viewed, tree, comments, c
   const [filter, setFilter] = useState("");
   const hidden = useMemo(() => new Set(files.flatMap(({ path }, index) => (path.toLowerCase().includes(filter.toLowerCase()) ? [] : [index]))), [files, filter]);
   const foldedIndexes = useMemo(() => new Set(files.flatMap(({ path }, index) => (folded.has(path) ? [index] : []))), [files, folded]);
-  const rows = useMemo(() => buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments }), [files, split, foldedIndexes, expanded, hidden, comments]);
+  const hasRest = readLines !== undefined;
+  const rows = useMemo(() => buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest }), [files, split, foldedIndexes, expanded, hidden, comments, hasRest]);
   const width = useMemo(() => longestLine(rows), [rows]);
   const step = (direction: 1 | -1) => {
     for (let index = focus + direction; index >= 0 && index < rows.length; index += direction)
@@ -97,7 +99,7 @@ export function FilesDiff({ files, readLines, isWhole, viewed, tree, comments, c
   useKeys({ n: () => step(1), p: () => step(-1), ...(viewed ? { v: () => current >= 0 && setViewed(files[current], !viewed.has(files[current])) } : {}) });
   const expand = async (row: Row & { type: "gap" }) => {
     try {
-      const lines = await readLines!(files[row.file].path, row.from, row.to);
+      const lines = await readLines!(files[row.file].path, row.from, row.to, row.shift);
       setExpanded((before) => new Map(before).set(row.key, lines));
     } catch (error) {
       setProblem((error as Error).message);
@@ -177,7 +179,7 @@ function CommentRow({ row: { comment, text, isFirst } }: { row: Row & { type: "c
 
 function GapRow({ row, expand }: { row: Row & { type: "gap" }; expand?: () => void }) {
   const lines = row.to - row.from + 1;
-  const text = lines > 0 ? `${lines} unchanged ${lines === 1 ? "line" : "lines"}` : "";
+  const text = row.isRest ? "the lines after" : lines > 0 ? `${lines} unchanged ${lines === 1 ? "line" : "lines"}` : "";
   return (
     <div class={`diff-gap ${expand ? "" : "quiet"}`}>
       {expand ? <button type="button" class="plain" title="Reads the file. The service records the read." onClick={expand}>⋯ show {text}</button> : <span>⋯ {text}</span>}

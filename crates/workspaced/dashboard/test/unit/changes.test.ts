@@ -47,6 +47,23 @@ describe("comments", () => {
   });
 });
 
+describe("what a diff leaves out", () => {
+  const rows = (body: string, options: { hasRest?: boolean; expanded?: Map<string, string[]> } = {}) =>
+    buildRows(parseDiff(of("a", body)), { split: false, folded: new Set(), expanded: new Map(), ...options });
+  const after = (text: string) => rows(text, { hasRest: true }).filter((row) => row.type === "gap" && row.isRest);
+  it("is what follows the last change too, where the reader may read it", () => {
+    const body = "@@ -3,2 +3,3 @@\n one\n-two\n+2\n+3\n";
+    expect(rows(body).map((row) => row.type)).toEqual(["file", "gap", "line", "line", "line", "line"]);
+    const [rest] = after(body);
+    expect(rest).toMatchObject({ from: 6, to: 1005, shift: -1 });
+    const read = rows(body, { hasRest: true, expanded: new Map([[(rest as { key: string }).key, ["four", "five"]]]) });
+    expect(read.slice(-2)).toMatchObject([{ left: { text: "four", old: 5, new: 6 } }, { right: { text: "five", old: 6, new: 7 } }]);
+    // A new or deleted file is all there.
+    expect(after("@@ -0,0 +1,2 @@\n+one\n+two\n")).toEqual([]);
+    expect(after("@@ -1,2 +0,0 @@\n-one\n-two\n")).toEqual([]);
+  });
+});
+
 describe("the edits of a reviewer", () => {
   it("replace the proposed side of a hunk, and only what was changed", () => {
     const hunks = hunksOf(files("a", "b"));

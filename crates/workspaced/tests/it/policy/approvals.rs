@@ -360,3 +360,38 @@ async fn a_pending_approval_says_whether_its_files_still_are_as_expected(
     decide(&run, &id, "deny").await.ok();
     assert_eq!(state(&run, &id).await.get("present"), None);
 }
+
+/// Who decides needs more of a file than the lines around the change, and no other file.
+#[rstest]
+#[tokio::test]
+async fn who_decides_reads_the_file_that_the_diff_is_against(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (run, id) = run_with_pending_approval(backend).await;
+    let name = format!("reviewer-{}", run.id);
+    let created = run.operator.post("/v1/operators", json!({"name": name, "scopes": ["approve"]})).await.is(201);
+    let reviewer = run.operator.with_token(created["token"].as_str());
+    let file = |query: &str| format!("/v1/approvals/{id}/file?path={query}");
+    let lines = reviewer.get(&file("Cargo.lock")).await.ok();
+    assert_eq!(
+        (&lines["content"], &lines["totalLines"], &lines["truncated"]),
+        (&json!("old\n"), &json!(1), &json!(false))
+    );
+    let record = run.last_record().await;
+    assert_eq!(
+        (&record["tool"], &record["by"], &record["actor"], &record["pathsRead"]),
+        (&json!("read_file"), &json!("operator"), &json!(format!("operator:{name}")), &json!(["Cargo.lock"]))
+    );
+    // Of the version that the call expects, whatever has become of the file.
+    decide(&run, &id, "approve").await.ok();
+    assert_eq!(run.on_disk("Cargo.lock"), "new\n");
+    assert_eq!(reviewer.get(&file("Cargo.lock&startLine=1&maxLines=5")).await.ok()["content"], "old\n");
+
+    for other in ["a.txt", ".env", "../a", ""] {
+        reviewer.get(&file(other)).await.refused("NOT_FOUND");
+    }
+    reviewer.get("/v1/approvals/apr_none/file?path=a").await.refused("NOT_FOUND");
+    reviewer.get(&file("Cargo.lock&startLine=0")).await.refused("INVALID_REQUEST");
+    reviewer.get(&file("Cargo.lock&atSeq=1")).await.refused("INVALID_REQUEST");
+    run.agent.get(&file("Cargo.lock")).await.refused("FORBIDDEN");
+}

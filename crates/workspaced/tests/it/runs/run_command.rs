@@ -230,6 +230,92 @@ async fn a_command_that_needs_a_person_is_run_once_it_is_approved(
     assert_eq!(run.verify().await["intact"], true);
 }
 
+/// What a command changed is the change of the call that had it run: its caller is told, and asks once for the same change.
+#[rstest]
+#[tokio::test]
+async fn a_change_of_a_command_that_waits_is_the_callers(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("runner", "operator")] served_by: &str,
+) {
+    let policy = json!({"policy": {"kinds": {"TEXT_DOC": "REQUIRE_APPROVAL"}, "runBudget": {"maxFilesTouched": 9}}});
+    let (_, run) = Run::shared_with(backend, &[("a.md", "a\n"), ("b.md", "b\n")], policy).await;
+    let mut runner = Runner::new(&run).await;
+    if served_by == "operator" {
+        runner.client = run.operator.clone();
+    }
+    runner.attach().await;
+    let command = async |id: &str, path: &str, to: &[u8]| {
+        let called = begin(&run, json!({"toolCallId": id, "command": "make"}));
+        runner.next().await;
+        let result = json!({"exitCode": 0, "output": "", "basedOnSeq": head(&run).await});
+        runner.report(id, result, Some(&tar_of(&[(path, to)]))).await.ok();
+        called.await.unwrap().ok()
+    };
+    let waits = command("c1", "a.md", b"a2\n").await;
+    let id = waits["changes"]["approvalId"].as_str().unwrap();
+    let edit = |path: &str, to: &str| json!({"path": path, "content": to, "expectedSha256": "seen", "reason": "r"});
+    run.ok("read_files", json!({"paths": ["a.md", "b.md"]})).await;
+    let same = run.call("write_file", edit("a.md", "a2\n")).await.is(202);
+    assert_eq!(same["approvalId"], *id, "the caller asks once for a change: {same:#}");
+    let other = run.call("write_file", edit("b.md", "b2\n")).await.is(202);
+    let again = command("c2", "b.md", b"b2\n").await;
+    assert_eq!(again["changes"]["approvalId"], other["approvalId"], "{again:#}");
+
+    // The command has seen a tree that the run does not have.
+    let commands = async || {
+        let report = run.operator.get(&format!("/v1/runs/{}/report", run.id)).await.ok();
+        report["commands"].as_array().unwrap().clone()
+    };
+    let set = run.operator.get(&format!("/v1/runs/{}/tool-calls/c1.changes", run.id)).await.ok();
+    let [first, _] = &commands().await[..] else { panic!() };
+    assert_eq!((&first["isCurrent"], &first["notAppliedSeq"]), (&json!(false), &set["seq"]), "{first:#}");
+    assert_eq!((&set["by"], &set["outcome"]), (&Value::Null, &json!("pending")), "an agent's: {set:#}");
+
+    let decide = |id: &str, how: &str| {
+        let (path, operator) = (format!("/v1/approvals/{id}/{how}"), run.operator.clone());
+        async move { operator.post(&path, json!({"onBehalfOf": "ada", "note": "as agreed"})).await.ok() }
+    };
+    decide(other["approvalId"].as_str().unwrap(), "deny").await;
+    assert_eq!(decide(id, "approve").await["state"], "approved");
+    let told = run.ok("read_file", json!({"path": "a.md"})).await;
+    assert_eq!(
+        told["notices"],
+        json!([
+            "denied: b.md (write_file) — \"as agreed\"",
+            "approved: a.md (apply_changeset), applied — \"as agreed\""
+        ])
+    );
+    let [first, second] = &commands().await[..] else { panic!() };
+    assert_eq!(first.get("notAppliedSeq"), None, "{first:#}");
+    assert_eq!(second["isCurrent"], false);
+    assert!(second["notAppliedSeq"].is_u64(), "{second:#}");
+    let usage = run.agent.get(&format!("/v1/runs/{}", run.id)).await.ok()["usage"].clone();
+    assert_eq!(usage["filesTouched"], 1, "{usage:#}");
+}
+
+/// A command that has seen changes which are not in the run proves nothing about the run's files.
+#[tokio::test]
+async fn a_command_is_no_evidence_while_what_it_changed_waits() {
+    let policy = json!({"policy": {"kinds": {"TEXT_DOC": "REQUIRE_APPROVAL", "LOCKFILE": "REQUIRE_EVIDENCE"}}});
+    let (_, run) = Run::shared_with(Backend::Sqlite, &[("a.md", "a\n")], policy).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let token = run
+        .operator
+        .post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:write:create", "evidence:attest"]}))
+        .await;
+    let attesting = run.agent.with_token(token.is(201)["token"].as_str());
+    for (id, layer, status) in [("c1", Some(tar_of(&[("a.md", b"a2\n")])), 202), ("c2", None, 200)] {
+        let called = begin(&run, json!({"toolCallId": id, "command": "make"}));
+        runner.next().await;
+        let result = json!({"exitCode": 0, "output": "", "basedOnSeq": head(&run).await});
+        runner.report(id, result, layer.as_deref()).await.ok();
+        called.await.unwrap().ok();
+        let input = json!({"path": "package-lock.json", "content": "{}", "reason": "r", "evidence": {"eventId": format!("{id}.command")}});
+        attesting.post(&format!("/v1/runs/{}/tools/write_file", run.id), input).await.is(status);
+    }
+}
+
 #[tokio::test]
 async fn a_caller_that_goes_away_ends_its_command() {
     let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;

@@ -48,7 +48,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       {report.approvals.length ? <ul class="rows">{report.approvals.map((approval) => <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}><Badge state={approval.state} /> <code>{approval.tool}</code> {approval.paths.map(visible).join(", ")}</a> <Foreign class="quiet" text={approval.reason ?? ""} /></li>)}</ul> : <p class="quiet">None.</p>}
       {report.commands.length > 0 && <>
         <h2>Commands and tests</h2>
-        <ul class="rows">{report.commands.map((command) => <li key={command.seq}><a href={callHref(run, command.seq)}>#{command.seq} <Foreign text={command.summary} /></a> <Badge state={command.exitCode === 0 ? "exit" : "exit failed"} text={command.exitCode === undefined ? "failed" : `exit ${command.exitCode}`} /> <span class="quiet">{command.isCurrent ? "on the present files" : "before later changes"}{!command.isAttested && ", not attested"}</span></li>)}</ul>
+        <ul class="rows">{report.commands.map((command) => <li key={command.seq}><a href={callHref(run, command.seq)}>#{command.seq} <Foreign text={command.summary} /></a> <Badge state={command.exitCode === 0 ? "exit" : "exit failed"} text={command.exitCode === undefined ? "failed" : `exit ${command.exitCode}`} /> <span class="quiet">{command.notAppliedSeq !== undefined ? `with changes of its own that are not in the run (#${command.notAppliedSeq})` : command.isCurrent ? "on the present files" : "before later changes"}{!command.isAttested && ", not attested"}</span></li>)}</ul>
         {report.moreCommands > 0 && <p class="quiet">{count(report.moreCommands)} earlier ones are not listed.</p>}
       </>}
       <h2>Files</h2>
