@@ -4,6 +4,7 @@
 pub(crate) mod keyed_requests;
 
 use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -162,10 +163,13 @@ impl Engine {
     /// # Errors
     ///
     /// As for `work`. A panic is an internal error of this call only.
-    pub(crate) async fn detached<T: Send + 'static>(
+    pub(crate) fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
-    ) -> Result<T, CallError> {
+    ) -> impl Future<Output = Result<T, CallError>> + Send {
+        // Boxed before another future contains it: each of those that lead to the request would be as large, and be copied with it. And
+        // of one type for each answer: the runtime's code for a task is compiled for each type of work.
+        let work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
         let (memory, parties) = (RequestMemory::current(), Parties::current());
         let work = async move {
             let done = work.await;
@@ -173,7 +177,7 @@ impl Engine {
             done
         };
         let task = self.tasks.spawn(parties.scope(work.instrument(tracing::Span::current())));
-        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+        async move { task.await.map_err(|error| CallError::Internal(Box::new(error)))? }
     }
 
     /// Runs `work` on a thread that may block.
@@ -186,6 +190,8 @@ impl Engine {
         work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
         let span = tracing::Span::current();
+        // Of one type for each answer, as above.
+        let work: Box<dyn FnOnce() -> _ + Send> = Box::new(work);
         let task = tokio::task::spawn_blocking(move || span.in_scope(work));
         task.await.map_err(|error| CallError::Internal(Box::new(error)))?
     }

@@ -69,7 +69,7 @@ impl Engine {
             drop(opening);
             opened
         };
-        Box::pin(self.detached(work)).await
+        self.detached(work).await
     }
 
     /// Reads the run's state and number of pending approvals from the ledger.

@@ -67,7 +67,7 @@ impl Engine {
             _ => return Ok(run),
         };
         let engine = Arc::clone(self);
-        Box::pin(self.detached(async move { engine.close_expired(run, &expires_at).await })).await
+        self.detached(async move { engine.close_expired(run, &expires_at).await }).await
     }
 
     async fn close_expired(&self, run: Run, expires_at: &str) -> Result<Run, CallError> {

@@ -7,7 +7,7 @@
 mod access_token;
 mod fetch;
 mod keys;
-mod sign_in;
+pub(crate) mod sign_in;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -27,7 +27,6 @@ use self::access_token::AccessToken;
 pub(crate) use self::access_token::MAX_TOKEN_BYTES;
 use self::fetch::Endpoints;
 use self::keys::IssuerKey;
-pub(crate) use self::sign_in::{SignInAttempt, SignInError};
 
 /// How long a request to the issuer may take, and how long all requests for its keys may take together.
 const TIMEOUT: Duration = Duration::from_secs(5);

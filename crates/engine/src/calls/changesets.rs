@@ -241,8 +241,8 @@ impl Calls {
         let tool_call_id = parsed.call.tool_call_id.clone();
         let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
         let calls = self.clone();
-        let work = async move { Box::pin(calls.apply_and_record(parsed, layer).instrument(span)).await };
-        let applied = self.engine.detached(async move { Ok(work.await) }).await;
+        let work = async move { Ok(calls.apply_and_record(parsed, layer).instrument(span).await) };
+        let applied = self.engine.detached(work).await;
         let applied = applied.unwrap_or_else(|error| Err(RecordedError::left_out(error)));
         disclosure.apply(applied).map_err(|error| Failed { tool_call_id, error })
     }

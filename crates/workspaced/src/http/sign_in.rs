@@ -19,7 +19,8 @@ use crate::http::auth::session::{SESSION_COOKIE, cookie};
 use crate::http::extract::{Json, Query};
 use crate::http::oauth::Asked;
 use crate::http::problem::{Problem, pages};
-use crate::issuer::{Issuer, SignInAttempt, SignInError};
+use crate::issuer::Issuer;
+use crate::issuer::sign_in::{SignInAttempt, SignInError};
 use crate::service::Service;
 use config::SignInConfig;
 

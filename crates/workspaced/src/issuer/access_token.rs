@@ -22,7 +22,7 @@ const SKEW_SECONDS: f64 = 30.0;
 const LATEST_SECONDS: f64 = 253_402_300_799.0;
 
 /// An access token whose signature is not verified yet.
-pub(super) struct AccessToken<'a> {
+pub(crate) struct AccessToken<'a> {
     signed: &'a str,
     signature: Vec<u8>,
     algorithm: Algorithm,
@@ -31,7 +31,7 @@ pub(super) struct AccessToken<'a> {
 }
 
 /// Whether `token` may be a JWT: three parts in base64url. Tokens of the service have no `.`.
-pub(super) fn has_form(token: &str) -> bool {
+pub(crate) fn has_form(token: &str) -> bool {
     let is_encoded = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     token.len() <= MAX_TOKEN_BYTES
         && token.starts_with("ey")
@@ -41,7 +41,7 @@ pub(super) fn has_form(token: &str) -> bool {
 
 impl<'a> AccessToken<'a> {
     /// Reads a token; `None` if it is no access token with an accepted algorithm.
-    pub(super) fn parse(token: &'a str) -> Option<Self> {
+    pub(crate) fn parse(token: &'a str) -> Option<Self> {
         Self::parse_kind(token, |kind| {
             let is_kind = |known: &&str| kind.is_some_and(|kind| known.eq_ignore_ascii_case(kind));
             ["at+jwt", "application/at+jwt"].iter().any(is_kind)
@@ -49,7 +49,7 @@ impl<'a> AccessToken<'a> {
     }
 
     /// Reads a token whose `typ` is accepted by `is_kind`.
-    pub(super) fn parse_kind(token: &'a str, is_kind: impl Fn(Option<&str>) -> bool) -> Option<Self> {
+    pub(crate) fn parse_kind(token: &'a str, is_kind: impl Fn(Option<&str>) -> bool) -> Option<Self> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let header = object(header)?;
@@ -71,17 +71,17 @@ impl<'a> AccessToken<'a> {
     }
 
     /// Whether the token may be signed by `key`.
-    pub(super) fn names(&self, key: &IssuerKey) -> bool {
+    pub(crate) fn names(&self, key: &IssuerKey) -> bool {
         self.key.as_ref().is_none_or(|id| key.id.as_ref() == Some(id)) && key.is_for(self.algorithm)
     }
 
     /// Whether the token is signed by `key`.
-    pub(super) fn is_signed_by(&self, key: &IssuerKey) -> bool {
+    pub(crate) fn is_signed_by(&self, key: &IssuerKey) -> bool {
         key.verifies(self.algorithm, self.signed.as_bytes(), &self.signature)
     }
 
     /// Returns whom the token names; `None` if it is from another issuer, for another service, or not valid at `now`.
-    pub(super) fn caller(&self, config: &IssuerConfig, now: i64) -> Option<IssuedCaller> {
+    pub(crate) fn caller(&self, config: &IssuerConfig, now: i64) -> Option<IssuedCaller> {
         let ends = self.valid_until(config, &config.audiences, now)?;
         let subject = self.text("sub").filter(|subject| (1..=MAX_TEXT_BYTES).contains(&subject.len()))?;
         // A token that names a run is for that run and nothing else, whatever its scopes.
@@ -107,7 +107,7 @@ impl<'a> AccessToken<'a> {
 
     /// Returns until when the token is valid, in seconds; `None` if it is from another issuer, for others than `audiences`, or not
     /// valid at `now`.
-    pub(super) fn valid_until(&self, config: &IssuerConfig, audiences: &[String], now: i64) -> Option<f64> {
+    pub(crate) fn valid_until(&self, config: &IssuerConfig, audiences: &[String], now: i64) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "seconds of this era are exact")]
         let now = now as f64;
         if self.text("iss")? != config.issuer || !self.is_for(audiences) {
@@ -119,11 +119,11 @@ impl<'a> AccessToken<'a> {
     }
 
     /// Returns a claim.
-    pub(super) fn claim(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn claim(&self, name: &str) -> Option<&Value> {
         self.claims.get(name)
     }
 
-    pub(super) fn text(&self, claim: &str) -> Option<&str> {
+    pub(crate) fn text(&self, claim: &str) -> Option<&str> {
         self.claims.get(claim)?.as_str()
     }
 

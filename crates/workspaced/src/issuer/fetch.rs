@@ -35,9 +35,9 @@ const KEYS: &str = "keys of the issuer";
 
 /// Where people sign in, and where a code is exchanged for tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Endpoints {
-    pub(super) authorization: Url,
-    pub(super) token: Url,
+pub(crate) struct Endpoints {
+    pub(crate) authorization: Url,
+    pub(crate) token: Url,
 }
 
 /// Returns the keys that the issuer signs with, and its endpoints, if it has them.
@@ -45,7 +45,7 @@ pub(super) struct Endpoints {
 /// # Errors
 ///
 /// If a document cannot be fetched, is too long, or does not say what it must.
-pub(super) async fn keys(
+pub(crate) async fn keys(
     http: &Client,
     config: &IssuerConfig,
 ) -> Result<(Vec<IssuerKey>, Option<Endpoints>), FetchError> {
@@ -71,7 +71,7 @@ const TOKENS: &str = "tokens of a person";
 /// # Errors
 ///
 /// If the issuer refuses the code, or its answer is too long or has no ID token.
-pub(super) async fn id_token(
+pub(crate) async fn id_token(
     http: &Client,
     config: &SignInConfig,
     address: Url,
@@ -96,7 +96,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Encodes the members of a form.
-pub(super) fn form<'a>(members: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+pub(crate) fn form<'a>(members: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let encode = |mut url: Url| {
         url.query_pairs_mut().extend_pairs(members);
         url.query().unwrap_or_default().to_owned()

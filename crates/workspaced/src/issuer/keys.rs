@@ -13,13 +13,13 @@ const MAX_KEYS: usize = 100;
 
 /// A public key of the issuer.
 #[derive(Debug)]
-pub(super) struct IssuerKey {
-    pub(super) id: Option<String>,
+pub(crate) struct IssuerKey {
+    pub(crate) id: Option<String>,
     /// The algorithm that it is for, if it is for one only.
     algorithm: Option<Algorithm>,
     material: Material,
     /// SHA-256 of the key.
-    pub(super) fingerprint: Sha256,
+    pub(crate) fingerprint: Sha256,
 }
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum Material {
 
 /// The algorithms that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(super) enum Algorithm {
+pub(crate) enum Algorithm {
     #[serde(rename = "RS256")]
     Rs256,
     #[serde(rename = "RS384")]
@@ -69,7 +69,7 @@ struct Jwk {
 }
 
 /// Parses a set of keys. Those of other kinds, and for other uses, are left out; `None` if it is no set, or too large.
-pub(super) fn parse(set: &Value) -> Option<Vec<IssuerKey>> {
+pub(crate) fn parse(set: &Value) -> Option<Vec<IssuerKey>> {
     let keys = set["keys"].as_array().filter(|keys| keys.len() <= MAX_KEYS)?;
     Some(keys.iter().filter_map(IssuerKey::parse).collect())
 }
@@ -104,12 +104,12 @@ impl IssuerKey {
     }
 
     /// Whether the key can verify signatures of `algorithm`.
-    pub(super) fn is_for(&self, algorithm: Algorithm) -> bool {
+    pub(crate) fn is_for(&self, algorithm: Algorithm) -> bool {
         self.algorithm.is_none_or(|own| own == algorithm) && self.material.is_for(algorithm)
     }
 
     /// Whether `signature` is one of `message` by this key. RSA keys below 2,048 bits verify none.
-    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let by = |kind: &'static dyn VerificationAlgorithm, key: &[u8]| {
             UnparsedPublicKey::new(kind, key).verify(message, signature).is_ok()
         };
@@ -152,7 +152,7 @@ impl Material {
 }
 
 impl Algorithm {
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         serde_json::from_value(name.into()).ok()
     }
 }
