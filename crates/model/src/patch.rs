@@ -16,6 +16,7 @@ mod name;
 mod numberless;
 mod sections;
 mod unified;
+mod written;
 
 pub use apply::PatchFault;
 pub use begin_patch_format::FORMAT_HINT;
@@ -23,6 +24,7 @@ pub use fault::{FILE_HEAD_HINT, HUNK_FILE_HINT, WHOLE_PATCH_HINT};
 pub use file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
 pub use locate::PatchBudget;
 pub use modes::{FileModes, diff_modes};
+pub use written::written_sections;
 
 use crate::Refusal;
 use fault::{invalid, shown};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use model::{
-    Code, Effect, FilePatch, LINK_MODE, LogicalPath, Patch, Refusal, Rules, Sha256, is_link_mode, judge_call_bytes,
+    Code, Effect, LINK_MODE, LogicalPath, PatchOperation, Refusal, Rules, Sha256, is_link_mode, judge_call_bytes,
+    written_sections,
 };
 use workspace::Target;
 
@@ -125,12 +126,16 @@ impl<'a> RevertedFiles<'a> {
 
     /// Returns the bytes before `call`, by applying its diff in reverse: for contents that were written from outside.
     fn reverse_diff(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
-        let sections = Patch::parse_bytes(&call.diff).ok()?.files.into_iter();
-        let mut sections = sections.filter_map(|section| FilePatch { mode: None, ..section }.reversed());
-        let section = sections.find(|section| section.path == *path)?;
-        let current = self.at(&section.from).map_or(Some(&[][..]), |file| file.bytes.as_deref().map(Vec::as_slice))?;
-        let bytes = section.apply(current).ok()?.bytes;
-        (Sha256::of(&bytes) == sha256).then(|| Rc::new(bytes))
+        let sections = written_sections(&call.diff).into_iter().filter_map(|section| section.reversed());
+        // A file that became a link has two, of which one has its content.
+        sections.filter(|section| section.path == *path).find_map(|section| {
+            let current = match section.operation {
+                PatchOperation::Create => &[][..],
+                _ => self.at(&section.from).map_or(Some(&[][..]), |file| file.bytes.as_deref().map(Vec::as_slice))?,
+            };
+            let bytes = section.apply(current).ok()?.bytes;
+            (Sha256::of(&bytes) == sha256).then(|| Rc::new(bytes))
+        })
     }
 
     fn content(&self, path: &LogicalPath, file: RevertedFile) -> Result<(Vec<u8>, u32), Refusal> {

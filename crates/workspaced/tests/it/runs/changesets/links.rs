@@ -244,7 +244,12 @@ async fn a_link_that_others_have_changed_is_a_conflict(#[values(Backend::Sqlite,
     let layer = Layer::new().link("newest", LINK, "run.sh").bytes();
     send(&by_runner, &set, &layer).await.refused("CHANGED_OUTSIDE");
     let settle = json!({"accept": "ledger", "paths": ["newest"], "reason": "as recorded"});
-    run.operator.post(&format!("/v1/runs/{}/drift", run.id), settle).await.ok();
+    let settled = run.operator.post(&format!("/v1/runs/{}/drift", run.id), settle).await.ok();
+    assert_eq!(run.files()["newest"], "-> b.txt");
+    // Where it led is in the diff, and nowhere else.
+    run.ok("revert_calls", json!({"toolCallIds": [settled["toolCallId"]], "reason": "it was meant"})).await;
+    assert_eq!(run.files()["newest"], "-> a.txt");
+    run.ok("revert_calls", json!({"last": 1, "reason": "it was not"})).await;
     assert_eq!(run.files()["newest"], "-> b.txt");
     let set = json!({"basedOnSeq": head(&run).await, "reason": "link"});
     assert_eq!(send(&by_runner, &set, &layer).await.ok()["applied"], json!(["newest"]));
