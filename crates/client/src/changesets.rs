@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::files::Download;
+use crate::packed_layer::PackedLayer;
 use crate::problem::Error;
 use crate::request::{Request, new_id, with_id};
 use crate::transport::Client;
@@ -194,12 +195,11 @@ impl Client {
         &self,
         run: &RunId,
         changeset: &NewChangeset,
-        layer: &[u8],
+        layer: &PackedLayer,
     ) -> Result<ChangesetOutcome, Error> {
         let members = with_id(changeset, "changesetId", new_id("cs_"))?;
-        let form = LayerForm::new("changeset", &Value::Object(members), true);
-        let body = [form.head.as_slice(), layer, form.tail.as_slice()].concat();
-        self.changesets(run)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
+        let form = LayerForm::new("changeset", &Value::Object(members), Some(layer));
+        form.body_of(self.changesets(run)?)?.answer(self).await
     }
 
     fn changesets(&self, run: &RunId) -> Result<Request, Error> {
@@ -207,15 +207,16 @@ impl Client {
     }
 }
 
-/// The form around a layer, with its other part: a document of JSON.
+/// A form with a document of JSON, and a layer.
 pub(crate) struct LayerForm {
-    pub(crate) head: Vec<u8>,
-    pub(crate) tail: Vec<u8>,
-    pub(crate) media_type: String,
+    head: Bytes,
+    layer: PackedLayer,
+    tail: Bytes,
+    media_type: String,
 }
 
 impl LayerForm {
-    pub(crate) fn new(name: &str, document: &Value, has_layer: bool) -> Self {
+    pub(crate) fn new(name: &str, document: &Value, layer: Option<&PackedLayer>) -> Self {
         let boundary = new_id("workspaced-");
         let part = |name: &str, media_type: &str| {
             format!(
@@ -224,11 +225,19 @@ impl LayerForm {
         };
         let mut head = format!("{}{document}\r\n", part(name, "application/json"));
         let mut tail = format!("--{boundary}--\r\n");
-        if has_layer {
+        if layer.is_some() {
             head += &part("layer", "application/x-tar");
             tail.insert_str(0, "\r\n");
         }
         let media_type = format!("multipart/form-data; boundary={boundary}");
-        Self { head: head.into_bytes(), tail: tail.into_bytes(), media_type }
+        let layer = layer.cloned().unwrap_or_else(|| Vec::new().into());
+        Self { head: head.into(), layer, tail: tail.into(), media_type }
+    }
+
+    /// Makes it the body of a request.
+    pub(crate) fn body_of(self, request: Request) -> Result<Request, Error> {
+        let Self { head, layer, tail, media_type } = self;
+        let size_bytes = head.len() as u64 + layer.size_bytes() + tail.len() as u64;
+        request.made_body(&media_type, size_bytes, move || layer.body(&head, &tail))
     }
 }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use model::{RunId, Sha256, ToolCallId};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::changesets::{ChangesetConflict, ChangesetDenied, ChangesetPath, LayerForm};
+use crate::packed_layer::PackedLayer;
 use crate::problem::Error;
 use crate::transport::Client;
 
@@ -166,13 +166,12 @@ impl Client {
         name: &str,
         command: &ToolCallId,
         result: &CommandResult,
-        layer: Option<&[u8]>,
+        layer: Option<&PackedLayer>,
     ) -> Result<ReportedCommand, Error> {
         let mut document = serde_json::to_value(result).map_err(|error| Error::Invalid(error.to_string()))?;
         document["runner"] = json!(name);
-        let form = LayerForm::new("result", &document, layer.is_some());
-        let body = [form.head.as_slice(), layer.unwrap_or_default(), form.tail.as_slice()].concat();
+        let form = LayerForm::new("result", &document, layer);
         let path = ["v1", "runs", run.as_str(), "commands", command.as_str(), "result"];
-        self.request(Method::POST, path)?.body_as(&form.media_type, Bytes::from(body))?.answer(self).await
+        form.body_of(self.request(Method::POST, path)?)?.answer(self).await
     }
 }

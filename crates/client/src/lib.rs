@@ -53,6 +53,7 @@ mod folders;
 mod follow;
 mod mcp;
 mod operators;
+mod packed_layer;
 mod problem;
 mod request;
 mod retry;
@@ -80,6 +81,7 @@ pub use folders::{
 };
 pub use follow::FollowedRecord;
 pub use operators::{CreatedOperator, NewOperator, NewOperatorToken};
+pub use packed_layer::PackedLayer;
 pub use problem::{Error, Problem};
 pub use request::Page;
 pub use retry::RetryPolicy;

@@ -36,9 +36,14 @@ pub(crate) enum Repeat {
     IfNotExecuted,
 }
 
+/// Makes a body, as often as it is sent.
+type MakeBody = Box<dyn Fn() -> reqwest::Body + Send + Sync>;
+
 /// A request that can be sent several times.
 pub(crate) struct Request {
     builder: RequestBuilder,
+    /// Makes the body anew for each attempt, if the builder has none.
+    body: Option<MakeBody>,
     repeat: Repeat,
     /// Whether status 202 is an answer, not a call that waits for its approval.
     accepts_pending: bool,
@@ -69,10 +74,16 @@ impl Request {
         Self { builder: builder.body(body), ..self }
     }
 
-    /// Sets a body of another media type.
-    pub(crate) fn body_as(self, media_type: &str, body: impl Into<reqwest::Body>) -> Result<Self, Error> {
+    /// Sets a body of `size_bytes` bytes of another media type, which is made anew for each attempt.
+    pub(crate) fn made_body(
+        self,
+        media_type: &str,
+        size_bytes: u64,
+        make: impl Fn() -> reqwest::Body + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
         let request = self.header(header::CONTENT_TYPE, media_type)?;
-        Ok(Self { builder: request.builder.body(body), ..request })
+        let request = request.header(header::CONTENT_LENGTH, &size_bytes.to_string())?;
+        Ok(Self { body: Some(Box::new(make)), ..request })
     }
 
     /// Sets a body that is JSON already.
@@ -102,6 +113,10 @@ impl Request {
         while let Some(current) = builder.take() {
             // A streamed body cannot be sent twice.
             builder = current.try_clone();
+            let current = match &self.body {
+                Some(make) => current.body(make()),
+                None => current,
+            };
             let error = match current.send().await {
                 Ok(response) if is_success(&response, self.accepts_pending) => return Ok(response),
                 Ok(response) => refusal(response).await,
@@ -146,7 +161,7 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             builder = builder.header(header::AUTHORIZATION, authorization.clone());
         }
-        Ok(Request { builder, repeat: Repeat::Always, accepts_pending: false })
+        Ok(Request { builder, body: None, repeat: Repeat::Always, accepts_pending: false })
     }
 
     fn url<'a>(&self, segments: impl IntoIterator<Item = &'a str>) -> Result<Url, Error> {

@@ -7,8 +7,10 @@ pub(crate) mod earlier_calls;
 pub(crate) mod expected_version;
 pub(crate) mod folder;
 pub(crate) mod input;
+pub(crate) mod layer;
 pub(crate) mod output;
 pub(crate) mod outside_change;
+pub(crate) mod scanned_reader;
 pub(crate) mod schema;
 pub(crate) mod text;
 
@@ -18,7 +20,9 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256};
 use serde_json::{Map, Value};
-use workspace::{FollowedPath, Snapshot, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError};
+use workspace::{
+    FollowedPath, Snapshot, StagedContents, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError,
+};
 
 use crate::run::changed_paths::ChangedPaths;
 use crate::run::quota::Reservation;
@@ -166,12 +170,13 @@ pub trait Mutation: Send {
         Ok(())
     }
 
-    /// Compares the input with the tree, on a thread that may block: which files it is about. Called first, for a change set.
+    /// Compares the input with the tree, on a thread that may block: which files it is about. Called first, for a change set, which stages
+    /// large contents in `_space`.
     ///
     /// # Errors
     ///
     /// If the call cannot change one of them; if the disk fails.
-    fn meet_tree(&mut self, _rules: &Rules, _workspace: &Workspace) -> Result<(), WorkspaceError> {
+    fn meet_tree(&mut self, _rules: &Rules, _workspace: &Workspace, _space: Reservation) -> Result<(), WorkspaceError> {
         Ok(())
     }
 
@@ -244,8 +249,19 @@ pub enum Obtained {
     EarlierCalls(EarlierCalls),
     /// The contents with their versions, as far as they are stored. Without the files that the audit does not have.
     Contents(BTreeMap<LogicalPath, (Sha256, StoredContent)>),
-    /// The content, in the run's `tmp/`, and the disk space that is reserved for it.
-    Waiting(StagedFile, ScannedContent, Reservation),
+    /// The content, in the run's `tmp/`.
+    Waiting(Box<StagedContent>),
+}
+
+/// A large content that was staged for a call.
+#[derive(Debug)]
+pub struct StagedContent {
+    /// The file in the run's `tmp/`.
+    pub file: StagedFile,
+    /// What was found in it.
+    pub scanned: ScannedContent,
+    /// Its file's owner, who removes it unless it is journalled, and the disk space that is reserved for it; until it is planned.
+    pub owner: Option<(StagedContents, Reservation)>,
 }
 
 /// The paths of a call, and what is known of its change before a file is read.

@@ -34,7 +34,7 @@ pub use crate::tool::text::{TextAnswer, refusal_text};
 pub(crate) use read_file::MAX_LINES as MAX_READ_LINES;
 pub(crate) use search_text::MAX_MATCHES as MAX_FOUND_MATCHES;
 
-pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset, MAX_LAYER_BYTES};
+pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset, waiting_layer};
 pub use bounds::ToolLimits;
 pub use catalogue::{
     Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema,

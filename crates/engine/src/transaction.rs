@@ -392,7 +392,7 @@ impl Goal {
         let judging = run.accounting.judge_alone(&run.rules);
         let mut judged = planned.judge(run)?;
         if let (Self::Stage, Verdict::RequireApproval) = (&self, judged.decision.verdict) {
-            judged.pack_layers()?;
+            judged.pack_layers(run)?;
         }
         let is_staged = match (&self, judged.decision.verdict) {
             (Self::Judge, _) | (_, Verdict::Deny) | (Self::Stage, Verdict::RequireApproval) => false,

@@ -1,5 +1,6 @@
 //! Applying steps to the tree: new content is staged in `tmp/`, then renamed into the tree, and replayed after a crash.
 
+mod contents;
 mod replay;
 mod restore;
 mod stage;
@@ -21,11 +22,12 @@ use crate::dir::fresh_name;
 use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
 use crate::stamp::FileStamp;
 
+pub use contents::{SpooledFile, StagedContents, StagedFile};
 pub use replay::Replay;
 pub use restore::RestoredState;
 use stage::StagedFolder;
 pub(crate) use stage::fdatasync;
-pub use stage::{StagedFile, StagedSteps, is_fsync_failure};
+pub use stage::{StagedSteps, is_fsync_failure};
 pub use sync::Applied;
 pub(crate) use sync::sync_in_parallel;
 

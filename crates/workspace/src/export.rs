@@ -391,29 +391,43 @@ impl TreeExport {
     }
 }
 
-/// Packs files and links as a layer, compressed with zstd: each path with its content and its mode, or nothing for a deleted file.
+/// What [`pack_layer`] packs at a path.
+pub struct PackedFile<'a> {
+    /// The content, of a link its target.
+    pub bytes: Box<dyn Read + 'a>,
+    /// The length of the content in bytes.
+    pub size_bytes: u64,
+    /// The mode.
+    pub mode: u32,
+}
+
+/// Packs files and links as a layer, compressed with zstd, into `out`: each path with its file, or nothing for a deleted one.
 ///
 /// # Errors
 ///
-/// If the contents cannot be compressed.
+/// If a content cannot be read or written.
 pub fn pack_layer<'a>(
-    files: impl IntoIterator<Item = (&'a LogicalPath, Option<(&'a [u8], u32)>)>,
-) -> io::Result<Vec<u8>> {
-    let mut tar = Builder::new(zstd::stream::write::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?);
+    files: impl IntoIterator<Item = (&'a LogicalPath, io::Result<Option<PackedFile<'a>>>)>,
+    out: impl Write,
+) -> io::Result<()> {
+    let mut tar = Builder::new(zstd::stream::write::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?);
     for (path, file) in files {
-        match file {
+        match file? {
             None => tar.append_data(&mut header(HeaderType::Regular, 0o644, 0), whiteout(path), io::empty())?,
-            Some((target, mode)) if is_link_mode(mode) => {
-                let target = OsStr::from_bytes(target);
+            Some(PackedFile { mut bytes, mode, .. }) if is_link_mode(mode) => {
+                let mut target = Vec::new();
+                bytes.read_to_end(&mut target)?;
+                let target = OsStr::from_bytes(&target);
                 tar.append_link(&mut header(HeaderType::Symlink, 0o777, 0), path.as_str(), target)?;
             }
-            Some((bytes, mode)) => {
+            Some(PackedFile { bytes, size_bytes, mode }) => {
                 let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
-                tar.append_data(&mut header(HeaderType::Regular, mode, bytes.len() as u64), path.as_str(), bytes)?;
+                let bytes = Exactly { from: bytes, left: size_bytes };
+                tar.append_data(&mut header(HeaderType::Regular, mode, size_bytes), path.as_str(), bytes)?;
             }
         }
     }
-    tar.into_inner()?.finish()
+    tar.into_inner()?.finish().map(drop)
 }
 
 /// Returns the name that stands for the deleted file at `path` in a layer.

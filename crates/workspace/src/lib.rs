@@ -32,14 +32,17 @@ mod tree;
 mod walk;
 mod workspaces;
 
-pub use apply::{Applied, ApplyError, Replay, RestoredState, StagedFile, StagedSteps, is_fsync_failure};
+pub use apply::{
+    Applied, ApplyError, Replay, RestoredState, SpooledFile, StagedContents, StagedFile, StagedSteps, is_fsync_failure,
+};
 pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{
     DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedVersion, WorkspaceDiff,
 };
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
-    ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport, pack_layer,
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, PackedFile, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
+    pack_layer,
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;

@@ -8,6 +8,7 @@ use content::{ObjectError, ObjectName, Objects};
 use engine::CallError;
 use engine::audit::snapshot;
 use engine::runs::store_existing_base;
+use engine::tools::{APPLY_CHANGESET, waiting_layer};
 use ledger::{Ledger, LedgerError, StoredRun};
 use model::{ApprovalId, ApprovalState, LogicalPath, RunId, Sha256};
 use workspace::{ContentLocation, Drift, RecordedBase, Snapshot, WorkspaceError, Workspaces};
@@ -127,15 +128,21 @@ pub(super) async fn put(
     Ok(RunFiles { base: Some(recorded), objects: references })
 }
 
-/// Returns the hash of the content that a pending approval of the run needs, which is that of an upload.
+/// Returns the hash of the content that a pending approval of the run needs: that of an upload, or the layer of a change set.
 async fn waiting_hash(
     ledger: &Arc<dyn Ledger>,
     run: &RunId,
     approval: &ApprovalId,
 ) -> Result<Option<Sha256>, RunProblem> {
     let stored = ledger.approval(approval).await?;
-    let pending = stored.filter(|stored| stored.state == ApprovalState::Pending && stored.run_id == *run);
-    Ok(pending.and_then(|stored| stored.files.first().and_then(|file| file.new_sha256)))
+    let Some(pending) = stored.filter(|stored| stored.state == ApprovalState::Pending && stored.run_id == *run) else {
+        return Ok(None);
+    };
+    if pending.tool == APPLY_CHANGESET.name {
+        let input = ledger.approval_input(approval).await?;
+        return Ok(input.as_deref().and_then(waiting_layer));
+    }
+    Ok(pending.files.first().and_then(|file| file.new_sha256))
 }
 
 /// Returns the files that records wrote, with the record and the hash of each.

@@ -18,13 +18,14 @@ use crate::changesets::{
 };
 use crate::folders::error::FolderError;
 use crate::folders::place::{FolderPlace, OpenFolder};
+use crate::packed_layer::PackedLayer;
 use crate::problem::Error;
 use crate::transport::Client;
 
-/// What is read from a folder at most: what the service takes in one set.
-const LIMITS: ReadLimits = ReadLimits { max_file_bytes: 8 << 20, max_total_bytes: 64 << 20 };
+/// What is read from a folder at most: what a service takes in one set unless its operator has decided otherwise.
+const LIMITS: ReadLimits = ReadLimits { max_file_bytes: 1 << 30, max_total_bytes: 1 << 30 };
 /// A layer up to this size is kept in memory.
-const MAX_LAYER_IN_MEMORY: usize = 64 << 20;
+const MAX_LAYER_IN_MEMORY: usize = 16 << 20;
 /// How many of the entries that cannot be part of a run a scan names, as the shim does.
 const MAX_LEFT: usize = 100;
 /// The most characters of a path that is only shown.
@@ -98,7 +99,7 @@ pub struct Pushed {
 #[derive(Clone, Debug)]
 pub struct ChangedLayer {
     /// A tar, compressed by zstd.
-    pub packed: Vec<u8>,
+    pub packed: PackedLayer,
     /// Entries of the tar.
     pub entries: u64,
     /// Files that are not in it.
@@ -211,11 +212,15 @@ impl Checkout {
     ///
     /// If the folder cannot be read, is too large for one set, or sends something that was not asked for.
     pub async fn layer_of(&mut self, changes: &[PathChange]) -> Result<ChangedLayer, FolderError> {
+        if changes.iter().fold(0_u64, |sum, change| sum.saturating_add(change.size)) > LIMITS.max_total_bytes {
+            // Before all of it is read.
+            let max = LIMITS.max_total_bytes;
+            return Err(ShimError::Refused(format!("the changed files have more than {max} bytes")).into());
+        }
         let paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
         let read = move |folder: &mut dyn CommandFolder| {
             let (mut layer, left, entries) = read(folder, paths)?;
-            // The service takes less as it is sent than when it is unpacked.
-            let packed = zstd::stream::encode_all(&mut layer, zstd::DEFAULT_COMPRESSION_LEVEL);
+            let packed = PackedLayer::pack(&mut layer, MAX_LAYER_IN_MEMORY);
             Ok(ChangedLayer { packed: packed.map_err(|error| FolderError::io("the layer", error))?, entries, left })
         };
         self.folder.with(read).await

@@ -13,6 +13,7 @@ use crate::events::{CommandEvent, NewEvent};
 use crate::folders::checkout::{Checkout, ScanScope};
 use crate::folders::command::{CommandSignals, Execution};
 use crate::folders::error::FolderError;
+use crate::packed_layer::PackedLayer;
 use crate::problem::Error;
 use crate::request::new_id;
 use crate::transport::Client;
@@ -108,7 +109,7 @@ impl Runner {
     ) -> Result<Option<ServedCommand>, FolderError> {
         match self.run(&order, signals, sink).await {
             Ok(RanOrder { result, layer, lost }) => {
-                let reported = self.report(&order, &result, layer.as_deref()).await?;
+                let reported = self.report(&order, &result, layer.as_ref()).await?;
                 if let Some(lost) = lost {
                     return Err(lost);
                 }
@@ -205,7 +206,7 @@ impl Runner {
         execution: &Execution,
         before: Result<ScanReport, FolderError>,
         result: &mut CommandResult,
-    ) -> Result<Option<Vec<u8>>, FolderError> {
+    ) -> Result<Option<PackedLayer>, FolderError> {
         let mut report = self.checkout.scan(self.scope).await?;
         report.leave_out(&before?);
         result.leave_out(report.left_count + report.not_walked.len() as u64, left_out(report.left));
@@ -262,7 +263,7 @@ impl Runner {
         &self,
         order: &CommandOrder,
         result: &CommandResult,
-        layer: Option<&[u8]>,
+        layer: Option<&PackedLayer>,
     ) -> Result<ReportedCommand, FolderError> {
         let (client, run) = (self.checkout.client(), self.checkout.run());
         let mut layer = layer;
@@ -318,7 +319,7 @@ impl PausedRunner {
 struct RanOrder {
     result: CommandResult,
     /// What it changed.
-    layer: Option<Vec<u8>>,
+    layer: Option<PackedLayer>,
     /// Why the checkout has to be opened again.
     lost: Option<FolderError>,
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use ledger::{Appended, Entry};
 use model::{Code, Evidence, EvidenceFact, Permission, Refusal, RunId, Sha256, ToolCallId, json};
 use serde::{Deserialize, Serialize};
@@ -21,7 +20,8 @@ use crate::calls::Calls;
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
 use crate::tool::input::parse;
-use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, LAYER_LIMITS, OnDenied};
+use crate::tool::layer::{Layer, MAX_HELD_BYTES, layer_limits};
+use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, OnDenied};
 use crate::tools::write_file::merge::OnConflict;
 use crate::transaction::Operation;
 
@@ -161,6 +161,9 @@ struct ParsedChangeset {
     evidence_fact: EvidenceFact,
 }
 
+/// A layer that is received and may be unpacked.
+type ReceivedLayer = Result<Layer, Refusal>;
+
 impl ParsedChangeset {
     fn new(
         call: Call,
@@ -173,8 +176,8 @@ impl ParsedChangeset {
 }
 
 impl Calls {
-    /// Applies a change set: `changeset` is JSON, an [`ApplyChangesetRequest`], `layer` a tar in the form of a layer of an OCI image. Runs
-    /// to completion even if the client disconnects.
+    /// Applies a change set: `changeset` is JSON, an [`ApplyChangesetRequest`], `layer` a tar in the form of a layer of an OCI image, or why
+    /// it could not be received. Runs to completion even if the client disconnects.
     ///
     /// # Errors
     ///
@@ -184,10 +187,10 @@ impl Calls {
         run: &RunId,
         caller: Caller,
         changeset: &[u8],
-        layer: Bytes,
+        layer: Result<Layer, Refusal>,
     ) -> Result<Answer, Failed> {
         let mut parsed = parse_changeset(run, caller, changeset, &layer);
-        self.reserve(&mut parsed, &layer).await?;
+        let layer = self.reserve(&mut parsed, layer).await?;
         self.apply_parsed(parsed, layer).await
     }
 
@@ -201,11 +204,11 @@ impl Calls {
         run: &RunId,
         caller: Caller,
         set: CommandSet,
-        layer: Bytes,
+        layer: Result<Layer, Refusal>,
     ) -> Result<Answer, Failed> {
         let members = json!({
             "stepId": set.step_id, "reason": set.reason, "dryRun": false, "basedOnSeq": set.based_on_seq,
-            "onConflict": set.on_conflict, "onDenied": set.on_denied, "layerSha256": Sha256::of(&layer),
+            "onConflict": set.on_conflict, "onDenied": set.on_denied, "layerSha256": layer.as_ref().ok().map(Layer::sha256),
         });
         let mut members = members.as_object().cloned().unwrap_or_default();
         members.retain(|_, value| !value.is_null());
@@ -215,20 +218,24 @@ impl Calls {
         let evidence = Evidence { command: None, event_id: Some(set.event_id), exit_code: None, output_sha256: None };
         call.set_evidence(evidence);
         let mut parsed = ParsedChangeset::new(call, members, Some(set.event), set.evidence_fact);
-        self.reserve(&mut parsed, &layer).await?;
+        let layer = self.reserve(&mut parsed, layer).await?;
         self.apply_parsed(parsed, layer).await
     }
 
     /// Reserves the memory of a layer; a refusal becomes that of the call.
-    async fn reserve(&self, parsed: &mut ParsedChangeset, layer: &Bytes) -> Result<(), Failed> {
+    async fn reserve(&self, parsed: &mut ParsedChangeset, layer: ReceivedLayer) -> Result<Option<Layer>, Failed> {
         if parsed.members.is_err() {
-            return Ok(());
+            return Ok(None);
         }
-        match self.reserve_layer(layer).await {
-            Ok(()) => Ok(()),
+        let reserved = match layer {
+            Ok(layer) => self.reserve_layer(&parsed.call.run_id, &layer).await.map(|()| layer),
+            Err(refusal) => Err(refusal.into()),
+        };
+        match reserved {
+            Ok(layer) => Ok(Some(layer)),
             Err(CallError::Refused(refusal)) => {
                 (parsed.members, parsed.is_layer_refused) = (Err(refusal), true);
-                Ok(())
+                Ok(None)
             }
             Err(error) => {
                 let error = RecordedError::left_out(error);
@@ -237,7 +244,7 @@ impl Calls {
         }
     }
 
-    async fn apply_parsed(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, Failed> {
+    async fn apply_parsed(&self, parsed: ParsedChangeset, layer: Option<Layer>) -> Result<Answer, Failed> {
         let tool_call_id = parsed.call.tool_call_id.clone();
         let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
         let calls = self.clone();
@@ -254,7 +261,7 @@ impl Calls {
         Failed { tool_call_id: call.tool_call_id, error }
     }
 
-    async fn apply_and_record(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, RecordedError> {
+    async fn apply_and_record(&self, parsed: ParsedChangeset, layer: Option<Layer>) -> Result<Answer, RecordedError> {
         let ParsedChangeset { mut call, members, is_layer_refused, event, evidence_fact } = parsed;
         let event = event.filter(|_| !call.dry_run);
         let run_id = call.run_id.clone();
@@ -279,11 +286,12 @@ impl Calls {
         call: Call,
         members: Result<Map<String, Value>, Refusal>,
         evidence_fact: EvidenceFact,
-        layer: Bytes,
+        layer: Option<Layer>,
     ) -> Result<Answer, RecordedError> {
         let (run, members) = self.admit(&call, members).await?;
-        let tool = match parse(members) {
-            Ok(input) => ApplyChangeset::new(input, layer),
+        let missing = || Refusal::invalid("the layer is missing", "Send the change set with its layer.");
+        let tool = match parse(members).and_then(|input| Ok(ApplyChangeset::new(input, layer.ok_or_else(missing)?))) {
+            Ok(tool) => tool,
             Err(refusal) => return Err(self.engine.record_error(&call, &[], refusal.into()).await),
         };
         let listener = run.decisions.listener(&call.caller.actor);
@@ -299,11 +307,11 @@ impl Calls {
     /// # Errors
     ///
     /// `INVALID_REQUEST` and `PATH_REJECTED` for the layer; `RATE_LIMITED` and `UNAVAILABLE` if there is no memory.
-    async fn reserve_layer(&self, layer: &Bytes) -> Result<(), CallError> {
-        let measured = layer.clone();
+    async fn reserve_layer(&self, run: &RunId, layer: &Layer) -> Result<(), CallError> {
+        let (measured, limits) = (layer.clone(), layer_limits(self.engine.open(run).await?.rules.policy()));
         let _permit = self.engine.write_permit().await;
-        let held = self.engine.blocking(move || Ok(measure_layer(&measured, LAYER_LIMITS)?)).await?;
-        let bytes = held.saturating_add(layer.len() as u64);
+        let measure = move || Ok(measure_layer(&mut measured.reader(), limits, MAX_HELD_BYTES)?);
+        let bytes = self.engine.blocking(measure).await?.saturating_add(layer.held_bytes());
         Ok(self.engine.pools.acquire_body(bytes, self.engine.limits.request_timeout).await?)
     }
 
@@ -336,7 +344,7 @@ fn is_about_change(error: &CallError, is_layer_refused: bool) -> bool {
         && (is_layer_refused || refusal.code != Code::InvalidRequest)
 }
 
-fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) -> ParsedChangeset {
+fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &ReceivedLayer) -> ParsedChangeset {
     let refused = |caller, refusal| {
         let call = Call::new(run, caller, &APPLY_CHANGESET);
         ParsedChangeset::new(call, Err(refusal), None, EvidenceFact::Missing)
@@ -364,7 +372,7 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
     members.insert("basedOnSeq".to_owned(), Value::from(based_on_seq));
     members.insert("onConflict".to_owned(), json!(on_conflict));
     members.insert("onDenied".to_owned(), json!(on_denied));
-    members.insert("layerSha256".to_owned(), Value::from(Sha256::of(layer).to_string()));
+    members.extend(layer.iter().map(|layer| ("layerSha256".to_owned(), json!(layer.sha256()))));
     if let Some(command) = &command {
         // By its hash, which makes the same request the same call: the input is stored if the set waits, and a command may have a
         // credential among its arguments.

@@ -10,7 +10,6 @@ pub(crate) mod result;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ledger::{Appended, Entry, PageSize, RecordFilter, Reply};
 use model::{
     Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict, json, judge_command,
@@ -35,6 +34,7 @@ use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
+use crate::tool::layer::Layer;
 use crate::tools::run_command::{CommandChanges, CommandInput, OutputStart, RanCommand, RunCommandInput};
 use crate::transaction::ask::{AskedCommand, ask_for_command};
 
@@ -496,7 +496,7 @@ impl Calls {
         caller: Caller,
         id: &ToolCallId,
         result: &[u8],
-        layer: Option<Bytes>,
+        layer: Option<Result<Layer, Refusal>>,
     ) -> Result<Value, RecordedError> {
         self.check_serves(run, &caller).await?;
         let checked = request_of::<CommandResultRequest>(result).and_then(|result| {
@@ -532,7 +532,7 @@ impl Calls {
         caller: &Caller,
         order: &WantedCommand,
         result: &CommandResultRequest,
-        layer: Option<Bytes>,
+        layer: Option<Result<Layer, Refusal>>,
     ) -> Result<(Option<u64>, Option<CommandChanges>), RecordedError> {
         if result.error.is_some() {
             return Ok((None, None));

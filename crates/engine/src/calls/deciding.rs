@@ -20,7 +20,6 @@ use crate::calls::Calls;
 use crate::clock::latest;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
-use crate::run::staged_files::{self, may_be_journalled};
 use crate::tools::run_command::RUN_COMMAND;
 use crate::transaction::{Operation, Parsed};
 
@@ -188,7 +187,7 @@ impl Calls {
         }
     }
 
-    /// Executes the calls that wait for an approval, with the large content of an upload, and then the changes of the person who
+    /// Executes the calls that wait for an approval, with their large content, and then the changes of the person who
     /// decides. Returns the newest of their records.
     async fn execute_calls(
         &self,
@@ -197,12 +196,12 @@ impl Calls {
         (calls, edits): (&[OpenedCall], &[OpenedCall]),
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
-        let (mut parsed, mut staged) = (Vec::with_capacity(calls.len() + edits.len()), None);
+        let mut parsed = Vec::with_capacity(calls.len() + edits.len());
         for call in calls {
             let members = self.engine.follow_names(call, run, stored_members(call)?).await?;
             let mut operation = Operation::parse(call, members);
             if let Ok(Operation::Mutation(tool)) = &mut operation {
-                staged = staged.or(self.engine.stage_waiting(run, approval, tool.as_mut()).await?);
+                self.engine.stage_waiting(run, approval, tool.as_mut()).await?;
             }
             parsed.push((call.clone(), operation));
         }
@@ -213,13 +212,7 @@ impl Calls {
         let mut decision = decision_of(approval, Some(decider), ApprovalState::Approved);
         decision.edits_after = (!edits.is_empty()).then_some(calls.len() as u64);
         let executed = self.engine.execute_approved(run, Parsed::new(parsed), approval, decision).await;
-        let executed = executed.map_err(Failure::into_error);
-        if let (Err(error), Some(name)) = (&executed, staged)
-            && !may_be_journalled(error, run)
-        {
-            staged_files::discard(run, &[name]);
-        }
-        Ok(executed?.iter().filter_map(|answer| answer.head).next_back())
+        Ok(executed.map_err(Failure::into_error)?.iter().filter_map(|answer| answer.head).next_back())
     }
 }
 

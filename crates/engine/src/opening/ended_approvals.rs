@@ -6,12 +6,13 @@ use model::{Approval, ApprovalId, ApprovalState, RunId};
 
 use crate::CallError;
 use crate::engine::Engine;
+use crate::tools::apply_changeset::APPLY_CHANGESET;
 use crate::tools::files;
 
 impl Engine {
-    /// Removes the content with which the call has waited for a decided approval: only an upload has one.
+    /// Removes the content with which the call has waited for a decided approval: only an upload or a change set has one.
     pub(crate) async fn end_waiting(&self, approval: &Approval) {
-        if approval.tool == files::PUT.name {
+        if [files::PUT.name, APPLY_CHANGESET.name].contains(&approval.tool.as_str()) {
             self.remove_waiting(&approval.run_id, &approval.approval_id).await;
         }
     }

@@ -1,8 +1,7 @@
 //! Files in a run's `tmp/` to which its journal refers by name.
 
-use model::{Code, Step, StepBytes};
+use model::{Step, StepBytes};
 
-use crate::CallError;
 use crate::run::open_run::OpenRun;
 
 /// Returns the names of the files in `tmp/` that `steps` refer to.
@@ -21,20 +20,5 @@ pub(crate) fn discard(run: &OpenRun, names: &[String]) {
             // The next start empties the folder.
             tracing::warn!(run.id = %run.run_id, %error, "a staged file could not be removed");
         }
-    }
-}
-
-/// Whether the journal may name a staged file of a call that failed with `error`. Such a file is removed after reconciliation, or when the
-/// run is opened again.
-pub(crate) fn may_be_journalled(error: &CallError, run: &OpenRun) -> bool {
-    match error {
-        CallError::Moved(_) => false,
-        CallError::Internal(_) => true,
-        CallError::Refused(refusal) => match refusal.code {
-            Code::RunNeedsRepair => true,
-            // Removed if possible, since the disk may be full. In a reconciled run the journal does not need the file.
-            Code::Unavailable => run.accounting.is_dirty(),
-            _ => false,
-        },
     }
 }

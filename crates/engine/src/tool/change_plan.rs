@@ -1,7 +1,7 @@
 //! The plan of a call: its changes, their diff and the output.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 
 use model::{
     Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
@@ -9,10 +9,15 @@ use model::{
     is_link_mode,
 };
 use serde_json::{Map, Value};
-use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace, pack_layer};
+use workspace::{
+    FileStamp, FileVersions, PackedFile, PlannedVersion, StagedContents, StagedFile, Target, Workspace, pack_layer,
+};
 
+use crate::CallError;
+use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
+use crate::tool::layer::MAX_LAYER_IN_MEMORY;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
 /// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
@@ -32,7 +37,7 @@ pub struct DesiredFile {
     pub after: Option<(Vec<u8>, u32)>,
 }
 
-/// A file of any kind and size that the files plane stores.
+/// A file of any kind and size.
 #[derive(Debug)]
 pub struct UploadedFile {
     /// The path.
@@ -73,9 +78,20 @@ pub struct ChangePlan {
     /// Whether it is that of a change set, whose content is not in its input.
     pub is_changeset: bool,
     /// The layer of a change set that has to wait for approval.
-    pub waiting_layer: Option<Vec<u8>>,
+    pub waiting_layer: Option<WaitingLayer>,
+    /// The owner of the contents outside of memory, who removes those that are not journalled.
+    pub staged: Option<StagedContents>,
     /// The disk space that is reserved already, for content outside of memory.
     pub reservation: Option<Reservation>,
+}
+
+/// The layer of a change set that has to wait for approval.
+#[derive(Debug)]
+pub enum WaitingLayer {
+    /// In memory, to be stored with the call's input.
+    InMemory(Vec<u8>),
+    /// Staged in the run's `tmp/`.
+    Staged(StagedFile),
 }
 
 /// What a plan knows of one path.
@@ -124,13 +140,14 @@ impl ChangePlan {
     ///
     /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
     pub fn build(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Result<Self, Refusal> {
-        Self::build_with(rules, targets, desired, |path, bytes| check_content(rules, path, bytes))
+        Self::build_with(rules, targets, desired, Vec::new(), |path, bytes| check_content(rules, path, bytes))
     }
 
     fn build_with<E>(
         rules: &Rules,
         targets: Vec<Target>,
         desired: Vec<DesiredFile>,
+        uploads: Vec<UploadedFile>,
         kind_of: impl Fn(&LogicalPath, &[u8]) -> Result<FileKind, E>,
     ) -> Result<Self, E> {
         let mut plan = Self::of(targets);
@@ -144,28 +161,28 @@ impl ChangePlan {
             };
             plan.change(path, effect, kind, after.map(|(bytes, mode)| Content::new(bytes, mode)));
         }
+        for UploadedFile { path, content, kind, lines } in uploads {
+            let is_present = plan.file(&path).and_then(PlannedFile::state).is_some();
+            let effect = if is_present { Effect::Replace } else { Effect::Create };
+            plan.change(path, effect, kind, Some(content)).staged_lines = lines;
+        }
         Ok(plan.compared())
     }
 
-    /// Plans the changes from `targets` to files of any kind and size, for restoring earlier versions.
-    pub fn build_any_kind(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Self {
+    /// Plans the changes from `targets` to files of any kind and size. The bytes of `uploads` need not be in memory.
+    pub fn build_any_kind(
+        rules: &Rules,
+        targets: Vec<Target>,
+        desired: Vec<DesiredFile>,
+        uploads: Vec<UploadedFile>,
+    ) -> Self {
         let kind_of = |path: &LogicalPath, bytes: &[u8]| {
             Ok::<_, std::convert::Infallible>(rules.kind_of_file(path, &bytes[..bytes.len().min(KIND_PREFIX_BYTES)]))
         };
-        match Self::build_with(rules, targets, desired, kind_of) {
+        match Self::build_with(rules, targets, desired, uploads, kind_of) {
             Ok(plan) => plan,
             Err(never) => match never {},
         }
-    }
-
-    /// Plans an upload, whose bytes need not be in memory.
-    pub fn from_upload(targets: Vec<Target>, upload: UploadedFile) -> Self {
-        let UploadedFile { path, content, kind, lines } = upload;
-        let mut plan = Self::of(targets);
-        let is_present = plan.file(&path).and_then(PlannedFile::state).is_some();
-        let effect = if is_present { Effect::Replace } else { Effect::Create };
-        plan.change(path, effect, kind, Some(content)).staged_lines = lines;
-        plan.compared()
     }
 
     /// Plans the moves of files of any kind and size, each from an old to a new path. Those that are too large to be in memory are
@@ -214,6 +231,7 @@ impl ChangePlan {
             accepted: None,
             is_changeset: false,
             waiting_layer: None,
+            staged: None,
             reservation: None,
         }
     }
@@ -290,20 +308,38 @@ impl ChangePlan {
         Some(diff_file(old, new))
     }
 
-    /// Packs what a change set changes, to be stored with its input while it waits: nothing that was denied or not taken is stored.
+    /// Packs what a change set changes, to be stored while it waits: nothing that was denied or not taken is stored. `space` is what is
+    /// reserved for the change.
     ///
     /// # Errors
     ///
-    /// If the contents cannot be compressed.
-    pub fn pack_layer(&mut self) -> io::Result<()> {
-        if self.is_changeset {
-            let files = self.changes().map(|change| {
-                let after = change.after.as_ref();
-                (&change.path, after.map(|content| (content.inline(), content.mode)))
-            });
-            self.waiting_layer = Some(pack_layer(files)?);
+    /// `QUOTA_EXCEEDED`; if the contents cannot be read or packed.
+    pub fn pack_layer(&mut self, workspace: &Workspace, space: &mut Reservation) -> Result<(), CallError> {
+        if !self.is_changeset {
+            return Ok(());
         }
+        let bytes: u64 = self.changes().filter_map(|change| change.after.as_ref()).map(|after| after.size_bytes).sum();
+        let packed = if bytes <= MAX_LAYER_IN_MEMORY {
+            let mut packed = Vec::new();
+            self.pack_into(workspace, &mut packed)?;
+            WaitingLayer::InMemory(packed)
+        } else {
+            space.grow(bytes)?;
+            let mut contents = self.staged.take().unwrap_or_else(|| workspace.staged_contents());
+            let packed = contents.stage_written(|out| self.pack_into(workspace, out));
+            self.staged = Some(contents);
+            WaitingLayer::Staged(packed.inspect_err(abort_on_failed_fsync)?)
+        };
+        self.waiting_layer = Some(packed);
         Ok(())
+    }
+
+    fn pack_into(&self, workspace: &Workspace, out: impl Write) -> io::Result<()> {
+        let files = self.changes().map(|change| {
+            let after = change.after.as_ref().map(|content| packed_file(workspace, content));
+            (&change.path, after.transpose())
+        });
+        pack_layer(files, out)
     }
 
     /// Returns the plan without the changes at `paths`.
@@ -531,6 +567,15 @@ impl PlannedChange {
         };
         if is_text { content.size_bytes } else { 0 }
     }
+}
+
+/// Returns new content to be packed.
+fn packed_file<'a>(workspace: &Workspace, content: &'a Content) -> io::Result<PackedFile<'a>> {
+    let bytes: Box<dyn io::Read + 'a> = match &content.bytes {
+        StepBytes::Inline(bytes) => Box::new(bytes.as_slice()),
+        StepBytes::Staged(name) => Box::new(workspace.open_staged(name)?),
+    };
+    Ok(PackedFile { bytes, size_bytes: content.size_bytes, mode: content.mode })
 }
 
 /// Returns new content for the workspace's diff, which shows staged content as an empty file.

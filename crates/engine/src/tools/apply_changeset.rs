@@ -3,36 +3,39 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
+use std::io::{self, Read};
 
 use bytes::Bytes;
 use model::{
-    Access, Code, Effect, FileKind, FileState, LINK_MODE, LogicalPath, OutsideChanges, PathFacts, PathRejected,
-    Permission, Refusal, Rules, Sha256, composed, is_link_mode, judge_call_bytes, judge_path,
+    Access, Code, Content, Effect, FileKind, FileState, LINK_MODE, LogicalPath, OutsideChanges, PathFacts,
+    PathRejected, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes, composed, is_binary, is_link_mode,
+    judge_call_bytes, judge_path, judge_scanned_content,
 };
 use serde::{Deserialize, Serialize};
-use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
+use workspace::{LayerChange, LayerEntry, StagedContents, StagedFile, Target, Workspace, WorkspaceError, read_layer};
 
+use super::files::BY_HASH;
 use super::write_file::members;
 use super::write_file::merge::{OnConflict, merge_change};
 use crate::call_error::refusals::canonically_equal;
-use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
+use crate::run::fsync_worker::abort_on_failed_fsync;
+use crate::run::quota::Reservation;
+use crate::tool::change_plan::{ChangePlan, DesiredFile, UploadedFile, too_large};
 use crate::tool::changed_since::{ChangedSince, FileSince};
 use crate::tool::folder::MAX_FILES;
 use crate::tool::input::parse;
+use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limits};
+use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, StagedContent, Tool, ToolRun, ToolSchema, text};
 
-/// The maximum size of a layer as it is sent, in bytes.
-pub const MAX_LAYER_BYTES: u64 = 16 << 20;
-/// What a layer may have.
-pub(crate) const LAYER_LIMITS: LayerLimits =
-    LayerLimits { max_entries: 50_000, max_bytes: 64 << 20, max_file_bytes: 8 << 20 };
 /// The member of a stored input that has the layer.
 pub(crate) const LAYER: &str = "layerBase64";
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 const EXECUTABLE: u32 = 0o111;
+/// The first bytes of a file that say whether it is text.
+const HEAD_BYTES: u64 = 8 * 1024;
 /// The folders by which the answer counts what is not taken. More are counted together.
 const MAX_NOT_TAKEN: usize = 100;
 /// The key of all other folders.
@@ -50,10 +53,16 @@ pub static APPLY_CHANGESET: Tool = Tool {
     text: text::no_text,
     run: ToolRun::Mutation(|members| {
         let StoredChangeset { change, layer_base64 } = parse::<StoredChangeset>(members)?;
-        let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, layer_base64.unwrap_or_default());
-        let layer =
-            layer.map_err(|_| Refusal::invalid("the stored layer cannot be read", "Send the change set again."))?;
-        Ok(Box::new(ApplyChangeset::new(change, Bytes::from(layer))))
+        let stored = layer_base64.unwrap_or_default();
+        let layer = match stored.strip_prefix(BY_HASH).and_then(|hash| Sha256::parse(hash).ok()) {
+            Some(sha256) => LayerSource::Waiting(sha256),
+            None => {
+                let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, stored);
+                let unreadable = |_| Refusal::invalid("the stored layer cannot be read", "Send the change set again.");
+                LayerSource::Received(Bytes::from(layer.map_err(unreadable)?).into())
+            }
+        };
+        Ok(Box::new(ApplyChangeset::of(change, layer)))
     }),
 };
 
@@ -133,7 +142,11 @@ pub(crate) struct LeftFile {
 pub(crate) struct ApplyChangeset {
     input: ChangesetInput,
     /// The layer, until it is read.
-    layer: Bytes,
+    layer: LayerSource,
+    /// The large contents that are staged, until they are planned, and the disk space that they take.
+    staged: Option<(StagedContents, Reservation)>,
+    /// The bytes of files that are held in memory.
+    held_bytes: u64,
     /// What becomes of each path. Taken out once they are planned.
     files: BTreeMap<LogicalPath, NewState>,
     /// The paths that may be canonically equal to existing ones.
@@ -154,10 +167,29 @@ pub(crate) struct ApplyChangeset {
 enum NewState {
     /// A file, or a link whose bytes are its target.
     File {
-        bytes: Vec<u8>,
+        content: NewContent,
         file_type: FileType,
     },
     Deleted,
+}
+
+/// The content of a file in a layer.
+#[derive(Debug)]
+enum NewContent {
+    Held(Vec<u8>),
+    Staged(StagedFile, ScannedContent),
+}
+
+/// Where a layer is.
+enum LayerSource {
+    /// It was received.
+    Received(Layer),
+    /// It waits for approval, by its hash.
+    Waiting(Sha256),
+    /// It has waited, and is staged.
+    Kept(Box<StagedContent>),
+    /// It is read.
+    Read,
 }
 
 /// What a change set knows of the mode of a file.
@@ -181,11 +213,17 @@ enum Place {
 
 impl ApplyChangeset {
     /// Creates a change set of a layer that is not read yet.
-    pub(crate) fn new(input: ChangesetInput, layer: Bytes) -> Self {
+    pub(crate) fn new(input: ChangesetInput, layer: Layer) -> Self {
+        Self::of(input, LayerSource::Received(layer))
+    }
+
+    fn of(input: ChangesetInput, layer: LayerSource) -> Self {
         let since = ChangedSince { seq: input.based_on_seq, ..ChangedSince::default() };
         Self {
             input,
             layer,
+            staged: None,
+            held_bytes: 0,
             files: BTreeMap::new(),
             unfollowed: Vec::new(),
             unnamed: BTreeMap::new(),
@@ -218,61 +256,106 @@ impl ApplyChangeset {
         *self.not_taken.entry(if is_full { OTHER.to_owned() } else { top }).or_default() += 1;
     }
 
-    /// Sorts the entries of the layer into what is wanted, denied, and not taken.
+    /// Sorts the entries of the layer into what is wanted, denied, and not taken. Large contents are staged.
     fn sort_entries(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
         let (mut files, mut named) = (BTreeMap::new(), BTreeMap::new());
-        for LayerEntry { path: raw, change } in read_layer(&std::mem::take(&mut self.layer), LAYER_LIMITS)? {
+        let limits = layer_limits(rules.policy());
+        let source = std::mem::replace(&mut self.layer, LayerSource::Read);
+        let mut layer: Box<dyn Read + '_> = match &source {
+            LayerSource::Received(layer) => layer.reader(),
+            LayerSource::Kept(kept) => Box::new(workspace.open_staged(&kept.file.name)?),
+            LayerSource::Waiting(sha256) => return Err(not_kept(*sha256).into()),
+            LayerSource::Read => Box::new(io::empty()),
+        };
+        read_layer(&mut layer, limits, &mut |LayerEntry { path: raw, change }, content| {
             let path = match LogicalPath::parse(&raw) {
                 Ok(path) => path,
-                Err(rule) => {
-                    self.deny(&raw, Refusal::path(&raw, rule))?;
-                    continue;
-                }
+                Err(rule) => return Ok(self.deny(&raw, Refusal::path(&raw, rule))?),
             };
             let is_taken = is_taken(rules, workspace, &path)?;
+            let kept = |refused: Result<(), Refusal>, named: &mut BTreeMap<_, _>| {
+                refused?;
+                named.insert(path.clone(), Place::Kept);
+                Ok(())
+            };
             let state = match change {
                 LayerChange::OnlyThese => {
                     named.insert(path, Place::Deleted);
-                    continue;
+                    return Ok(());
                 }
-                LayerChange::Unsupported(_) | LayerChange::LargeFile(_) if !is_taken => {
+                LayerChange::Deleted => NewState::Deleted,
+                _ if !is_taken => {
                     self.count_not_taken(&path);
-                    continue;
+                    if let LayerChange::File { .. } | LayerChange::Link(_) = change {
+                        take_place(&mut named, &path, Place::Taken);
+                    }
+                    return Ok(());
                 }
                 LayerChange::Unsupported(what) => {
-                    self.deny(path.as_str(), unsupported(&path, what))?;
-                    named.insert(path, Place::Kept);
-                    continue;
+                    return kept(self.deny(path.as_str(), unsupported(&path, what)), &mut named);
                 }
                 LayerChange::LargeFile(size) => {
-                    self.deny(path.as_str(), larger_than_taken(&path, size))?;
-                    named.insert(path, Place::Kept);
-                    continue;
+                    let refusal = larger_than_taken(&path, limits.max_file_bytes, size);
+                    return kept(self.deny(path.as_str(), refusal), &mut named);
                 }
-                LayerChange::File { bytes, is_executable } => {
+                LayerChange::File { size_bytes, is_executable } => {
                     let file_type = if is_executable { FileType::Executable } else { FileType::Plain };
-                    NewState::File { bytes, file_type }
+                    match self.receive(rules, &path, content, size_bytes)? {
+                        Ok(content) => NewState::File { content, file_type },
+                        Err(refusal) => return kept(self.deny(path.as_str(), refusal), &mut named),
+                    }
                 }
-                LayerChange::Link(target) => NewState::File { bytes: target, file_type: FileType::Link },
-                LayerChange::Deleted => NewState::Deleted,
+                LayerChange::Link(target) => {
+                    NewState::File { content: NewContent::Held(target), file_type: FileType::Link }
+                }
             };
             if !is_taken {
                 self.count_not_taken(&path);
             }
             let place = if matches!(state, NewState::Deleted) { Place::Deleted } else { Place::Taken };
-            // What was denied stays, whatever else the layer says of the path.
-            if named.get(&path) != Some(&Place::Kept) {
-                named.insert(path.clone(), place);
-            }
+            take_place(&mut named, &path, place);
             if is_taken {
                 files.insert(path, state);
             }
-        }
+            Ok(())
+        })?;
+        drop(layer);
         files.retain(|path, _| named.get(path) != Some(&Place::Kept));
         self.check_links(rules, workspace, &mut named, &mut files)?;
         self.delete_folders(rules, workspace, &named, &mut files)?;
         self.files = files;
         Ok(())
+    }
+
+    /// Reads the content of a file of the layer: into memory if there is room for it, otherwise into the stage. The inner error is why the
+    /// file is denied.
+    fn receive(
+        &mut self,
+        rules: &Rules,
+        path: &LogicalPath,
+        content: &mut dyn Read,
+        size_bytes: u64,
+    ) -> Result<Result<NewContent, Refusal>, WorkspaceError> {
+        let is_held = size_bytes <= MAX_HELD_FILE_BYTES && self.held_bytes + size_bytes <= MAX_HELD_BYTES;
+        if is_held {
+            self.held_bytes += size_bytes;
+            let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or_default());
+            content.read_to_end(&mut bytes)?;
+            return Ok(Ok(NewContent::Held(bytes)));
+        }
+        let mut head = Vec::new();
+        content.take(HEAD_BYTES).read_to_end(&mut head)?;
+        if size_bytes > rules.policy().max_file_bytes && !is_binary(&head) {
+            return Ok(Err(too_large(rules, path, size_bytes)));
+        }
+        let Some((staged, space)) = &mut self.staged else {
+            return Err(io::Error::other("a change set has no stage").into());
+        };
+        space.grow(size_bytes)?;
+        let mut whole = io::Cursor::new(head).chain(content);
+        let mut reader = ScannedReader::new(&mut whole);
+        let file = staged.stage(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
+        Ok(Ok(NewContent::Staged(file, reader.scan.finish())))
     }
 
     /// Denies links that lead out of the tree, through another link, or to what policy hides.
@@ -289,7 +372,9 @@ impl ApplyChangeset {
         };
         let mut denied = Vec::new();
         for (path, state) in &*files {
-            let NewState::File { bytes: target, file_type: FileType::Link } = state else { continue };
+            let NewState::File { content: NewContent::Held(target), file_type: FileType::Link } = state else {
+                continue;
+            };
             if let Err(refusal) = check_link(rules, path, target, &is_link)? {
                 denied.push((path.clone(), refusal));
             }
@@ -385,7 +470,7 @@ impl ApplyChangeset {
         // A change from outside is not in the records. Where it is no reason to refuse, it is one that the command has not seen.
         let is_outside = rules.policy().outside_changes == OutsideChanges::Record
             && context.outside.iter().any(|change| change.path == *path);
-        let (bytes, file_type) = match wanted {
+        let (content, file_type) = match wanted {
             NewState::Deleted if before.is_none() => return Ok(None),
             NewState::Deleted => {
                 let cause = self.unnamed.get(path);
@@ -402,37 +487,52 @@ impl ApplyChangeset {
                     return Err(self.conflict_refusal(path, current, changed));
                 }
                 let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
-                return Ok(Some(Desired { file, is_merged: false }));
+                return Ok(Some(Desired::File { file, is_merged: false }));
             }
-            NewState::File { bytes, file_type } => (bytes, file_type),
+            NewState::File { content, file_type } => (content, file_type),
         };
         if before.is_none() {
             path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))?;
         }
-        check_content(rules, path, &bytes)?;
+        check_content(rules, target, &content)?;
         let mode = self.wanted_mode(path, before.map(|(state, _)| state), file_type)?;
-        let is_same = before.is_some_and(|(state, _)| {
-            state.sha256 == Sha256::of(&bytes) && is_link_mode(state.mode) == is_link_mode(mode)
-        });
+        let sha256 = content.sha256();
+        let is_same =
+            before.is_some_and(|(state, _)| state.sha256 == sha256 && is_link_mode(state.mode) == is_link_mode(mode));
         if is_same && before.is_some_and(|(state, _)| state.mode == mode) {
             return Ok(None);
         }
-        let (mut bytes, mut is_merged) = (bytes, false);
         if is_outside && !is_same {
             return Err(self.conflict_refusal(path, current, None));
         }
+        let mut merged = None;
         if let changed @ Some(FileSince { base, .. }) = self.conflict(path, current).filter(|_| !is_same) {
             let refusal = self.conflict_refusal(path, current, changed);
-            let (Some((_, present)), OnConflict::Merge, Ok(text), false) =
-                (before, self.input.on_conflict, std::str::from_utf8(&bytes), is_link_mode(mode))
+            let (Some((_, present)), OnConflict::Merge, NewContent::Held(bytes), false) =
+                (before, self.input.on_conflict, &content, is_link_mode(mode))
             else {
                 return Err(refusal);
             };
-            bytes = merge_change(path, base.as_ref(), present, text, &refusal)?;
-            is_merged = true;
+            let Ok(text) = std::str::from_utf8(bytes) else { return Err(refusal) };
+            merged = Some(merge_change(path, base.as_ref(), present, text, &refusal)?);
         }
         let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
-        Ok(Some(Desired { file: DesiredFile { path: path.clone(), effect, after: Some((bytes, mode)) }, is_merged }))
+        let path = path.clone();
+        Ok(Some(match (merged, content) {
+            (Some(merged), _) => {
+                Desired::File { file: DesiredFile { path, effect, after: Some((merged, mode)) }, is_merged: true }
+            }
+            (None, NewContent::Held(bytes)) => {
+                Desired::File { file: DesiredFile { path, effect, after: Some((bytes, mode)) }, is_merged: false }
+            }
+            (None, NewContent::Staged(file, scanned)) => {
+                let kind = rules.kind_of_file(&path, &file.head);
+                let bytes = StepBytes::Staged(file.name);
+                let content = Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode };
+                let lines = (!scanned.is_binary).then_some(scanned.lines);
+                Desired::Large(UploadedFile { path, content, kind, lines })
+            }
+        }))
     }
 
     /// Returns the mode of the file or link that takes the place of `before`.
@@ -483,24 +583,39 @@ impl ApplyChangeset {
 }
 
 /// A file that a change set wants.
-struct Desired {
-    file: DesiredFile,
-    is_merged: bool,
+enum Desired {
+    File {
+        file: DesiredFile,
+        is_merged: bool,
+    },
+    /// One whose content is not in memory.
+    Large(UploadedFile),
 }
 
 impl Mutation for ApplyChangeset {
-    fn meet_tree(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
+    fn meet_tree(&mut self, rules: &Rules, workspace: &Workspace, space: Reservation) -> Result<(), WorkspaceError> {
+        self.staged = Some((workspace.staged_contents(), space));
         self.sort_entries(rules, workspace)?;
         self.unfollowed = self.files.keys().filter(|path| !path.as_str().is_ascii()).cloned().collect();
         Ok(self.deny_alike()?)
     }
 
     fn need(&self) -> Option<Need> {
+        if let LayerSource::Waiting(sha256) = self.layer {
+            return Some(Need::Waiting(sha256));
+        }
         (!self.unfollowed.is_empty()).then(|| Need::Followed(self.unfollowed.clone()))
     }
 
     fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let Obtained::Followed(found) = found else { return Ok(()) };
+        let found = match found {
+            Obtained::Followed(found) => found,
+            Obtained::Waiting(kept) => {
+                self.layer = LayerSource::Kept(kept);
+                return Ok(());
+            }
+            Obtained::Folder(_) | Obtained::EarlierCalls(_) | Obtained::Contents(_) => return Ok(()),
+        };
         self.unfollowed.clear();
         for (path, followed) in found.into_iter().filter(|(_, followed)| followed.exists) {
             // A name that differs from an existing one only in its form would be a second file.
@@ -556,13 +671,14 @@ impl Mutation for ApplyChangeset {
 
     fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let mut files = std::mem::take(&mut self.files);
-        let (mut desired, mut merged) = (Vec::new(), BTreeSet::new());
+        let (mut desired, mut large, mut merged) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut first: Option<Refusal> = None;
         for target in &targets {
             let Some(wanted) = files.remove(&target.path) else { continue };
             match self.desired(context, target, wanted) {
                 Ok(None) => {}
-                Ok(Some(Desired { file, is_merged })) => {
+                Ok(Some(Desired::Large(file))) => large.push(file),
+                Ok(Some(Desired::File { file, is_merged })) => {
                     if is_merged {
                         merged.insert(file.path.clone());
                     }
@@ -577,7 +693,7 @@ impl Mutation for ApplyChangeset {
         if let Some(conflict) = first {
             return Err(conflict);
         }
-        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, large);
         if self.input.on_denied == OnDenied::Leave {
             let denied = (context.denied)(&plan);
             let mut left = BTreeSet::new();
@@ -611,7 +727,17 @@ impl Mutation for ApplyChangeset {
         plan.summary = output.summary();
         plan.output = members(&output);
         plan.is_changeset = true;
+        (plan.staged, plan.reservation) = self.staged.take().unzip();
         Ok(plan)
+    }
+}
+
+impl NewContent {
+    fn sha256(&self) -> Sha256 {
+        match self {
+            Self::Held(bytes) => Sha256::of(bytes),
+            Self::Staged(file, _) => file.sha256,
+        }
     }
 }
 
@@ -670,12 +796,29 @@ fn folder_files(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Vec<
     Err(Refusal::new(Code::PatchBudgetExceeded, message, hint).at(path).into())
 }
 
-fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<(), Refusal> {
-    let size = bytes.len() as u64;
-    if size > rules.policy().max_file_bytes && !model::is_binary(bytes) {
-        return Err(too_large(rules, path, size));
+/// Adds what the layer says of a path. What was denied stays, whatever else it says.
+fn take_place(named: &mut BTreeMap<LogicalPath, Place>, path: &LogicalPath, place: Place) {
+    if named.get(path) != Some(&Place::Kept) {
+        named.insert(path.clone(), place);
     }
-    Ok(())
+}
+
+/// Checks the size of a text, and that a content that nothing else looks into has no new credential.
+fn check_content(rules: &Rules, target: &Target, content: &NewContent) -> Result<(), Refusal> {
+    let (size, is_text) = match content {
+        NewContent::Held(bytes) => (bytes.len() as u64, !is_binary(bytes)),
+        NewContent::Staged(file, scanned) => (file.size_bytes, !scanned.is_binary),
+    };
+    if size > rules.policy().max_file_bytes && is_text {
+        return Err(too_large(rules, &target.path, size));
+    }
+    let NewContent::Staged(_, scanned) = content else { return Ok(()) };
+    let old = match (&target.scanned, &target.before) {
+        (Some(old), _) => old.clone(),
+        (None, Some((_, bytes))) => ScannedContent::of(bytes),
+        (None, None) => ScannedContent::default(),
+    };
+    judge_scanned_content(&target.path, &old, scanned).map_or(Ok(()), Err)
 }
 
 /// Checks the target of a new link at `path`. The outer error is one of the disk.
@@ -711,11 +854,21 @@ fn unsupported(path: &LogicalPath, what: &str) -> Refusal {
         .with_details(|details| details.reasons = vec![format!("layer:{}", what.replace(' ', "-"))])
 }
 
-fn larger_than_taken(path: &LogicalPath, actual: u64) -> Refusal {
-    let limit = LAYER_LIMITS.max_file_bytes;
-    let message = format!("`{path}` has {actual} bytes; a change set takes files of at most {limit}");
-    let hint = "Leave it out, and store it as a whole file by itself.";
+fn larger_than_taken(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
+    let message = format!("`{path}` has {actual} bytes; the limit of a file is {limit}");
+    let hint = "Leave it out, or ask the operator for a larger maxTransferBytes.";
     Refusal::new(Code::FileTooLarge, message, hint)
         .at(path)
         .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
+}
+
+fn not_kept(sha256: Sha256) -> Refusal {
+    let message = format!("the layer that waited for approval, {sha256}, is not stored any more");
+    Refusal::new(Code::NotFound, message, "Send the change set again.")
+}
+
+/// Returns the hash of the layer with which a change set waits, if that is not in its stored input.
+pub fn waiting_layer(input: &str) -> Option<Sha256> {
+    let input: StoredChangeset = serde_json::from_str(input).ok()?;
+    Sha256::parse(input.layer_base64?.strip_prefix(BY_HASH)?).ok()
 }

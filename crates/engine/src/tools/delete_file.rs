@@ -142,14 +142,14 @@ impl Mutation for DeleteFile {
             let before = targets.first().and_then(|target| target.before.as_ref());
             let before = before.map(|(state, _)| state.clone()).ok_or_else(|| Refusal::not_found(&self.path))?;
             expect_version(&self.path, Some(before.sha256), self.expected)?;
-            let mut plan = ChangePlan::build_any_kind(context.rules, targets, vec![deletion(&self.path)]);
+            let mut plan = ChangePlan::build_any_kind(context.rules, targets, vec![deletion(&self.path)], Vec::new());
             plan.summary = format!("deleted {}", self.path);
             plan.output = (self.output)(self.path.clone(), &before);
             return Ok(plan);
         };
         folder.check_versions(&targets)?;
         let desired = folder.files().iter().map(deletion).collect();
-        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, Vec::new());
         let deleted = plan.changes().filter_map(|change| {
             Some(DeletedFile {
                 path: change.path.clone(),

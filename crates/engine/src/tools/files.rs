@@ -5,21 +5,20 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use model::{Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes};
+use model::{Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, Sha256, StepBytes};
 use serde::{Deserialize, Serialize};
-use workspace::{StagedFile, Target, Workspace, WorkspaceError};
+use workspace::{Target, Workspace, WorkspaceError};
 
 use super::delete_file::DeleteFile;
 use super::write_file::{already_exists, members as members_of};
 use crate::call_error::refusals::canonically_equal;
-use crate::run::quota::Reservation;
 use crate::tool::change_plan::{ChangePlan, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{
     AtRecord, Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
-    Tool, ToolRun, ToolSchema, WritePermission, text,
+    StagedContent, Tool, ToolRun, ToolSchema, WritePermission, text,
 };
 
 /// The largest file of an earlier record that is sent: it is held in memory, and of a larger one no earlier version is kept.
@@ -139,8 +138,6 @@ pub(crate) struct PutFile {
     /// The version that it replaces; `None` if no file may exist.
     expected: Option<ExpectedVersion>,
     content: NewContent,
-    /// The disk space that is reserved for the content.
-    reservation: Option<Reservation>,
 }
 
 /// Parses the path of an upload that replaces the version `expected`, or creates the file.
@@ -156,8 +153,8 @@ pub(crate) fn put_path(raw: &str, expected: Option<Sha256>) -> Result<LogicalPat
 pub(crate) enum NewContent {
     /// In memory.
     Inline(Vec<u8>),
-    /// Staged in the run's `tmp/`, with the result of the scan for credentials.
-    Staged(StagedFile, ScannedContent),
+    /// Staged in the run's `tmp/`.
+    Staged(Box<StagedContent>),
     /// Not received yet, with the size that the client declares.
     Announced(Option<u64>),
     /// Waiting for approval, by its hash.
@@ -168,24 +165,17 @@ pub(crate) enum NewContent {
 pub const BY_HASH: &str = "sha256:";
 
 impl PutFile {
-    /// Creates an upload of `content`, for which disk space may be reserved already, that replaces the version `expected`, or creates
-    /// the file.
-    pub(crate) fn new(
-        path: LogicalPath,
-        expected: Option<Sha256>,
-        content: NewContent,
-        reservation: Option<Reservation>,
-    ) -> Self {
-        Self { path, is_followed: false, expected: expected.map(ExpectedVersion::from), content, reservation }
+    /// Creates an upload of `content` that replaces the version `expected`, or creates the file.
+    pub(crate) fn new(path: LogicalPath, expected: Option<Sha256>, content: NewContent) -> Self {
+        Self { path, is_followed: false, expected: expected.map(ExpectedVersion::from), content }
     }
 
     /// Returns the input to store. Staged content is replaced by its hash.
     pub(crate) fn to_input(&self) -> PutInput {
         let content_base64 = match &self.content {
             NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
-            NewContent::Staged(StagedFile { sha256, .. }, _) | NewContent::Waiting(sha256) => {
-                format!("{BY_HASH}{sha256}")
-            }
+            NewContent::Staged(staged) => format!("{BY_HASH}{}", staged.file.sha256),
+            NewContent::Waiting(sha256) => format!("{BY_HASH}{sha256}"),
             NewContent::Announced(_) => String::new(),
         };
         PutInput {
@@ -208,7 +198,7 @@ impl TryFrom<PutInput> for PutFile {
             })?),
         };
         let expected = input.expected_sha256;
-        Ok(Self::new(put_path(&input.path, expected)?, expected, content, None))
+        Ok(Self::new(put_path(&input.path, expected)?, expected, content))
     }
 }
 
@@ -231,10 +221,7 @@ impl Mutation for PutFile {
                 }
                 self.path = followed.path;
             }
-            Obtained::Waiting(staged, scanned, reservation) => {
-                self.content = NewContent::Staged(staged, scanned);
-                self.reservation = Some(reservation);
-            }
+            Obtained::Waiting(staged) => self.content = NewContent::Staged(staged),
             Obtained::Folder(_) | Obtained::EarlierCalls(_) | Obtained::Contents(_) => {}
         }
         Ok(())
@@ -262,7 +249,7 @@ impl Mutation for PutFile {
     fn new_texts(&self) -> Vec<NewText<'_>> {
         let bytes = match &self.content {
             NewContent::Inline(bytes) => NewBytes::InMemory(bytes.into()),
-            NewContent::Staged(_, scanned) => NewBytes::Scanned(scanned),
+            NewContent::Staged(staged) => NewBytes::Scanned(&staged.scanned),
             NewContent::Announced(_) | NewContent::Waiting(_) => return Vec::new(),
         };
         vec![NewText { path: &self.path, into: &self.path, bytes }]
@@ -282,7 +269,8 @@ impl Mutation for PutFile {
             NewContent::Inline(bytes) => {
                 (Content::new(bytes.clone(), mode), context.rules.kind_of_file(&self.path, bytes), None)
             }
-            NewContent::Staged(file, scanned) => {
+            NewContent::Staged(staged) => {
+                let StagedContent { file, scanned, .. } = &**staged;
                 let bytes = StepBytes::Staged(file.name.clone());
                 let content = Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode };
                 let lines = Some(scanned.lines).filter(|_| !scanned.is_binary);
@@ -313,11 +301,14 @@ impl Mutation for PutFile {
             new_sha256: Some(content.sha256),
             size_bytes: content.size_bytes,
         };
-        let mut plan = ChangePlan::from_upload(targets, UploadedFile { path: self.path.clone(), content, kind, lines });
+        let upload = UploadedFile { path: self.path.clone(), content, kind, lines };
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, Vec::new(), vec![upload]);
         let verb = if stored.created { "created" } else { "replaced" };
         plan.summary = format!("{verb} {} ({} bytes)", self.path, stored.size_bytes);
         plan.output = members_of(&stored);
-        plan.reservation = self.reservation.take();
+        if let NewContent::Staged(staged) = &mut self.content {
+            (plan.staged, plan.reservation) = staged.owner.take().unzip();
+        }
         Ok(plan)
     }
 }

@@ -215,7 +215,7 @@ impl Mutation for RevertCalls {
             files.undo(call)?;
         }
         let desired = files.desired(context.rules, &targets)?;
-        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, Vec::new());
         plan.is_restoration = true;
         let counts = plan.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();

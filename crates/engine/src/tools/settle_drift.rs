@@ -184,7 +184,7 @@ impl Mutation for SettleDrift {
             }
             outside.push(change.clone());
         }
-        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, Vec::new());
         let files: Vec<_> = outside.iter().map(SettledFile::from).collect();
         let settled = counted(files.len() as u64, "path", "paths");
         plan.summary = match self.accept {

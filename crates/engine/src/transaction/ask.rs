@@ -25,13 +25,14 @@ use crate::engine::Engine;
 use crate::run::decisions::{DeniedChange, key_of, quoted};
 use crate::run::open_run::OpenRun;
 use crate::run::quota::PendingReservation;
-use crate::tool::change_plan::ChangePlan;
+use crate::tool::change_plan::{ChangePlan, WaitingLayer};
 use crate::tool::expected_version::without_seen;
 use crate::tool::text::quote;
 use crate::tools::apply_changeset::LAYER;
+use crate::tools::files::BY_HASH;
 use crate::transaction::judge::{Judged, JudgedItem};
 use crate::transaction::large_contents;
-use crate::transaction::large_contents::StagedLargeContent;
+use crate::transaction::large_contents::WaitingContent;
 use crate::transaction::waiting_contents::NewWaiting;
 
 /// The time after which an approval expires, in seconds.
@@ -170,11 +171,15 @@ impl Judged {
         run: &Arc<OpenRun>,
         approval: Option<&mut Approval>,
     ) -> Result<Option<(NewWaiting, Option<EntryObject>)>, CallError> {
-        let Some((approval, content)) = approval.zip(large_contents::uploaded(&self.items)) else { return Ok(None) };
-        if let Some(diff) = engine.diff_for_review(run, &content).await? {
+        let Some((approval, (change, content))) = approval.zip(large_contents::waiting(&self.items)) else {
+            return Ok(None);
+        };
+        if let Some(change) = change
+            && let Some(diff) = engine.diff_for_review(run, change, &content).await?
+        {
             approval.diff = Some(diff);
         }
-        let object = engine.keep_waiting(run, &self.calls, &approval.approval_id, content).await?;
+        let object = engine.keep_waiting(run, &self.calls, &approval.approval_id, &content).await?;
         let mut space = std::mem::replace(&mut self.disk, run.disk.reservation());
         // What the change would add to the tree is not reserved while it waits.
         space.resize(Disk { bytes: content.size_bytes, files: 0 })?;
@@ -208,10 +213,14 @@ impl Judged {
 /// had seen.
 fn stored_input(call: &Call, plan: &ChangePlan) -> String {
     let input = if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) };
-    let Some(layer) = &plan.waiting_layer else { return input };
+    let layer = match &plan.waiting_layer {
+        None => return input,
+        Some(WaitingLayer::InMemory(layer)) => BASE64_STANDARD.encode(layer),
+        Some(WaitingLayer::Staged(layer)) => format!("{BY_HASH}{}", layer.sha256),
+    };
     // The last member, since the input is an object with at least one.
     let members = input.strip_suffix('}').unwrap_or(&input);
-    format!("{members},\"{LAYER}\":\"{}\"}}", BASE64_STANDARD.encode(layer))
+    format!("{members},\"{LAYER}\":\"{layer}\"}}")
 }
 
 /// A command that waits for a person.
@@ -394,15 +403,15 @@ impl Engine {
     pub(crate) async fn diff_for_review(
         &self,
         run: &Arc<OpenRun>,
-        content: &StagedLargeContent<'_>,
+        change: &Change,
+        content: &WaitingContent,
     ) -> Result<Option<String>, CallError> {
-        let change = content.change;
         let old_bytes = change.before.as_ref().map_or(0, |before| before.size_bytes);
         if content.size_bytes.max(old_bytes) > MAX_TEXT_BYTES {
             return Ok(None);
         }
         let (workspaces, id, change) = (Arc::clone(&self.workspaces), run.run_id.clone(), change.clone());
-        let staged = Workspaces::path_of_staged(content.name);
+        let staged = Workspaces::path_of_staged(&content.name);
         let permit = permit(&self.pools.receive).await;
         self.blocking(move || {
             let _permit = permit;

@@ -126,11 +126,27 @@ impl Judged {
     ///
     /// # Errors
     ///
-    /// If the contents cannot be compressed.
-    pub(crate) fn pack_layers(&mut self) -> Result<(), Failure> {
+    /// `QUOTA_EXCEEDED`; if the contents cannot be read or packed.
+    pub(crate) fn pack_layers(&mut self, run: &OpenRun) -> Result<(), Failure> {
         for item in &mut self.items {
             if let JudgedItem::Change(change) = item {
-                change.plan.pack_layer().map_err(|error| Failure::All(error.into()))?;
+                change.plan.pack_layer(&run.workspace, &mut self.disk).map_err(Failure::All)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the staged contents called `journalled` to the journal. The others are removed.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) fn hand_over(&mut self, journalled: &[String]) -> std::io::Result<()> {
+        for item in &mut self.items {
+            if let JudgedItem::Change(JudgedChange { plan, .. }) = item
+                && let Some(staged) = plan.staged.take()
+            {
+                staged.hand_over(journalled)?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use content::{Objects, ReservedObject};
 use ledger::{EntryObject, ObjectHolder};
 use model::{Change, Effect, LogicalPath, Sha256, StepBytes};
-use workspace::Workspaces;
+use workspace::{StagedFile, Workspaces};
 
 use crate::CallError;
 use crate::call::record::Failure;
@@ -13,7 +13,8 @@ use crate::engine::Engine;
 use crate::history::snapshot::MAX_RESTORABLE_BYTES;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
-use crate::transaction::judge::JudgedItem;
+use crate::tool::change_plan::WaitingLayer;
+use crate::transaction::judge::{JudgedChange, JudgedItem};
 use crate::transaction::stage::Staged;
 
 /// What a commit changes of the objects that its run refers to.
@@ -26,10 +27,9 @@ pub(crate) struct ObjectChanges {
 }
 
 /// A large content, by its name in `tmp/`.
-#[derive(Clone, Copy)]
-pub(crate) struct StagedLargeContent<'a> {
-    pub(crate) change: &'a Change,
-    pub(crate) name: &'a str,
+#[derive(Clone, Debug)]
+pub(crate) struct WaitingContent {
+    pub(crate) name: String,
     sha256: Sha256,
     pub(crate) size_bytes: u64,
 }
@@ -47,15 +47,14 @@ impl Staged {
         run: &Arc<OpenRun>,
     ) -> Result<(Self, ObjectChanges), Failure> {
         let mut stored = ObjectChanges { objects: Vec::new(), left_paths: left_paths(&self.items) };
-        let bytes = large_contents(&self.items).map(|content| content.size_bytes).sum::<u64>();
+        let bytes = large_contents(&self.items).map(|(_, content)| content.size_bytes).sum::<u64>();
         let mut done = if bytes == 0 { Ok(()) } else { engine.check_history(run, &self.calls, bytes).await };
-        for content in large_contents(&self.items) {
+        for (change, content) in large_contents(&self.items) {
             if done.is_err() {
                 break;
             }
             let is_restorable = content.size_bytes <= MAX_RESTORABLE_BYTES;
-            let holder =
-                if is_restorable { ObjectHolder::Run } else { ObjectHolder::Path(content.change.path.clone()) };
+            let holder = if is_restorable { ObjectHolder::Run } else { ObjectHolder::Path(change.path.clone()) };
             done = put(engine, objects, run, &content, holder).await.map(|object| stored.objects.push(object));
         }
         if let Err(error) = done {
@@ -76,7 +75,7 @@ pub(crate) async fn put(
     engine: &Engine,
     objects: &Objects,
     run: &Arc<OpenRun>,
-    &StagedLargeContent { name, sha256, size_bytes, .. }: &StagedLargeContent<'_>,
+    &WaitingContent { ref name, sha256, size_bytes }: &WaitingContent,
     holder: ObjectHolder,
 ) -> Result<EntryObject, CallError> {
     let (workspaces, id) = (Arc::clone(&engine.workspaces), run.run_id.clone());
@@ -94,17 +93,31 @@ fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
     changes.flatten()
 }
 
-/// Returns the content that a change brings from outside of the tree: only an upload does, and no batch has one.
-pub(crate) fn uploaded(items: &[JudgedItem]) -> Option<StagedLargeContent<'_>> {
-    large_contents(items).find(|content| !matches!(content.change.effect, Effect::MoveTo { .. }))
+/// Returns the content with which a change waits: that of an upload, or the layer of a change set. No batch has one.
+pub(crate) fn waiting(items: &[JudgedItem]) -> Option<(Option<&Change>, WaitingContent)> {
+    let layers = items.iter().filter_map(|item| match item {
+        JudgedItem::Change(JudgedChange { plan, .. }) if plan.is_changeset => Some(plan.waiting_layer.as_ref()),
+        JudgedItem::Change(_) | JudgedItem::Read(_) => None,
+    });
+    let Some(layer) = layers.last() else {
+        let is_upload = |(change, _): &(&Change, _)| !matches!(change.effect, Effect::MoveTo { .. });
+        return large_contents(items).find(is_upload).map(|(change, content)| (Some(change), content));
+    };
+    match layer {
+        Some(WaitingLayer::Staged(StagedFile { name, sha256, size_bytes, .. })) => {
+            Some((None, WaitingContent { name: name.clone(), sha256: *sha256, size_bytes: *size_bytes }))
+        }
+        Some(WaitingLayer::InMemory(_)) | None => None,
+    }
 }
 
-fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = StagedLargeContent<'_>> {
+fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = (&Change, WaitingContent)> {
     changes(items).filter_map(|change| {
         let content = change.after.as_ref()?;
         match &content.bytes {
             StepBytes::Staged(name) => {
-                Some(StagedLargeContent { change, name, sha256: content.sha256, size_bytes: content.size_bytes })
+                let (sha256, size_bytes) = (content.sha256, content.size_bytes);
+                Some((change, WaitingContent { name: name.clone(), sha256, size_bytes }))
             }
             StepBytes::Inline(_) => None,
         }

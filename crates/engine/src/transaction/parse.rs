@@ -128,7 +128,7 @@ async fn meet_tree(
     let open_run = Arc::clone(run);
     let _permit = engine.write_permit().await;
     let meet = move || {
-        tool.meet_tree(&open_run.rules, &open_run.workspace)?;
+        tool.meet_tree(&open_run.rules, &open_run.workspace, open_run.disk.reservation())?;
         Ok(tool)
     };
     engine.blocking(meet).await

@@ -41,10 +41,12 @@ impl Judged {
     /// # Errors
     ///
     /// `WRITE_CONFLICT` if a file has changed since it was planned; the errors of the disk. No staged file remains.
-    pub(crate) fn stage(self, run: &OpenRun, usage: UsageReservation) -> Result<Staged, Failure> {
+    pub(crate) fn stage(mut self, run: &OpenRun, usage: UsageReservation) -> Result<Staged, Failure> {
         let steps = self.steps();
         let large_files = staged_files::names(&steps);
-        let staged = self.stage_steps(run, &steps);
+        let handed_over = self.hand_over(&large_files).inspect_err(abort_on_failed_fsync);
+        let staged = handed_over.map_err(|error| self.at_first_change(error.into()));
+        let staged = staged.and_then(|()| self.stage_steps(run, &steps));
         let files = staged.inspect_err(|_| staged_files::discard(run, &large_files))?;
         let Self { calls, items, disk, disk_change, .. } = self;
         Ok(Staged { calls, items, files, large_files, usage, disk, disk_change })

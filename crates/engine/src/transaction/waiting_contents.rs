@@ -1,11 +1,11 @@
 //! Large contents of calls that wait for approval. Each is a file in the run's `waiting/`, and an object where there is a store, before the
 //! ledger has the approval that needs it. It is removed once the approval is decided.
 
-use std::io::{self, Read, Seek as _, SeekFrom};
+use std::io::{Read, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use ledger::{EntryObject, ObjectHolder};
-use model::{Approval, ApprovalId, Code, ContentScan, Disk, RunId, Sha256};
+use model::{Approval, ApprovalId, Code, Disk, RunId, Sha256};
 
 use crate::CallError;
 use crate::admission::pools::permit;
@@ -14,8 +14,9 @@ use crate::engine::Engine;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
-use crate::tool::{Mutation, Need, Obtained};
-use crate::transaction::large_contents::{self, StagedLargeContent};
+use crate::tool::scanned_reader::ScannedReader;
+use crate::tool::{Mutation, Need, Obtained, StagedContent};
+use crate::transaction::large_contents::{self, WaitingContent};
 
 /// A content that is kept for an approval that the ledger does not have yet.
 pub(crate) struct NewWaiting {
@@ -52,14 +53,14 @@ impl Engine {
         run: &Arc<OpenRun>,
         calls: &[OpenedCall],
         approval: &ApprovalId,
-        content: StagedLargeContent<'_>,
+        content: &WaitingContent,
     ) -> Result<Option<EntryObject>, CallError> {
-        let staged = content.name.to_owned();
+        let staged = content.name.clone();
         let object = match &self.objects {
             Some(objects) => {
                 self.check_history(run, calls, content.size_bytes).await?;
                 let holder = ObjectHolder::Approval(approval.clone());
-                Some(large_contents::put(self, objects, run, &content, holder).await?)
+                Some(large_contents::put(self, objects, run, content, holder).await?)
             }
             None => None,
         };
@@ -73,8 +74,8 @@ impl Engine {
         Ok(object)
     }
 
-    /// Copies the content that the approved call of `tool` waits with to the run's `tmp/`, and gives it to the tool. Returns
-    /// its name there; `None` if the tool needs none, or it is stored nowhere, for which the plan is refused.
+    /// Copies the content that the approved call of `tool` waits with to the run's `tmp/`, and gives it to the tool, if it needs one. The
+    /// plan is refused where it is stored nowhere.
     ///
     /// # Errors
     ///
@@ -84,12 +85,12 @@ impl Engine {
         run: &Arc<OpenRun>,
         approval: &Approval,
         tool: &mut dyn Mutation,
-    ) -> Result<Option<String>, CallError> {
-        let Some(Need::Waiting(sha256)) = tool.need() else { return Ok(None) };
+    ) -> Result<(), CallError> {
+        let Some(Need::Waiting(sha256)) = tool.need() else { return Ok(()) };
         let Some((size_bytes, mut content)) = self.open_waiting(&run.run_id, &approval.approval_id, sha256).await?
         else {
             tracing::error!(run.id = %run.run_id, approval.id = %approval.approval_id, %sha256, "the content of an approval is missing");
-            return Ok(None);
+            return Ok(());
         };
         let mut reservation = match run.waiting.take(&approval.approval_id) {
             Some(held) => held,
@@ -100,18 +101,16 @@ impl Engine {
         let open_run = Arc::clone(run);
         let stage = move || {
             let _permit = permit;
-            let mut reader = ScannedReader { from: &mut content, scan: ContentScan::default() };
-            let staged = open_run.workspace.stage_file(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
-            Ok((staged, reader.scan.finish()))
+            let mut reader = ScannedReader::new(&mut content);
+            let mut contents = open_run.workspace.staged_contents();
+            let file = contents.stage(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
+            Ok(StagedContent { file, scanned: reader.scan.finish(), owner: Some((contents, reservation)) })
         };
-        let (staged, scanned) = self.blocking(stage).await?;
-        let name = staged.name.clone();
-        if staged.sha256 != sha256 {
-            run.workspace.discard(&name)?;
+        let staged = self.blocking(stage).await?;
+        if staged.file.sha256 != sha256 {
             return Err(CallError::Internal("a content that waits for approval does not have its hash".into()));
         }
-        tool.prepare(Obtained::Waiting(staged, scanned, reservation))?;
-        Ok(Some(name))
+        Ok(tool.prepare(Obtained::Waiting(Box::new(staged)))?)
     }
 
     /// Counts the content of an approval, which is still pending, again.
@@ -152,19 +151,5 @@ impl Engine {
         let size_bytes = object.seek(SeekFrom::End(0))?;
         object.rewind()?;
         Ok(Some((size_bytes, object)))
-    }
-}
-
-/// Scans for credentials what is read.
-struct ScannedReader<'a> {
-    from: &'a mut dyn Read,
-    scan: ContentScan,
-}
-
-impl Read for ScannedReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
-        self.scan.feed(&buffer[..count]);
-        Ok(count)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -56,19 +56,6 @@ pub(super) struct StagedFolder {
     pub(super) moved: bool,
 }
 
-/// A file that was staged and synced before the journal names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StagedFile {
-    /// Its name in the run's `tmp/`, for [`StepBytes::Staged`].
-    pub name: String,
-    /// The hash of its bytes.
-    pub sha256: Sha256,
-    /// Its length in bytes.
-    pub size_bytes: u64,
-    /// Its first bytes, at most 8 KiB, which its kind is detected from.
-    pub head: Vec<u8>,
-}
-
 impl Workspace {
     /// Writes the steps' new content to `tmp/`, creates the missing folders there and checks every target. Changes nothing in
     /// the tree. A target that still has its stamp in `stamps` is not read again.
@@ -104,21 +91,6 @@ impl Workspace {
         Ok(staged)
     }
 
-    /// Writes and syncs a file of any size to `tmp/`, for a step that the journal names it in. Uses constant memory.
-    ///
-    /// # Errors
-    ///
-    /// If the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); what was written is
-    /// removed.
-    pub fn stage_file(&self, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
-        self.stage_file_as(Self::new_staged_name(), from, max_bytes)
-    }
-
-    /// Returns a new name for a staged file.
-    pub fn new_staged_name() -> String {
-        fresh_name("large-")
-    }
-
     /// Copies the file at `path` to `name` in `tmp/` and syncs it. Returns `false` if its hash is not `sha256`. Uses constant
     /// memory.
     ///
@@ -131,35 +103,14 @@ impl Workspace {
             Ok(_) => return Ok(false),
             Err(error) => return error.unless_disk().map(|()| false),
         };
-        let copied = self.stage_file_as(name.to_owned(), &mut File::from(opened.file), u64::MAX)?;
-        let same = copied.sha256 == sha256;
-        if !same {
+        let mut file = create_file(self.tmp(), name)?;
+        let copied = copy_hashed(&mut File::from(opened.file), &mut file, u64::MAX)
+            .and_then(|(copied, _)| fsync(&file).map(|()| copied == sha256))
+            .and_then(|is_same| fsync(self.tmp()).map(|()| is_same));
+        if !matches!(copied, Ok(true)) {
             self.discard(name)?;
         }
-        Ok(same)
-    }
-
-    fn stage_file_as(&self, name: String, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
-        let mut file = create_file(self.tmp(), &*name)?;
-        let written = copy_bounded(from, &mut file, max_bytes)
-            .and_then(|written| fsync(&file).map(|()| written))
-            .and_then(|written| fsync(self.tmp()).map(|()| written));
-        match written {
-            Ok((sha256, size_bytes, head)) => Ok(StagedFile { name, sha256, size_bytes, head }),
-            Err(error) => {
-                self.discard(&name)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Removes a file that [`stage_file`](Self::stage_file) wrote and no journal names. A missing one is no error.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn discard(&self, name: &str) -> io::Result<()> {
-        Ok(self.kept().remove(self.tmp(), name)?)
+        copied
     }
 }
 
@@ -325,7 +276,7 @@ pub fn is_fsync_failure(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<FsyncFailure>)
 }
 
-fn fsync(what: impl AsFd) -> io::Result<()> {
+pub(super) fn fsync(what: impl AsFd) -> io::Result<()> {
     rustix::fs::fsync(what).map_err(sync_error)
 }
 
@@ -339,18 +290,4 @@ fn sync_error(errno: Errno) -> io::Error {
         Errno::NOSPC | Errno::DQUOT | Errno::ROFS => errno.into(),
         errno => io::Error::other(FsyncFailure(errno.into())),
     }
-}
-
-/// Copies at most `max_bytes`, and returns their hash, their number and the first of them.
-fn copy_bounded(from: &mut dyn Read, to: &mut File, max_bytes: u64) -> io::Result<(Sha256, u64, Vec<u8>)> {
-    use std::os::unix::fs::FileExt as _;
-
-    let (sha256, size_bytes) = copy_hashed(&mut from.take(max_bytes.saturating_add(1)), to, u64::MAX)?;
-    if size_bytes > max_bytes {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let mut head = vec![0; crate::opened_file::HEAD_BYTES];
-    let count = to.read_at(&mut head, 0)?;
-    head.truncate(count);
-    Ok((sha256, size_bytes, head))
 }

@@ -310,7 +310,12 @@ fn a_large_file_is_staged_once_and_found_again_by_name() {
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "a")]);
     let bytes = "large ".repeat(200_000).into_bytes();
-    let large = workspace.stage_file(&mut &bytes[..], u64::MAX).unwrap();
+    let mut contents = workspace.staged_contents();
+    let unused = contents.stage(&mut &b"unused"[..], u64::MAX).unwrap();
+    let large = contents.stage(&mut &bytes[..], u64::MAX).unwrap();
+    assert_eq!(tmp_names(&rig), 2);
+    contents.hand_over(std::slice::from_ref(&large.name)).unwrap();
+    assert!(workspace.open_staged(&unused.name).is_err(), "no journal names it");
     assert_eq!((large.sha256, large.size_bytes), (Sha256::of(&bytes), bytes.len() as u64));
     assert_eq!(large.head, bytes[..8192]);
     let content = StepContent { sha256: large.sha256, mode: 0o640, bytes: StepBytes::Staged(large.name.clone()) };
@@ -338,10 +343,19 @@ fn a_large_file_past_its_bound_or_from_a_broken_stream_leaves_nothing() {
     }
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[]);
-    let error = workspace.stage_file(&mut &[0; 1001][..], 1000).unwrap_err();
+    let mut contents = workspace.staged_contents();
+    let error = contents.stage(&mut &[0; 1001][..], 1000).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-    let error = workspace.stage_file(&mut (&b"begun"[..]).chain(Broken), 1000).unwrap_err();
+    let error = contents.stage(&mut (&b"begun"[..]).chain(Broken), 1000).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(tmp_names(&rig), 0);
+    contents.stage(&mut &b"whole"[..], 1000).unwrap();
+    drop(contents);
+    assert_eq!(tmp_names(&rig), 0, "a content that nobody has taken over");
+    let spooled = workspace.spool(&mut &b"spooled"[..], 7).unwrap();
+    assert_eq!((spooled.sha256, spooled.size_bytes), (Sha256::of(b"spooled"), 7));
+    assert_eq!(io::read_to_string(spooled.reader()).unwrap(), "spooled");
+    assert_eq!(workspace.spool(&mut &b"spooled"[..], 6).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     assert_eq!(tmp_names(&rig), 0);
 }
 

@@ -1,6 +1,6 @@
 //! A layer: a set of changes in the form of a layer of an OCI image. Nothing is unpacked.
 
-use std::io::Read as _;
+use std::io::{self, Read};
 use std::rc::Rc;
 
 use model::{MAX_PATH_BYTES, PathRejected, Refusal, WHITEOUT};
@@ -11,6 +11,7 @@ use super::archive::reader::{TarMember, TarReader};
 use super::archive::stream::{Meter, decode};
 use super::quota::{EntryQuota, shown, too_large};
 use super::{ImportError, ImportLimits};
+use crate::WorkspaceError;
 
 /// The name that stands for all files that a folder had before.
 const OPAQUE: &str = ".wh..wh..opq";
@@ -44,8 +45,8 @@ pub struct LayerEntry {
 pub enum LayerChange {
     /// There is a file.
     File {
-        /// Its content; empty if [`measure_layer`] asked.
-        bytes: Vec<u8>,
+        /// Its size in bytes.
+        size_bytes: u64,
         /// Whether it is executable.
         is_executable: bool,
     },
@@ -61,76 +62,107 @@ pub enum LayerChange {
     Unsupported(&'static str),
 }
 
-/// Reads `layer`, a tar that may be compressed with gzip or zstd. Folders are not returned: they exist as soon as they have a file.
+/// Reads `layer`, a tar that may be compressed with gzip or zstd. `found` is given each entry with the content of a file, which it need not
+/// read. Folders are left out: they exist as soon as they have a file.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` if it is damaged or exceeds a limit; `PATH_REJECTED` for an absolute path, or one with `..` or a NUL.
-pub fn read_layer(layer: &[u8], limits: LayerLimits) -> Result<Vec<LayerEntry>, Refusal> {
-    let mut entries = Vec::new();
-    each_entry(layer, limits, true, |entry| entries.push(entry))?;
-    Ok(entries)
-}
-
-/// Returns how many bytes [`read_layer`] would hold in memory, with names.
-///
-/// # Errors
-///
-/// As for [`read_layer`].
-pub fn measure_layer(layer: &[u8], limits: LayerLimits) -> Result<u64, Refusal> {
-    let mut bytes = 0;
-    let content = each_entry(layer, limits, false, |LayerEntry { path, change }| {
-        let target = if let LayerChange::Link(target) = change { target.len() } else { 0 };
-        bytes += 64 + (path.len() + target) as u64;
-    })?;
-    Ok(bytes + content)
-}
-
-/// Calls `found` with each entry, with its content if `with_content`. Returns the bytes of all contents.
-fn each_entry(
-    mut layer: &[u8],
+/// `INVALID_REQUEST` if it is damaged or exceeds a limit; `PATH_REJECTED` for an absolute path, or one with `..` or a NUL; if `layer` cannot
+/// be read; the errors of `found`.
+pub fn read_layer(
+    layer: &mut dyn Read,
     limits: LayerLimits,
-    with_content: bool,
-    mut found: impl FnMut(LayerEntry),
-) -> Result<u64, Refusal> {
+    found: &mut dyn FnMut(LayerEntry, &mut dyn Read) -> Result<(), WorkspaceError>,
+) -> Result<(), WorkspaceError> {
     let LayerLimits { max_entries, max_bytes, max_file_bytes } = limits;
     let max_name_bytes = max_entries.saturating_mul(256);
     let limits = ImportLimits { max_entries, max_name_bytes, max_bytes, max_depth: MAX_DEPTH, max_ratio: ANY_RATIO };
     let meter = Rc::new(Meter::new(limits));
     let mut quota = EntryQuota::new(limits);
-    let mut content_bytes = 0;
+    let mut content_bytes = 0_u64;
     let mut read = || {
-        let mut reader = TarReader::new(decode(&mut layer, &meter)?, meter.clone());
+        let mut reader = TarReader::new(decode(layer, &meter)?, meter.clone());
         while let Some(mut member) = reader.next()? {
             quota.count(&member.path)?;
             let Some(path) = clean(&member.path)? else { continue };
             if path.len() > MAX_PATH_BYTES {
-                return Err(Refusal::path(&shown(&path), PathRejected::TooLong).into());
+                return Err(ImportError::from(Refusal::path(&shown(&path), PathRejected::TooLong)).into());
             }
-            let Some(mut entry) = entry_of(&mut member, path, max_file_bytes) else { continue };
-            if let LayerChange::File { bytes, .. } = &mut entry.change {
-                content_bytes += member.size;
+            let Some(entry) = entry_of(&mut member, path, max_file_bytes) else { continue };
+            if let LayerChange::File { size_bytes, .. } = entry.change {
+                content_bytes = content_bytes.saturating_add(size_bytes);
                 if content_bytes > max_bytes {
-                    return Err(too_large("bytes of files", max_bytes));
-                }
-                if with_content {
-                    bytes.reserve_exact(usize::try_from(member.size).unwrap_or_default());
-                    let read = (&mut reader).take(member.size).read_to_end(bytes);
-                    read.map_err(|error| meter.error(&error))?;
+                    return Err(too_large("bytes of files", max_bytes).into());
                 }
             }
-            found(entry);
+            let mut content = EntryContent { reader: (&mut reader).take(member.size), failed: None };
+            let done = found(entry, &mut content);
+            if let Some(error) = content.failed {
+                return Err(meter.error(&error).into());
+            }
+            done.map_err(Stopped::ByCaller)?;
         }
-        reader.finish()
+        Ok(reader.finish()?)
     };
     match read() {
-        Ok(()) => Ok(content_bytes),
-        Err(ImportError::Refused(refusal)) => Err(of_layer(refusal)),
-        // The bytes are in memory.
-        Err(ImportError::Io(_) | ImportError::Cancelled) => {
-            Err(Refusal::invalid("the layer cannot be read", "Send a complete tar, tar.gz or tar.zst."))
-        }
+        Ok(()) => Ok(()),
+        Err(Stopped::ByCaller(error)) => Err(error),
+        Err(Stopped::Unreadable(ImportError::Refused(refusal))) => Err(of_layer(refusal).into()),
+        Err(Stopped::Unreadable(ImportError::Io(error))) => Err(error.into()),
+        Err(Stopped::Unreadable(ImportError::Cancelled)) => Err(WorkspaceError::Cancelled),
     }
+}
+
+/// Why the rest of a layer is not read.
+enum Stopped {
+    Unreadable(ImportError),
+    ByCaller(WorkspaceError),
+}
+
+impl From<ImportError> for Stopped {
+    fn from(error: ImportError) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+/// The content of an entry. Tells errors of the layer from those of whoever reads it.
+struct EntryContent<R> {
+    reader: R,
+    failed: Option<io::Error>,
+}
+
+impl<R: Read> Read for EntryContent<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer).map_err(|error| {
+            let kind = error.kind();
+            if kind != io::ErrorKind::Interrupted {
+                self.failed = Some(error);
+            }
+            kind.into()
+        })
+    }
+}
+
+/// Returns how many bytes a caller of [`read_layer`] holds in memory, with names, that holds contents of at most `max_held_bytes`.
+///
+/// # Errors
+///
+/// As for [`read_layer`].
+pub fn measure_layer(layer: &mut dyn Read, limits: LayerLimits, max_held_bytes: u64) -> Result<u64, WorkspaceError> {
+    let (mut bytes, mut content) = (0, 0_u64);
+    read_layer(layer, limits, &mut |LayerEntry { path, change }, _| {
+        let target = match change {
+            LayerChange::Link(target) => target.len(),
+            LayerChange::File { size_bytes, .. } => {
+                content = content.saturating_add(size_bytes);
+                0
+            }
+            _ => 0,
+        };
+        bytes += 64 + (path.len() + target) as u64;
+        Ok(())
+    })?;
+    Ok(bytes + content.min(max_held_bytes))
 }
 
 /// Returns what the entry does; `None` if it is a folder.
@@ -150,7 +182,7 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
             Some(LayerChange::LargeFile(member.size))
         }
         EntryType::Regular | EntryType::Continuous => {
-            Some(LayerChange::File { bytes: Vec::new(), is_executable: member.is_executable })
+            Some(LayerChange::File { size_bytes: member.size, is_executable: member.is_executable })
         }
         // As long as a path may be, with the zero that ends it.
         EntryType::Symlink if member.link.len() >= MAX_PATH_BYTES => unsupported("a symbolic link with a long target"),
@@ -214,18 +246,42 @@ mod tests {
     }
 
     fn shown_entries(layer: &[u8]) -> Vec<String> {
-        let show = |LayerEntry { path, change }| match change {
-            LayerChange::File { bytes, is_executable } => {
-                format!("{path}={}{}", String::from_utf8(bytes).unwrap(), if is_executable { " x" } else { "" })
-            }
-            LayerChange::Link(target) => format!("{path} -> {}", String::from_utf8(target).unwrap()),
-            LayerChange::LargeFile(size) => format!("{path} has {size}"),
-            LayerChange::Deleted => format!("-{path}"),
-            LayerChange::OnlyThese => format!("only {path}"),
-            LayerChange::Unsupported(what) => format!("{path}: {what}"),
-        };
         let limits = LayerLimits { max_entries: 20, ..LIMITS };
-        read_layer(layer, limits).unwrap().into_iter().map(show).collect()
+        let mut shown = Vec::new();
+        let mut show = |LayerEntry { path, change }: LayerEntry, content: &mut dyn Read| {
+            shown.push(match change {
+                LayerChange::File { size_bytes, is_executable } => {
+                    let text = io::read_to_string(content)?;
+                    assert_eq!(text.len() as u64, size_bytes);
+                    format!("{path}={text}{}", if is_executable { " x" } else { "" })
+                }
+                LayerChange::Link(target) => format!("{path} -> {}", String::from_utf8(target).unwrap()),
+                LayerChange::LargeFile(size) => format!("{path} has {size}"),
+                LayerChange::Deleted => format!("-{path}"),
+                LayerChange::OnlyThese => format!("only {path}"),
+                LayerChange::Unsupported(what) => format!("{path}: {what}"),
+            });
+            Ok(())
+        };
+        read_layer(&mut &layer[..], limits, &mut show).unwrap();
+        shown
+    }
+
+    /// Reads the entries without their contents. Returns how many there are.
+    fn count(layer: &[u8], limits: LayerLimits) -> Result<u64, WorkspaceError> {
+        let mut count = 0;
+        read_layer(&mut &layer[..], limits, &mut |_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    fn refused(layer: &[u8], limits: LayerLimits) -> Refusal {
+        match count(layer, limits) {
+            Err(WorkspaceError::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -266,26 +322,38 @@ mod tests {
     #[test]
     fn limits_and_paths_refuse_the_whole_layer() {
         use EntryType::Regular;
-        let refusal = |entries: &[(&str, EntryType, &[u8])]| read_layer(&layer(entries), LIMITS).unwrap_err().message;
+        let refusal = |entries: &[(&str, EntryType, &[u8])]| refused(&layer(entries), LIMITS).message;
         assert!(refusal(&[("../a", Regular, b"")]).contains("`..`"));
         assert!(refusal(&[("/a", Regular, b"")]).contains("absolute"));
         let many: Vec<_> = (0..11).map(|n| format!("f{n}")).collect();
         let many: Vec<_> = many.iter().map(|name| (name.as_str(), Regular, &b""[..])).collect();
         assert_eq!(refusal(&many), "the layer has more than 10 entries");
         let full: Vec<_> = many[..9].iter().map(|(name, ..)| (*name, Regular, &[b'a'; 100][..])).collect();
-        assert_eq!(read_layer(&layer(&full), LayerLimits { max_bytes: 900, ..LIMITS }).unwrap().len(), 9);
-        let refused = read_layer(&layer(&full), LayerLimits { max_bytes: 899, ..LIMITS }).unwrap_err();
-        assert_eq!(refused.message, "the layer has more than 899 bytes of files");
+        assert_eq!(count(&layer(&full), LayerLimits { max_bytes: 900, ..LIMITS }).unwrap(), 9);
+        let over = refused(&layer(&full), LayerLimits { max_bytes: 899, ..LIMITS });
+        assert_eq!(over.message, "the layer has more than 899 bytes of files");
         // What is not read is bounded too: 1,000 bytes of files and 2,048 of headers for each of ten entries.
         let bomb = zstd::encode_all(&layer(&[("a", Regular, &vec![b'a'; 30_000])])[..], 1).unwrap();
         assert!(bomb.len() < 200, "{}", bomb.len());
-        let refused = read_layer(&bomb, LIMITS).unwrap_err();
-        assert_eq!(refused.message, "the layer is too large when unpacked");
-        assert_eq!(
-            read_layer(b"no tar", LIMITS).unwrap_err().message,
-            "the layer is damaged, or is not a tar, tar.gz or tar.zst"
-        );
+        assert_eq!(refused(&bomb, LIMITS).message, "the layer is too large when unpacked");
+        assert_eq!(refused(b"no tar", LIMITS).message, "the layer is damaged, or is not a tar, tar.gz or tar.zst");
         let tar = layer(&[("a", Regular, b"aaaa"), ("b", Regular, b"bb")]);
-        assert_eq!(measure_layer(&tar, LIMITS).unwrap(), 2 * 65 + 6);
+        let measured = |held| measure_layer(&mut &tar[..], LIMITS, held).unwrap();
+        assert_eq!((measured(100), measured(5)), (2 * 65 + 6, 2 * 65 + 5));
+    }
+
+    #[test]
+    fn an_error_is_that_of_the_layer_or_of_its_reader() {
+        let zeros = layer(&[("a", EntryType::Regular, &[0; 100])]);
+        let cut = &zeros[..550];
+        let read = |layer: &[u8], fails: bool| {
+            read_layer(&mut &layer[..], LIMITS, &mut |_, content| {
+                io::copy(content, &mut io::sink())?;
+                if fails { Err(io::Error::from(io::ErrorKind::StorageFull).into()) } else { Ok(()) }
+            })
+        };
+        read(&zeros, false).unwrap();
+        assert!(matches!(read(&zeros, true), Err(WorkspaceError::Io(_))), "the disk is full");
+        assert!(matches!(read(cut, false), Err(WorkspaceError::Refused(_))), "the layer is cut off");
     }
 }

@@ -2,16 +2,16 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use engine::calls::{CommandResultAnswer, CommandResultRequest, NextCommand, NextCommandRequest};
 use model::{Refusal, RunId, ToolCallId};
 
 use crate::http::auth::RunCaller;
-use crate::http::changesets::{MAX_BYTES, parts};
-use crate::http::extract::body::{closed, receive_whole};
+use crate::http::changesets::{NotReceived, Parts};
+use crate::http::extract::body::closed;
 use crate::http::extract::{Json, JsonBytes, Path, Query};
-use crate::http::problem::{Problem, ProblemBody, body_too_large};
+use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
 /// The part with the JSON of a result.
@@ -77,18 +77,25 @@ pub(crate) async fn report_command(
     body: Body,
 ) -> Result<Response, Problem> {
     service.calls.check_serves(&run, &caller).await?;
-    let Some(body) = receive_whole(&service, body, MAX_BYTES).await? else {
-        let refused = service.calls.refuse_command_result(&run, &caller, body_too_large(MAX_BYTES)).await;
-        return Err(closed(refused.into()));
+    let Parts { json, layer } = match Parts::receive(&service, &run, &headers, body, (RESULT, HINT)).await {
+        Ok(parts) => parts,
+        Err(NotReceived::Refused(refusal)) => {
+            return Err(closed(service.calls.refuse_command_result(&run, &caller, refusal).await.into()));
+        }
+        Err(NotReceived::Failed(problem)) => return Err(problem),
     };
     let Path((_, id)) = ids;
     let id = ToolCallId::parse(&id);
     let id = id.map_err(|error| Refusal::invalid(error.to_string(), "Give the commandId as it was given."))?;
-    let (result, layer) = match parts(&headers, body, RESULT, HINT).await {
-        Ok(parts) => parts,
-        Err(refusal) => return Err(service.calls.refuse_command_result(&run, &caller, refusal).await.into()),
-    };
+    let is_cut = matches!(layer, Some(Err(_)));
     // The future has the whole call: too large for the stack of every layer above it.
-    let answer = Box::pin(service.calls.end_command(&run, caller, &id, &result, layer)).await?;
-    Ok(Json(answer).into_response())
+    let mut response = match Box::pin(service.calls.end_command(&run, caller, &id, &json, layer)).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => Problem::from(error).into_response(),
+    };
+    if is_cut {
+        // Of a layer that was refused on its way, the rest is not read.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }

@@ -21,7 +21,6 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::http::auth::bearer::PeerAddr;
-use crate::http::changesets;
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
@@ -168,9 +167,8 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     let max_body_bytes = match (request.method(), route) {
         (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
         (&Method::PUT, UPLOADS) => MAX_UPLOAD_BYTES,
-        (&Method::POST, CHANGESETS | COMMAND_RESULT) => changesets::MAX_BYTES,
-        // The run's policy limits it, which is known once the caller is.
-        (&Method::PUT, FILES) => u64::MAX,
+        // The run's policy limits them, which is known once the caller is.
+        (&Method::PUT, FILES) | (&Method::POST, CHANGESETS | COMMAND_RESULT) => u64::MAX,
         _ => limits.max_body_bytes,
     };
     // No resource has an empty name. Paths of files have rules of their own.

@@ -171,9 +171,16 @@ class Folders(unittest.TestCase):
 
     def test_a_file_that_no_set_takes_is_named(self) -> None:
         _, used = runner({"a.txt": "one\n"})
-        done = used.exec("truncate -s 9M big.bin", dir=self.dir, push=True)
+        done = used.exec("truncate -s 300M big.bin", dir=self.dir, push=True)
         self.assertEqual((done.pushed, done.changed.changes, done.changed.left_count), (None, [], 1))
-        self.assertEqual(done.changed.left, [{"path": "big.bin", "why": "it has more than 8388608 bytes"}])
+        self.assertEqual(done.changed.left, [{"path": "big.bin", "why": "it has more than 268435456 bytes"}])
+
+    def test_a_large_file_is_applied(self) -> None:
+        run, used = runner({"a.txt": "one\n"})
+        done = used.exec("head -c 20M /dev/urandom > big.bin; echo two > a.txt", dir=self.dir, push=True)
+        assert done.pushed is not None
+        self.assertEqual(done.pushed.answer["applied"], ["a.txt", "big.bin"])
+        self.assertEqual(run.read_bytes("big.bin"), (Path(self.dir) / "big.bin").read_bytes())
 
     def test_an_output_with_a_credential_is_not_kept(self) -> None:
         run, used = runner({"a.txt": "one\n"})
@@ -459,7 +466,7 @@ class Layers(unittest.TestCase):
             self.assertEqual(wrong(good, step), "")
         self.assertEqual(wrong(layer()), "")
         for bad in (
-            layer(member("b")), layer(member(".wh.d")), layer(member("y" * 200)), layer(member("a", 9 << 20)),
+            layer(member("b")), layer(member(".wh.d")), layer(member("y" * 200)), layer(member("a", 300 << 20))[:512],
             layer(member("a", type=tarfile.DIRTYPE)), layer(member("a", type=tarfile.LNKTYPE)), layer(member("a", type=tarfile.FIFOTYPE)),
             layer(member("d/.wh.b", type=tarfile.SYMTYPE)), layer(member(".wh..wh..opq")), layer(member("./a")),
             layer(member("a"), format=tarfile.USTAR_FORMAT), layer(member("x" * 200), format=tarfile.PAX_FORMAT),

@@ -12,9 +12,9 @@ const DATA_BYTES = 128 << 10;
 const MAX_LIST_BYTES = 64 << 20;
 const MAX_CHANGES = 1_000_000;
 const MAX_PATH_BYTES = 4096;
-// What the service takes in one set.
-const MAX_FILE_BYTES = 8 << 20;
-const MAX_TOTAL_BYTES = 64 << 20;
+// What is in memory until it is sent; a service takes more in one set.
+const MAX_FILE_BYTES = 256 << 20;
+const MAX_TOTAL_BYTES = 256 << 20;
 // How often files that change while they are read are read again.
 const MAX_READS = 3;
 // How many of the entries that no set takes a scan names, and the most characters of their paths.

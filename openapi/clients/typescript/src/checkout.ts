@@ -346,7 +346,9 @@ export class Checkout {
     if (entries === 0) return null;
     const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq: base.seq }, layer);
     const headers = { "Content-Type": type };
-    const answer = await this.transport.json<types.ChangesetAnswer>("POST", `${this.path}/changesets`, { content, headers });
+    // The limit of time is that of an answer; a body may be as slow as 64 bytes a millisecond.
+    const options = { content, headers, extraMillis: content.length / 64 };
+    const answer = await this.transport.json<types.ChangesetAnswer>("POST", `${this.path}/changesets`, options);
     const taken = [...answer.applied, ...answer.merged];
     let stale: WorkspacedError | null = null;
     if (taken.length > 0 && !changeset.dryRun) {

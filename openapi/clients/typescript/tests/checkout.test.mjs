@@ -157,7 +157,7 @@ for (const place of [{}, { sandbox: PIPE }]) {
   test(`a set has only what its own command changed, ${place.sandbox ?? "here"}`, async (t) => {
     const { used, dir, read } = await runner(t, { "a.txt": "one\n" });
     const checkout = await used.checkout({ dir, ...place });
-    await checkout.exec("echo t > tested.txt; mkfifo pipe; truncate -s 9M big.bin", { test: true });
+    await checkout.exec("echo t > tested.txt; mkfifo pipe; truncate -s 300M big.bin", { test: true });
     await checkout.exec("echo k > killed.txt; kill -9 $$", { push: true });
     const own = await checkout.exec("echo two > a.txt", { push: true });
     assert.deepEqual([own.pushed.answer.applied, own.changed.left], [["a.txt"], []]);
@@ -165,8 +165,10 @@ for (const place of [{}, { sandbox: PIPE }]) {
     const more = await checkout.exec("echo more >> killed.txt", { push: true });
     assert.deepEqual([await read("killed.txt"), more.earlier.map((change) => change.path)], ["k\nmore\n", ["tested.txt"]]);
     assert.deepEqual((await checkout.push({ reason: "the rest" })).answer.applied, ["tested.txt"]);
-    const large = await checkout.exec("truncate -s 9M other.bin", { push: true });
-    assert.deepEqual([large.pushed, large.changed.left], [null, [{ path: "other.bin", why: "it has more than 8388608 bytes" }]]);
+    const big = await checkout.exec("head -c 20M /dev/urandom > large.bin", { push: true });
+    assert.deepEqual([big.pushed.answer.applied, (await used.readBytes("large.bin")).length], [["large.bin"], 20 << 20]);
+    const large = await checkout.exec("truncate -s 300M other.bin", { push: true });
+    assert.deepEqual([large.pushed, large.changed.left], [null, [{ path: "other.bin", why: "it has more than 268435456 bytes" }]]);
     await checkout.close();
   });
 }
@@ -409,7 +411,7 @@ test("a layer has only what was asked for", () => {
   for (const step of [1, 511, 512, 100_000]) assert.equal(wrong(good, step), "");
   assert.equal(wrong([end]), "");
   for (const bad of [
-    [header("b"), end], [header(".wh.d"), end], [long("y".repeat(200)), header("a"), end], [header("a", { size: 9 << 20 }), end],
+    [header("b"), end], [header(".wh.d"), end], [long("y".repeat(200)), header("a"), end], [header("a", { size: 300 << 20 }), end],
     [header("d/.wh.b", { type: "2" }), end], [header(".wh..wh..opq"), end], [header("./a"), end], [header("a", { type: "5" }), end], [header("a", { type: "1" }), end], [header("a", { type: "x" }), end],
     [header("a", { magic: "ustar\x0000" }), end], [header("a", { size: 1000 })], [header("a"), end, header("a"), end],
   ]) {

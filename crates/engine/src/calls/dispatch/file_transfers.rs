@@ -4,12 +4,12 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{ContentScan, EvidenceFact, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
+use model::{EvidenceFact, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
-use workspace::{StagedFile, Transfer};
+use workspace::Transfer;
 
 use crate::CallError;
 use crate::admission::pools::permit_within;
@@ -21,8 +21,10 @@ use crate::calls::Calls;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
-use crate::run::staged_files::may_be_journalled;
+use crate::tool::StagedContent;
 use crate::tool::change_plan::INLINE_BYTES;
+use crate::tool::layer::{Layer, max_sent_bytes};
+use crate::tool::scanned_reader::ScannedReader;
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::transaction::Operation;
 
@@ -160,8 +162,8 @@ impl Calls {
             Ok(path) => path,
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
-        let (put, received) = match self.receive_upload(&call, path, upload).await {
-            Ok(received) => received,
+        let put = match self.receive_upload(&call, path, upload).await {
+            Ok(put) => put,
             Err(Failure::Recorded(error)) => {
                 let answer = Disclosure::of(&call).apply(Err(error));
                 return answer.map_err(|error| Failed { tool_call_id: call.tool_call_id, error });
@@ -183,10 +185,7 @@ impl Calls {
         let answer = match members {
             Ok(_) => {
                 let calls = Arc::clone(self);
-                let work = async move {
-                    let staged = received.map(ReceivedFile::into_name);
-                    Ok(calls.store(call, put, staged).await)
-                };
+                let work = async move { Ok(calls.store(call, put).await) };
                 self.engine.detached(work).await.unwrap_or_else(|error| Err(RecordedError::left_out(error)))
             }
             Err(refusal) => return self.finish(call, Err(refusal)).await,
@@ -194,23 +193,14 @@ impl Calls {
         answer.map_err(|error| Failed { tool_call_id, error })
     }
 
-    /// Stores a received upload. Must run as a task of its own, so that the staged file is removed if it is not used.
-    async fn store(&self, call: Call, put: PutFile, staged: Option<String>) -> Result<Answer, RecordedError> {
+    /// Stores a received upload.
+    async fn store(&self, call: Call, put: PutFile) -> Result<Answer, RecordedError> {
         let (disclosure, span) = (Disclosure::of(&call), call.span());
         // The run was open when the upload was checked.
         let open_run = self.engine.open(&call.run_id).await.map_err(RecordedError::left_out)?;
         let call = call.opened(&open_run, EvidenceFact::Missing);
         let operation = Operation::Mutation(Box::new(put));
-        let stored = self.execute_one(call, Arc::clone(&open_run), Ok(operation)).instrument(span);
-        let answer = disclosure.apply(stored.await);
-        // If it succeeded, the file was moved into the tree, or the call was a repetition that did not use it.
-        let may_be_journalled =
-            answer.as_ref().err().is_some_and(|error| may_be_journalled(error.as_error(), &open_run));
-        if let Some(name) = staged.filter(|_| !may_be_journalled) {
-            let discarded = self.engine.blocking(move || Ok(open_run.workspace.discard(&name)?)).await;
-            discarded.map_err(RecordedError::left_out)?;
-        }
-        answer
+        disclosure.apply(self.execute_one(call, open_run, Ok(operation)).instrument(span).await)
     }
 
     /// Receives an upload: small ones into memory, others into the run's `tmp/`. Larger ones are judged before that by path and
@@ -220,18 +210,18 @@ impl Calls {
         call: &Call,
         path: LogicalPath,
         upload: FileUpload<impl FnOnce() -> Chunks>,
-    ) -> Result<(PutFile, Option<ReceivedFile>), Failure> {
+    ) -> Result<PutFile, Failure> {
         if !call.is_permitted() {
             // The call itself is refused and recorded. The bytes are not read.
             let content = NewContent::Inline(Vec::new());
-            return Ok((PutFile::new(path, upload.expected, content, None), None));
+            return Ok(PutFile::new(path, upload.expected, content));
         }
         let open_run = self.engine.open(&call.run_id).await?;
         let FileUpload { expected, announced, receive } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
-            let put = PutFile::new(path.clone(), expected, content, None);
+            let put = PutFile::new(path.clone(), expected, content);
             let checked = self.engine.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await;
             checked.map_err(Failure::Recorded)
         };
@@ -251,18 +241,45 @@ impl Calls {
                 let permit =
                     permit_within(&self.engine.pools.receive, "large uploads", self.engine.limits.request_timeout)
                         .await?;
-                let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
+                let reader = UploadReader::new(first, chunks, open_run.disk.reservation());
                 let work = move || {
                     let _permit = permit;
-                    let staged = stage(&open_run, &mut reader, limit)?;
-                    let received = ReceivedFile { run: open_run, name: staged.name.clone() };
-                    Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation, received))
+                    stage(&open_run, reader, limit)
                 };
-                let (content, reservation, received) = self.engine.blocking(work).await?;
-                return Ok((PutFile::new(path, expected, content, Some(reservation)), Some(received)));
+                let staged = self.engine.blocking(work).await?;
+                return Ok(PutFile::new(path, expected, NewContent::Staged(Box::new(staged))));
             }
         }
-        Ok((PutFile::new(path, expected, NewContent::Inline(first), None), None))
+        Ok(PutFile::new(path, expected, NewContent::Inline(first)))
+    }
+
+    /// Returns the largest layer of a change set of the run as it is sent, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for opening the run.
+    pub async fn max_layer_bytes(&self, run: &RunId) -> Result<u64, CallError> {
+        Ok(max_sent_bytes(self.engine.open(run).await?.rules.policy()))
+    }
+
+    /// Receives a layer that is too large to be in memory, of which `first` has arrived, into a file of its run.
+    ///
+    /// # Errors
+    ///
+    /// `BODY_TOO_LARGE`; `QUOTA_EXCEEDED`; `INVALID_REQUEST` if it ends early; `RATE_LIMITED` and `UNAVAILABLE` if there are too many uploads.
+    pub async fn receive_layer(&self, run: &RunId, first: Vec<u8>, chunks: Chunks) -> Result<Layer, CallError> {
+        let open_run = self.engine.open(run).await?;
+        let limit = max_sent_bytes(open_run.rules.policy());
+        let timeout = self.engine.limits.request_timeout;
+        let permit = permit_within(&self.engine.pools.receive, "large uploads", timeout).await?;
+        let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
+        let spool = move || {
+            let _permit = permit;
+            let spooled = open_run.workspace.spool(&mut reader, limit);
+            let spooled = spooled.map_err(|error| reader.refusal_of(error, || layer_too_large(limit)))?;
+            Ok(Layer::spooled(spooled, reader.reservation))
+        };
+        self.engine.blocking(spool).await
     }
 
     async fn finish(&self, call: Call, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
@@ -271,59 +288,36 @@ impl Calls {
     }
 }
 
-/// A received file in the run's `tmp/`, removed on drop: the client may disconnect before its call has begun.
-struct ReceivedFile {
-    run: Arc<OpenRun>,
-    /// Empty once a call has the file.
-    name: String,
+fn stage(open_run: &OpenRun, mut reader: UploadReader, limit: u64) -> Result<StagedContent, CallError> {
+    let too_large = || {
+        let message = format!("the file has more than {limit} bytes");
+        Refusal::new(model::Code::FileTooLarge, message, "Send a smaller file.")
+            .with_details(|details| details.limit = Some(limit))
+    };
+    let mut contents = open_run.workspace.staged_contents();
+    let mut scanned = ScannedReader::new(&mut reader);
+    let staged = contents.stage(&mut scanned, limit).inspect_err(abort_on_failed_fsync);
+    let scan = scanned.scan;
+    let file = staged.map_err(|error| reader.refusal_of(error, too_large))?;
+    Ok(StagedContent { file, scanned: scan.finish(), owner: Some((contents, reader.reservation)) })
 }
 
-impl ReceivedFile {
-    /// Returns the name of the file, which a call now has.
-    fn into_name(mut self) -> String {
-        std::mem::take(&mut self.name)
-    }
-}
-
-impl Drop for ReceivedFile {
-    fn drop(&mut self) {
-        if !self.name.is_empty()
-            && let Err(error) = self.run.workspace.discard(&self.name)
-        {
-            // Nothing depends on it, and the folder is emptied when the run is opened again.
-            tracing::warn!(run.id = %self.run.run_id, %error, "an unused upload could not be removed");
-        }
-    }
-}
-
-fn stage(open_run: &OpenRun, reader: &mut UploadReader, limit: u64) -> Result<StagedFile, CallError> {
-    let staged = open_run.workspace.stage_file(reader, limit);
-    if let Some(refusal) = reader.over_quota.take() {
-        return Err(refusal.into());
-    }
-    staged.inspect_err(abort_on_failed_fsync).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => Refusal::new(
-            model::Code::FileTooLarge,
-            format!("the file has more than {limit} bytes"),
-            "Send a smaller file.",
-        )
-        .with_details(|details| details.limit = Some(limit))
-        .into(),
-        io::ErrorKind::UnexpectedEof => ended_early().into(),
-        _ => error.into(),
-    })
+/// Returns the refusal of a layer with more than `limit` bytes as it is sent.
+fn layer_too_large(limit: u64) -> Refusal {
+    let message = format!("the layer has more than {limit} bytes as it is sent");
+    let hint = "Leave out build output and data, send the change in several sets, or ask the operator for a larger maxTransferBytes.";
+    Refusal::new(model::Code::BodyTooLarge, message, hint).with_details(|details| details.limit = Some(limit))
 }
 
 fn ended_early() -> Refusal {
     Refusal::invalid("the upload ended early; nothing was changed", "Send the whole file again.")
 }
 
-/// Reads an upload on a thread that may block, scans it for credentials and reserves its disk space.
+/// Reads an upload on a thread that may block, and reserves its disk space.
 struct UploadReader {
     first: io::Cursor<Vec<u8>>,
     rest: Chunks,
     chunk: Bytes,
-    scan: ContentScan,
     /// Grows with the file in the run's `tmp/`.
     reservation: Reservation,
     /// The refusal of a reservation, which ends the upload.
@@ -332,8 +326,19 @@ struct UploadReader {
 
 impl UploadReader {
     fn new(first: Vec<u8>, rest: Chunks, reservation: Reservation) -> Self {
-        let (first, chunk, scan) = (io::Cursor::new(first), Bytes::new(), ContentScan::default());
-        Self { first, rest, chunk, scan, reservation, over_quota: None }
+        Self { first: io::Cursor::new(first), rest, chunk: Bytes::new(), reservation, over_quota: None }
+    }
+
+    /// Returns what `error`, with which the upload ended, means to the caller.
+    fn refusal_of(&mut self, error: io::Error, too_large: impl FnOnce() -> Refusal) -> CallError {
+        if let Some(refusal) = self.over_quota.take() {
+            return refusal.into();
+        }
+        match error.kind() {
+            io::ErrorKind::FileTooLarge => too_large().into(),
+            io::ErrorKind::UnexpectedEof => ended_early().into(),
+            _ => error.into(),
+        }
     }
 
     fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -361,7 +366,6 @@ impl Read for UploadReader {
             self.over_quota = Some(refusal);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        self.scan.feed(&buffer[..count]);
         Ok(count)
     }
 }

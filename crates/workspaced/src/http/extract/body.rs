@@ -6,6 +6,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::{Bytes, BytesMut};
+use config::http_limits::HttpLimits;
 use http_body_util::BodyExt as _;
 use model::Refusal;
 
@@ -123,8 +124,7 @@ pub(crate) async fn receive_whole(service: &Service, body: Body, limit: u64) -> 
     if announced > 0 {
         service.calls.acquire_body(announced, http.body_timeout).await.map_err(closing)?;
     }
-    let min_rate =
-        MinRate { bytes_per_second: http.min_bytes_per_second.max(MIN_BYTES_PER_SECOND), ..MinRate::of(http) };
+    let min_rate = large_body_rate(http);
     // The rate of each part of the body would permit to send most of it at once and the rest slowly.
     let most = http.body_timeout + Duration::from_secs(announced / min_rate.bytes_per_second);
     let receive = async {
@@ -142,6 +142,11 @@ pub(crate) async fn receive_whole(service: &Service, body: Body, limit: u64) -> 
         }
     };
     tokio::time::timeout(most, receive).await.unwrap_or_else(|_| Err(too_slow(min_rate)))
+}
+
+/// Returns the minimum rate of a body that is in memory, at least in part, until it is complete.
+pub(crate) fn large_body_rate(http: &HttpLimits) -> MinRate {
+    MinRate { bytes_per_second: http.min_bytes_per_second.max(MIN_BYTES_PER_SECOND), ..MinRate::of(http) }
 }
 
 /// Refuses a body that has ended early.

@@ -227,13 +227,28 @@ async fn a_set_has_only_what_its_own_command_changed(#[values(Backend::Sqlite, B
 #[tokio::test]
 async fn a_command_that_changed_only_what_no_set_takes_is_told_why() {
     let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
-    let printed = used.exec(&["--dir", used.folder(), "--push"], "truncate -s 9M big.bin; truncate -s 9M a.txt");
+    let printed = used.exec(&["--dir", used.folder(), "--push"], "truncate -s 2G big.bin; truncate -s 2G a.txt");
     for path in ["a.txt", "big.bin"] {
-        assert!(printed.err.contains(&format!("not sent: {path}: it has more than 8388608 bytes\n")), "{printed:?}");
+        assert!(printed.err.contains(&format!("not sent: {path}: it has more than 1073741824 bytes\n")), "{printed:?}");
     }
     assert!(printed.code == 0 && last(&printed).contains(" · nothing changed · recorded as "), "{printed:?}");
     let pushed = used.runner(&["push", used.folder(), "--reason", "r"]);
-    assert!(pushed.err.contains("not sent: big.bin: it has more than 8388608 bytes\n"), "{pushed:?}");
+    assert!(pushed.err.contains("not sent: big.bin: it has more than 1073741824 bytes\n"), "{pushed:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn large_files_of_a_command_are_applied_with_its_small_ones(#[values(true, false)] is_here: bool) {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    let place = if is_here { vec!["--dir", used.folder()] } else { vec!["--in", "pipe:env", "--dir", used.folder()] };
+    // Packed, it is too large to be in memory.
+    let script = "head -c 20M /dev/urandom > random.bin; truncate -s 9M zeros.bin; echo two > a.txt";
+    let printed = used.exec(&[place.as_slice(), &["--push"]].concat(), script);
+    assert!(printed.code == 0 && last(&printed).contains(" · 3 changed · 3 applied as record "), "{printed:?}");
+    let bytes = |path: &str| std::fs::read(used.run.repo.join(path)).unwrap();
+    assert!(bytes("random.bin") == std::fs::read(used.folder.join("random.bin")).unwrap());
+    assert_eq!((bytes("random.bin").len(), bytes("zeros.bin")), (20 << 20, vec![0; 9 << 20]));
+    assert_eq!(used.runner(&["push", used.folder(), "--reason", "r"]).out, "nothing to push\n");
 }
 
 #[rstest]
@@ -245,8 +260,8 @@ async fn an_applied_set_is_told_as_applied_although_the_folder_cannot_be_brought
     let used = Used::new(backend, &[("a.txt", "one\n"), ("big.txt", "x\n")]).await;
     used.runner(&["checkout", &used.run.id, used.folder()]).ok();
     std::fs::write(used.folder.join("a.txt"), "two\n").unwrap();
-    // Too large to be sent, so that it is changed here while others change it.
-    let change = "echo two > a.txt; head -c 9000000 /dev/zero > big.txt";
+    // A link that leads out is not sent, so that it is changed here while others change it.
+    let change = "echo two > a.txt; ln -sf /nowhere big.txt";
     let printed = if by_exec {
         // Others change it after the pull: the command waits for that.
         let wait = format!("{change}; echo > ready; while [ ! -e go ]; do sleep 0.1; done; rm ready go");
@@ -264,7 +279,8 @@ async fn an_applied_set_is_told_as_applied_although_the_folder_cannot_be_brought
         let output = child.wait_with_output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     } else {
-        std::fs::write(used.folder.join("big.txt"), vec![0; 9_000_000]).unwrap();
+        std::fs::remove_file(used.folder.join("big.txt")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", used.folder.join("big.txt")).unwrap();
         used.write("big.txt", "theirs\n").await;
         let printed = used.runner(&["push", used.folder(), "--reason", "by hand"]);
         (printed.code, printed.out + &printed.err)
@@ -274,7 +290,7 @@ async fn an_applied_set_is_told_as_applied_although_the_folder_cannot_be_brought
     let (code, text) = printed;
     assert!(text.contains("1 applied as record ") && !text.contains("not applied"), "{text}");
     assert!(code == 1 && text.contains("  big.txt (changed here)\n"), "{text}");
-    assert_eq!(std::fs::metadata(used.folder.join("big.txt")).unwrap().len(), 9_000_000);
+    assert_eq!(std::fs::read_link(used.folder.join("big.txt")).unwrap().to_str(), Some("/nowhere"));
 }
 
 #[rstest]

@@ -112,16 +112,16 @@ const COMMANDS: &[Hostile] = &[
     Hostile {
         script: "truncate -s 10G large; truncate -s 10G a.txt; truncate -s 10G large.log; echo ok > ok.txt",
         printed: &[
-            "not sent: large: it has more than 8388608 bytes",
-            "not sent: a.txt: it has more than 8388608 bytes",
+            "not sent: large: it has more than 1073741824 bytes",
+            "not sent: a.txt: it has more than 1073741824 bytes",
         ],
         changed: &[OK],
         ..NOTHING
     },
     Hostile {
-        script: "for n in 1 2 3 4 5 6 7 8 9; do truncate -s 8M zeros$n; done; echo ok > ok.txt",
+        script: "for n in 1 2 3; do truncate -s 400M zeros$n; done; echo ok > ok.txt",
         code: 1,
-        printed: &["· not applied", "the changed files have more than 67108864 bytes"],
+        printed: &["· not applied", "the changed files have more than 1073741824 bytes"],
         ..NOTHING
     },
     Hostile {

@@ -281,7 +281,7 @@ async fn what_a_command_left_that_no_set_takes_is_named_once() {
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let (_, dir) = sandbox(&server);
     let _runner = start(&server, &run, &dir).await;
-    let command = "truncate -s 9M big.bin; mkfifo pipe; mkdir target; echo o > target/o; echo n > n.txt";
+    let command = "truncate -s 2G big.bin; mkfifo pipe; mkdir target; echo o > target/o; echo n > n.txt";
     let text = run.text("run_command", json!({ "command": command })).await.text();
     let lines: Vec<_> = text.lines().skip(1).collect();
     assert_eq!(
@@ -291,11 +291,11 @@ async fn what_a_command_left_that_no_set_takes_is_named_once() {
             "  n.txt",
             "not taken:",
             "  pipe (it is a device, a FIFO or a socket)",
-            "  big.bin (it has more than 8388608 bytes)",
+            "  big.bin (it has more than 1073741824 bytes)",
             "  target/ (a folder of build output, which is not looked into)",
         ]
     );
-    let only = run.ok("run_command", json!({"command": "truncate -s 9M other.bin"})).await;
+    let only = run.ok("run_command", json!({"command": "truncate -s 2G other.bin"})).await;
     assert_eq!(only["changes"]["leftOut"][0]["path"], "other.bin", "{only:#}");
     assert_eq!(run.ok("run_command", json!({"command": "true"})).await.get("changes"), None);
 }

@@ -38,8 +38,12 @@ pub(crate) fn changeset_body(changeset: &Value, layer: &[u8]) -> Vec<u8> {
 }
 
 /// Changes, creates and deletes a file, creates a link, and replaces a file with one.
-fn layer() -> Vec<u8> {
-    let files = [("a.txt", &b"1\ntwo\nthree\n"[..]), ("new/dir/n.txt", b"n\n"), (".wh.gone.txt", b"")];
+fn layer(is_large: bool) -> Vec<u8> {
+    let mut files = vec![("a.txt", &b"1\ntwo\nthree\n"[..]), ("new/dir/n.txt", b"n\n"), (".wh.gone.txt", b"")];
+    let large = [vec![0; 9 << 20], vec![1; 9 << 20]];
+    if is_large {
+        files.extend([("large/0.bin", large[0].as_slice()), ("large/1.bin", large[1].as_slice())]);
+    }
     let mut layer = super::tar_of(&files);
     // Without the two blocks of zeros at its end.
     layer.truncate(layer.len() - 1024);
@@ -70,6 +74,8 @@ pub(crate) enum Kind {
     Revert,
     Approval,
     Changeset,
+    /// With contents outside of memory, and a layer that is one too.
+    LargeChangeset,
 }
 
 /// One mutation of a run, with the tool call ID `m`.
@@ -87,7 +93,7 @@ pub(crate) struct Mutation {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Create,
         Self::Replace,
         Self::Edit,
@@ -102,17 +108,19 @@ impl Kind {
         Self::Revert,
         Self::Approval,
         Self::Changeset,
+        Self::LargeChangeset,
     ];
 
     /// Returns how many records it has: a change set follows that of its command.
     pub(crate) fn records(self) -> usize {
-        if self == Self::Changeset { 2 } else { 1 }
+        if matches!(self, Self::Changeset | Self::LargeChangeset) { 2 } else { 1 }
     }
 
     /// Returns how many files it moves into or out of the tree.
     pub(crate) fn steps(self) -> usize {
         match self {
             Self::Patch | Self::Swap | Self::Changeset => 5,
+            Self::LargeChangeset => 7,
             Self::Empty => 3,
             Self::Move => 2,
             _ => 1,
@@ -121,7 +129,8 @@ impl Kind {
 
     /// Returns whether it creates folders.
     pub(crate) fn creates_folders(self) -> bool {
-        matches!(self, Self::Create | Self::Move | Self::Patch | Self::Swap | Self::PutBinary | Self::Changeset)
+        use Kind::{Changeset, Create, LargeChangeset, Move, Patch, PutBinary, Swap};
+        matches!(self, Create | Move | Patch | Swap | PutBinary | Changeset | LargeChangeset)
     }
 
     /// Returns how many folders it replaces with files.
@@ -150,7 +159,7 @@ impl Kind {
             Self::Approval => {
                 ("write_file", json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n")}))
             }
-            Self::PutBinary | Self::PutLarge | Self::Changeset => ("", json!({})),
+            Self::PutBinary | Self::PutLarge | Self::Changeset | Self::LargeChangeset => ("", json!({})),
         }
     }
 }
@@ -190,12 +199,12 @@ impl Mutation {
                 path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
                 body = json!({"decidedBy": "p"});
             }
-            Kind::Changeset => {
+            Kind::Changeset | Kind::LargeChangeset => {
                 path = format!("/v1/runs/{}/changesets", run.id);
                 let command = json!({"argv": ["make"], "exitCode": 0});
                 let based_on = run.last_record().await["seq"].clone();
                 let set = json!({"changesetId": "m", "basedOnSeq": based_on, "reason": "r", "command": command});
-                bytes = changeset_body(&set, &layer());
+                bytes = changeset_body(&set, &layer(kind == Kind::LargeChangeset));
             }
             _ => {}
         }
@@ -216,7 +225,7 @@ impl Mutation {
                 put.header("if-none-match", "*").header("x-reason", "r").header("x-tool-call-id", "m")
             }
             Kind::Approval => run.operator.request(Method::POST, &self.path).json(&self.body),
-            Kind::Changeset => {
+            Kind::Changeset | Kind::LargeChangeset => {
                 let post = run.operator.request(Method::POST, &self.path).body(self.bytes.clone());
                 post.header("content-type", CHANGESET_TYPE)
             }

@@ -53,7 +53,7 @@ async fn until_paused(armed: &Path) {
 }
 
 #[rstest]
-#[case::patch(&[Kind::Patch, Kind::Changeset])]
+#[case::patch(&[Kind::Patch, Kind::Changeset, Kind::LargeChangeset])]
 #[case::exhaustive(&Kind::ALL)]
 #[tokio::test]
 async fn a_kill_at_any_failpoint_is_atomic(
@@ -115,9 +115,9 @@ async fn a_kill_during_recovery_is_recovered(
 
 #[rstest]
 #[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Empty])]
-#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat,symlinkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge, Kind::Changeset])]
+#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat,symlinkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge, Kind::Changeset, Kind::LargeChangeset])]
 #[case::exhaustive_writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch, Kind::Changeset])]
-#[case::exhaustive_syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge, Kind::Changeset])]
+#[case::exhaustive_syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge, Kind::Changeset, Kind::LargeChangeset])]
 #[tokio::test]
 async fn a_kill_at_any_system_call_is_atomic(#[case] syscalls: &str, #[case] kinds: &[Kind]) {
     let mut server = Server::start(Backend::Sqlite).await;

@@ -1,6 +1,7 @@
 //! Change sets: what a command has changed outside of the service is judged, recorded and applied as a whole, or not at all.
 
 mod judged;
+mod large;
 mod links;
 mod together;
 
@@ -219,7 +220,8 @@ async fn what_is_denied_refuses_the_set_or_is_left(#[values(Backend::Sqlite)] ba
 #[rstest]
 #[tokio::test]
 async fn a_hostile_layer_is_refused_as_a_whole(#[values(Backend::Sqlite)] backend: Backend) {
-    let (_, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let policy = json!({"policy": {"maxTransferBytes": 16 << 20}});
+    let (_, run) = Run::shared_with(backend, &[("a.txt", "a\n")], policy).await;
     let runner = runner(&run, &[]).await;
     let set = json!({"basedOnSeq": head(&run).await, "reason": "r", "onDenied": "leave"});
     let before = run.files();

@@ -33,8 +33,8 @@ DATA_BYTES = 128 << 10
 MAX_LIST_BYTES = 64 << 20
 MAX_CHANGES = 1_000_000
 MAX_PATH_BYTES = 4096
-# What the service takes in one set.
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 8 << 20, 64 << 20
+# What is in memory until it is sent; a service takes more in one set.
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 256 << 20, 256 << 20
 # How many of the entries that no set takes a scan names, and the most characters of their paths.
 MAX_LEFT, MAX_SHOWN_CHARS = 100, 300
 # How often files that change while they are read are read again.

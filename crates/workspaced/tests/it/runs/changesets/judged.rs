@@ -275,7 +275,7 @@ async fn a_command_of_any_length_is_recorded(#[values(Backend::Sqlite)] backend:
 #[rstest]
 #[tokio::test]
 async fn a_set_may_be_as_large_as_its_limits_say(#[values(Backend::Sqlite)] backend: Backend) {
-    let policy = json!({"policy": {"commandBudget": {"maxBytes": 64 << 20}}});
+    let policy = json!({"policy": {"maxTransferBytes": 12 << 20, "commandBudget": {"maxBytes": 64 << 20}}});
     let (_, run) = Run::shared_with(backend, &[("a.txt", "a\n")], policy).await;
     let runner = runner(&run, &[]).await;
     let set = json!({"basedOnSeq": head(&run).await, "reason": "generate"});

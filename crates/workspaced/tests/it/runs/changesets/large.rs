@@ -1,0 +1,221 @@
+//! Change sets with contents that are too large to be in memory.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tar::EntryType;
+
+use super::{Layer, head, runner, send, with};
+use crate::harness::{
+    Backend, CHANGESET_TYPE, Run, Server, Setup, assert_tmp_is_empty, changeset_body, exhaustive, incompressible,
+    sha256,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Three files of 20 MiB that cannot be compressed, and 200 small ones.
+fn large_layer() -> (Vec<Vec<u8>>, Vec<u8>) {
+    let large: Vec<_> = (0..3).map(|number| [vec![number, 0], incompressible(20 * MIB)].concat()).collect();
+    let layer = (0..200).fold(Layer::new(), |layer, n| layer.file(&format!("src/f{n}.txt"), format!("{n}\n")));
+    let layer = large.iter().enumerate().fold(layer, |layer, (n, bytes)| {
+        layer.entry(&format!("data/{n}.bin"), EntryType::Regular, if n == 0 { 0o755 } else { 0o644 }, bytes)
+    });
+    (large, layer.file(".wh.gone.txt", "").bytes())
+}
+
+fn policy() -> Value {
+    json!({"policy": {"allowModeChange": true}})
+}
+
+/// Returns the names of the contents that wait.
+fn waiting(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder.join("waiting")) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_set_has_large_files_beside_small_ones(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("gone.txt", "g\n"), ("data/2.bin", "old\n")], policy()).await;
+    let runner = runner(&run, &[]).await;
+    let (large, layer) = large_layer();
+    let set = json!({"changesetId": "cs", "basedOnSeq": head(&run).await, "reason": "fetch",
+        "command": {"argv": ["fetch"], "exitCode": 0}});
+    let dry = with(&set, &json!({"changesetId": "dry", "dryRun": true}));
+    assert_eq!(send(&runner, &dry, &layer).await.ok()["applied"].as_array().unwrap().len(), 204);
+    assert_tmp_is_empty(&server, &run).await;
+    let (answer, growth) = server.peak_growth(send(&runner, &set, &layer)).await;
+    let answer = answer.ok();
+    assert_eq!(answer["applied"].as_array().unwrap().len(), 204, "{answer:#}");
+    for (number, bytes) in large.iter().enumerate() {
+        let path = run.repo.join(format!("data/{number}.bin"));
+        assert!(std::fs::read(&path).unwrap() == *bytes, "{number}");
+        let mode = if number == 0 { 0o755 } else { 0o644 };
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
+    }
+    assert_eq!((run.on_disk("src/f199.txt"), run.files().contains_key("gone.txt")), ("199\n".to_owned(), false));
+    // The part of the layer that is in memory, and buffers.
+    assert!(growth < 48 << 20, "{} MiB", growth >> 20);
+    let record = run.last_record().await;
+    let file = record["files"].as_array().unwrap().iter().find(|file| file["path"] == "data/1.bin").unwrap();
+    assert_eq!((&file["newSha256"], &file["kind"]), (&json!(sha256(&large[1])), &json!("BINARY")));
+    server.until_journal_is_empty().await;
+    assert_tmp_is_empty(&server, &run).await;
+    // Again it is the same set, and one that has nothing new.
+    assert_eq!(send(&runner, &set, &layer).await.ok(), answer);
+    let again = json!({"basedOnSeq": head(&run).await, "reason": "again"});
+    assert_eq!(send(&runner, &again, &layer).await.ok()["applied"], json!([]));
+    assert_tmp_is_empty(&server, &run).await;
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_too_large_is_refused_with_its_limit_and_leaves_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let limit = 70 * MIB;
+    let policy = json!({"policy": {"maxTransferBytes": limit, "quota": {"maxTreeBytes": 150 * MIB}}});
+    let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
+    let runner = runner(&run, &[]).await;
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "r", "command": {"argv": ["make"], "exitCode": 0}});
+    let packed = |layer: Layer| zstd::encode_all(&layer.bytes()[..], 1).unwrap();
+    let zeros = |bytes: usize| vec![0; bytes];
+    let command = async || {
+        let records = run.audit().await;
+        records[records.len() - 2..].iter().any(|record| record["tool"] == "event.command")
+    };
+    // A set of files that are not too large each.
+    let layer = packed((0..8).fold(Layer::new(), |layer, n| layer.file(&format!("{n}.bin"), zeros(9 * MIB))));
+    let refused = send(&runner, &set, &layer).await.refused("INVALID_REQUEST");
+    assert_eq!(refused["limit"], json!(limit), "{refused:#}");
+    assert!(refused["hint"].as_str().unwrap().contains("several sets"), "{refused:#}");
+    assert!(command().await, "the command was run all the same");
+    // A file.
+    let layer = || Layer::new().file("b.txt", "b\n").file("c.bin", zeros(limit + 1));
+    let refused = send(&runner, &set, &packed(layer())).await.refused("FILE_TOO_LARGE");
+    assert_eq!((&refused["path"], &refused["limit"]), (&json!("c.bin"), &json!(limit)), "{refused:#}");
+    assert!(refused["hint"].as_str().unwrap().contains("maxTransferBytes"), "{refused:#}");
+    // A text, which would be searched and compared.
+    let text = "0123456789abcde\n".repeat(MIB);
+    let refused = send(&runner, &set, &packed(Layer::new().file("t.txt", &text))).await.refused("FILE_TOO_LARGE");
+    assert_eq!((&refused["path"], &refused["limit"]), (&json!("t.txt"), &json!(MIB)), "{refused:#}");
+    // As it is sent.
+    let refused = send(&runner, &set, &incompressible(limit + MIB)).await.refused("BODY_TOO_LARGE");
+    assert_eq!(refused["limit"], json!(limit + 256 * 1024), "{refused:#}");
+    // A credential in a file that nobody looks into.
+    let secret = [b"\0".to_vec(), zeros(9 * MIB), format!("ghp_{}", "a1".repeat(18)).into_bytes()].concat();
+    send(&runner, &set, &packed(Layer::new().file("s.bin", &secret))).await.refused("POLICY_DENIED_SECRET");
+    assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["a.txt"]);
+    assert_tmp_is_empty(&server, &run).await;
+    // What is denied is left, and the rest is taken.
+    let leave = with(&set, &json!({"onDenied": "leave", "basedOnSeq": head(&run).await}));
+    let layer = layer().file("s.bin", &secret).file("t.txt", &text).file("d.bin", zeros(10 * MIB));
+    let refused = send(&runner, &leave, &packed(layer)).await.ok();
+    let left: Vec<_> = refused["left"].as_array().unwrap().iter().map(|left| &left["path"]).collect();
+    assert_eq!((&refused["applied"], left), (&json!(["b.txt", "d.bin"]), vec!["c.bin", "s.bin", "t.txt"]));
+    assert_tmp_is_empty(&server, &run).await;
+    // The disk space of the run: of the layer as it is sent, and of the files.
+    let set = with(&set, &json!({"basedOnSeq": head(&run).await}));
+    let layer = (0..3).fold(Layer::new(), |layer, n| layer.file(&format!("{n}.bin"), incompressible(20 * MIB)));
+    let full = layer.bytes();
+    send(&runner, &set, &full).await.ok();
+    let layer = (3..6).fold(Layer::new(), |layer, n| layer.file(&format!("{n}.bin"), incompressible(20 * MIB)));
+    let refused = send(&runner, &set, &layer.bytes()).await.refused("QUOTA_EXCEEDED");
+    assert_eq!(refused["reasons"], json!(["quota:maxTreeBytes"]));
+    assert!(command().await, "the command was run all the same");
+    assert_tmp_is_empty(&server, &run).await;
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_large_set_waits_with_its_contents(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let policy = with(&policy()["policy"], &json!({"requireApprovalIf": ["deletesFile"]}));
+    let (large, layer) = large_layer();
+    for verb in ["deny", "approve"] {
+        let run = server.run_with_files(&[("gone.txt", "g\n")], json!({"policy": policy})).await;
+        let runner = runner(&run, &[]).await;
+        let set = json!({"changesetId": "cs", "basedOnSeq": head(&run).await, "reason": "fetch"});
+        let asked = send(&runner, &set, &layer).await.refused("APPROVAL_REQUIRED");
+        let id = asked["approvalId"].as_str().unwrap();
+        assert_eq!(waiting(&server.workspace(&run.id)), [id]);
+        assert_tmp_is_empty(&server, &run).await;
+        let shown = run.operator.get(&format!("/v1/approvals/{id}")).await.ok();
+        assert!(shown["diff"].as_str().unwrap().contains("data/1.bin"), "a binary file is named");
+        server.kill();
+        server.restart();
+        let run = server.reconnect(&run);
+        run.ok("list_dir", json!({})).await;
+        assert_eq!(waiting(&server.workspace(&run.id)), [id], "a restart has removed it");
+        run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"onBehalfOf": "ada"})).await.ok();
+        assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
+        if verb == "approve" {
+            assert!(std::fs::read(run.repo.join("data/2.bin")).unwrap() == large[2]);
+            assert_eq!(run.files().len(), 203);
+        } else {
+            assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["gone.txt"]);
+        }
+        server.until_journal_is_empty().await;
+        assert_tmp_is_empty(&server, &run).await;
+        assert_eq!(run.verify().await["intact"], true);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_kill_while_a_large_set_waits_leaves_it_or_nothing(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let layer = (0..2).fold(Layer::new(), |layer, n| layer.file(&format!("{n}.bin"), incompressible(9 * MIB)));
+    let layer = layer.file(".wh.gone.txt", "").bytes();
+    for (failpoint, asks, is_decided) in [
+        ("approval.kept", true, false),
+        ("transaction.staged", false, false),
+        ("transaction.committed", false, true),
+        ("apply.step:2", false, true),
+        ("approval.ended", false, true),
+    ] {
+        let policy = json!({"policy": {"requireApprovalIf": ["deletesFile"]}});
+        let run = server.run_with_files(&[("gone.txt", "g\n")], policy).await;
+        let runner = runner(&run, &[]).await;
+        let set = json!({"basedOnSeq": head(&run).await, "reason": "fetch"});
+        server.until_journal_is_empty().await;
+        let approval = async || {
+            let asked = send(&runner, &set, &layer).await.refused("APPROVAL_REQUIRED");
+            format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap())
+        };
+        let path = if asks { format!("/v1/runs/{}/changesets", run.id) } else { approval().await };
+        std::fs::write(&armed, failpoint).unwrap();
+        let killed = if asks {
+            let request = runner.agent.request(Method::POST, &path).header("content-type", CHANGESET_TYPE);
+            runner.agent.try_send(request.body(changeset_body(&set, &layer))).await
+        } else {
+            run.operator.try_send(run.operator.request(Method::POST, &path).json(&json!({"onBehalfOf": "ada"}))).await
+        };
+        assert!(killed.is_err(), "{failpoint} was not passed");
+        server.wait(Duration::from_secs(10));
+        std::fs::remove_file(&armed).unwrap();
+        server.restart();
+        let run = server.reconnect(&run);
+        run.ok("list_dir", json!({})).await;
+        let left = usize::from(!asks && !is_decided);
+        assert_eq!(waiting(&server.workspace(&run.id)).len(), left, "{failpoint}");
+        assert_eq!(run.files().len(), if is_decided { 2 } else { 1 }, "{failpoint}");
+        if left == 1 {
+            run.operator.post(&path, json!({"onBehalfOf": "ada"})).await.ok();
+            assert_eq!((run.files().len(), waiting(&server.workspace(&run.id)).len()), (2, 0), "{failpoint}");
+        }
+        server.until_journal_is_empty().await;
+        assert_tmp_is_empty(&server, &run).await;
+        assert_eq!(run.verify().await["intact"], true, "{failpoint}");
+    }
+}
