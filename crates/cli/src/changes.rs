@@ -44,6 +44,10 @@ impl PushFlags {
 /// Says what was pulled.
 pub(crate) fn pulled_summary(pulled: &Pulled) -> String {
     let count = pulled.applied.written + pulled.applied.deleted;
+    if !pulled.conflicts.is_empty() {
+        let left = pulled.conflicts.len();
+        return format!("pulled {}, {left} changed here too (after record {})", files(count), pulled.now.seq);
+    }
     match (pulled.from, count) {
         (None, count) => format!("checked out {} (record {})", files(count), pulled.now.seq),
         (Some(_), 0) => format!("up to date (record {})", pulled.now.seq),
@@ -70,6 +74,13 @@ fn not_taken(answer: &ChangesetOutcome) -> String {
     match answer.not_taken.values().sum::<u64>() {
         0 => String::new(),
         count => format!(", {count} generated not taken"),
+    }
+}
+
+/// Prints what was not pulled, because it was changed here too.
+pub(crate) fn print_conflicts(output: Output, pulled: &Pulled) {
+    for conflict in pulled.conflicts.iter().take(MAX_PRINTED) {
+        output.note(&format!("not pulled: {}: {}", conflict.path, conflict.why));
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use model::Code;
 use serde_json::json;
-use workspaced_client::{Checkout, Client, Error, FolderError, FolderPlace, OpenFolder, Pulled, RunId};
+use workspaced_client::{Checkout, Client, Error, FolderError, FolderPlace, OpenFolder, Pulled, RunId, ShimError};
 
 use crate::call::parse_run;
 use crate::changes::{PushFlags, print_changes, print_denied, print_left, pulled_summary, pushed_summary};
@@ -39,6 +39,9 @@ pub struct PullArgs {
     /// Run of the checkout [default: the one that was checked out there]
     #[arg(long, value_name = "RUN", value_parser = parse_run)]
     run: Option<RunId>,
+    /// Take the version of the run of a file that was changed here too; what is here is lost. May be repeated.
+    #[arg(long, value_name = "PATH")]
+    theirs: Vec<String>,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
@@ -68,7 +71,7 @@ pub(super) async fn checkout(args: CheckoutArgs, env: &Env<'_>) -> Result<(), Cl
     let folder = OpenFolder::open(&FolderPlace::Here(args.dir.clone())).await?;
     let (checkout, pulled) = check_out(&client, &args.run, folder).await?;
     CheckoutNotes::of(env).add(&args.dir, checkout.run().as_str())?;
-    print_pulled(output, &pulled, &checkout).await
+    finish_pull(output, pulled, &checkout).await
 }
 
 /// Runs `pull`.
@@ -76,8 +79,17 @@ pub(super) async fn pull_into(args: PullArgs, env: &Env<'_>) -> Result<(), CliEr
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     let mut checkout = existing(&client, args.dir, args.run.as_ref(), env).await?;
-    let pulled = checkout.pull().await?;
-    print_pulled(output, &pulled, &checkout).await
+    let pulled = checkout.pull_rest(args.theirs).await?;
+    finish_pull(output, pulled, &checkout).await
+}
+
+/// Prints what was pulled. What was changed here too is a failure.
+async fn finish_pull(output: Output, pulled: Pulled, checkout: &Checkout) -> Result<(), CliError> {
+    print_pulled(output, &pulled, checkout).await?;
+    if pulled.conflicts.is_empty() {
+        return Ok(());
+    }
+    Err(FolderError::from(ShimError::Conflicts(pulled.conflicts)).into())
 }
 
 /// Runs `push`.
@@ -114,7 +126,7 @@ pub(super) async fn check_out(
     folder: OpenFolder,
 ) -> Result<(Checkout, Pulled), CliError> {
     let mut checkout = Checkout::new(client, run, folder);
-    let error = match checkout.pull().await {
+    let error = match checkout.pull_rest(Vec::new()).await {
         Ok(pulled) => return Ok((checkout, pulled)),
         Err(error) => error,
     };
@@ -131,7 +143,7 @@ pub(super) async fn check_out(
         return Err(error.into());
     }
     let mut checkout = Checkout::new(client, &full, checkout.into_folder());
-    let pulled = checkout.pull().await?;
+    let pulled = checkout.pull_rest(Vec::new()).await?;
     Ok((checkout, pulled))
 }
 
@@ -149,11 +161,11 @@ async fn existing(client: &Client, dir: PathBuf, run: Option<&RunId>, env: &Env<
 async fn print_pulled(output: Output, pulled: &Pulled, checkout: &Checkout) -> Result<(), CliError> {
     let folder = checkout.folder();
     if output.is_json {
-        let Pulled { from, now, applied, left_out } = pulled;
+        let Pulled { from, now, applied, left_out, conflicts } = pulled;
         let answer = json!({
             "run": now.run, "fromSeq": from, "seq": now.seq, "headHash": now.head_hash, "written": applied.written,
             "deleted": applied.deleted, "leftOut": left_out, "treeSha256": checkout.tree_sha256().await?,
-            "folder": folder.shown(),
+            "folder": folder.shown(), "conflicts": conflicts,
         });
         return Ok(output.json(&answer)?);
     }

@@ -38,7 +38,9 @@ impl From<FolderError> for CliError {
                     .to_owned()
             }
             FolderError::Folder(ShimError::Conflicts(_)) => {
-                "Push your changes first (with --merge, if both changed a file), or put them aside.".to_owned()
+                "Push your changes first (with --merge, if both changed a file), or take the version of the run with \
+                 `workspaced pull DIR --theirs PATH`."
+                    .to_owned()
             }
             ref other => other.next_step(),
         };

@@ -16,7 +16,7 @@ use workspaced_client::{
 
 use crate::call::parse_run;
 use crate::changes::{
-    PushFlags, print_changes, print_denied, print_earlier, print_left, pulled_summary, pushed_summary,
+    PushFlags, print_changes, print_conflicts, print_denied, print_earlier, print_left, pulled_summary, pushed_summary,
 };
 use crate::checkout::check_out;
 use crate::checkout_notes::CheckoutNotes;
@@ -105,6 +105,7 @@ fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode
     let Executed { pulled, execution, report, earlier, recorded } = executed;
     let mut line = vec![pulled_summary(&pulled), ended(&execution.outcome), changed(&report)];
     if !output.is_json {
+        print_conflicts(output, &pulled);
         print_changes(output, &report);
         print_earlier(output, &earlier);
     }
@@ -121,7 +122,7 @@ fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode
             "run": pulled.now.run, "fromSeq": pulled.from, "seq": pulled.now.seq, "exitCode": execution.outcome.exit_code,
             "signal": execution.outcome.signal, "durationMicros": execution.outcome.duration_micros,
             "changes": report.changes, "left": report.left, "notWalked": report.not_walked,
-            "earlier": earlier,
+            "earlier": earlier, "conflicts": pulled.conflicts,
         });
         if let Value::Object(answer) = &mut answer {
             answer.extend(recorded.members);

@@ -1,8 +1,9 @@
-//! A layer of the run is written into the folder: all of it, or nothing.
+//! A layer of the run is written into the folder, but for what was changed here too. A first checkout overwrites nothing: all of it is
+//! written, or nothing.
 //!
-//! New contents are written beside the tree first, into the folder of the index. Then each path is compared with the index, and only if
-//! nothing was changed here that the layer would overwrite are the contents moved into the tree. A program that is killed meanwhile
-//! leaves some of them moved; the same layer goes in again, since files that have its versions already are no conflict.
+//! New contents are written beside the tree first, into the folder of the index. Then each path is compared with the index, and the contents
+//! are moved into the tree of those that were not changed here. A program that is killed meanwhile leaves some of them moved; the same
+//! layer goes in again, since files that have its versions already are no conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -33,6 +34,8 @@ struct LayerPlan {
     deleted: BTreeSet<String>,
     /// Folders whose content is that of the layer alone.
     opaque: BTreeSet<String>,
+    /// What is overwritten although it was changed here.
+    forced: BTreeSet<String>,
 }
 
 /// A layer on its way into a folder.
@@ -44,6 +47,8 @@ pub(crate) struct Application<'a> {
     is_first: bool,
     /// The file system's time before anything was looked at.
     began_ns: i64,
+    /// What is overwritten although it was changed here.
+    theirs: BTreeSet<String>,
     changes: IndexChanges,
 }
 
@@ -53,8 +58,9 @@ impl<'a> Application<'a> {
         own: &'a IndexFolder,
         index: &'a CheckoutIndex,
         is_first: bool,
+        theirs: BTreeSet<String>,
     ) -> Result<Self, ShimError> {
-        Ok(Self { root, own, index, is_first, began_ns: own.now_ns()?, changes: IndexChanges::new() })
+        Ok(Self { root, own, index, is_first, began_ns: own.now_ns()?, theirs, changes: IndexChanges::new() })
     }
 
     /// Writes the layer, and returns what is new in the index.
@@ -90,14 +96,38 @@ impl<'a> Application<'a> {
         if is_whole {
             return self.move_whole(plan, &staging);
         }
-        let removals = self.removals(&plan);
-        let conflicts = self.compare(&mut plan, &removals)?;
-        if !conflicts.is_empty() {
-            return Err(ShimError::Conflicts(conflicts));
+        let mut removals = self.removals(&plan);
+        let conflicts = self.leave_conflicts(&mut plan, &mut removals)?;
+        if let Some(path) = self.theirs.iter().find(|path| !plan.forced.contains(*path)) {
+            return Err(ShimError::Refused(format!("{path} did not change both here and in the run")));
         }
         let deleted = self.remove(&removals)?;
-        let written = self.move_in(plan, &staging)?;
-        Ok(AppliedLayer { written, deleted })
+        let written = self.move_in(plan, &staging, &conflicts)?;
+        Ok(AppliedLayer { written, deleted, conflicts })
+    }
+
+    /// Takes what was changed here out of the plan, and what needs its place.
+    fn leave_conflicts(
+        &mut self,
+        plan: &mut LayerPlan,
+        removals: &mut BTreeSet<String>,
+    ) -> Result<Vec<LayerConflict>, ShimError> {
+        let mut conflicts = Vec::new();
+        loop {
+            let found = self.compare(plan, removals)?;
+            let is_last = found.is_empty();
+            for LayerConflict { path, .. } in &found {
+                plan.nodes.remove(path);
+                removals.remove(path);
+            }
+            conflicts.extend(found);
+            if !conflicts.is_empty() && (self.is_first || conflicts.len() >= MAX_CONFLICTS) {
+                return Err(ShimError::Conflicts(conflicts));
+            }
+            if is_last {
+                return Ok(conflicts);
+            }
+        }
     }
 
     /// Whether nothing but the index is in the folder.
@@ -131,7 +161,7 @@ impl<'a> Application<'a> {
             }
             self.changes.insert(path, Some(IndexEntry { version, stamp }));
         }
-        Ok(AppliedLayer { written, deleted: 0 })
+        Ok(AppliedLayer { written, deleted: 0, conflicts: Vec::new() })
     }
 
     /// Returns the paths of the index that the layer deletes.
@@ -149,16 +179,22 @@ impl<'a> Application<'a> {
     fn compare(&mut self, plan: &mut LayerPlan, removals: &BTreeSet<String>) -> Result<Vec<LayerConflict>, ShimError> {
         let mut conflicts = Vec::new();
         let mut cursor = self.cursor()?;
-        let mut done = Vec::new();
+        let (mut done, mut kept, mut forced) = (Vec::new(), Vec::new(), Vec::new());
         let incoming = plan.nodes.iter().map(|(path, node)| (path, Some(node.version)));
         for (path, wanted) in incoming.chain(removals.iter().map(|path| (path, None))) {
             match self.compare_one(&mut cursor, path, wanted, removals)? {
                 Comparison::Same(stamp) => done.push((path.clone(), stamp)),
-                Comparison::Conflict(why) if conflicts.len() < MAX_CONFLICTS => {
+                Comparison::Kept => kept.push(path.clone()),
+                Comparison::Changed(_) if self.theirs.contains(path) => forced.push(path.clone()),
+                Comparison::Changed(why) | Comparison::Blocked(why) if conflicts.len() < MAX_CONFLICTS => {
                     conflicts.push(LayerConflict { path: path.clone(), why: why.to_owned() });
                 }
-                Comparison::Write | Comparison::Conflict(_) => {}
+                Comparison::Write | Comparison::Changed(_) | Comparison::Blocked(_) => {}
             }
+        }
+        plan.forced.extend(forced);
+        for path in kept {
+            plan.nodes.remove(&path);
         }
         for (path, stamp) in done {
             if let Some(node) = plan.nodes.remove(&path) {
@@ -182,23 +218,25 @@ impl<'a> Application<'a> {
             ParentFolder::Missing => LookedAt::Absent,
             ParentFolder::NoFolder(above) if removals.contains(&above) => LookedAt::Absent,
             ParentFolder::NoFolder(_) => {
-                return Ok(Comparison::Conflict("something else is in the place of its folder"));
+                return Ok(Comparison::Blocked("something else is in the place of its folder"));
             }
         };
+        let is_runs = known.is_some_and(|known| Some(known.version) == wanted);
         Ok(match (looked, known, wanted) {
-            (LookedAt::Absent, None, _) | (LookedAt::Absent, _, None) | (LookedAt::Unchanged(_), ..) => {
-                Comparison::Write
-            }
-            (LookedAt::Absent, Some(_), Some(_)) => Comparison::Conflict("deleted here"),
+            (LookedAt::Unchanged(_), ..) => Comparison::Write,
+            // What was changed here was changed from this very version.
+            _ if is_runs => Comparison::Kept,
+            (LookedAt::Absent, None, _) | (LookedAt::Absent, _, None) => Comparison::Write,
+            (LookedAt::Absent, Some(_), Some(_)) => Comparison::Changed("deleted here"),
             (LookedAt::Node(version, stamp), _, Some(wanted)) if version == wanted => Comparison::Same(stamp),
-            (LookedAt::Node(..), None, _) => Comparison::Conflict("created here"),
-            (LookedAt::Node(..), Some(_), Some(_)) => Comparison::Conflict("changed here"),
-            (LookedAt::Node(..), Some(_), None) => Comparison::Conflict("changed here, deleted in the run"),
+            (LookedAt::Node(..), None, _) => Comparison::Changed("created here"),
+            (LookedAt::Node(..), Some(_), Some(_)) => Comparison::Changed("changed here"),
+            (LookedAt::Node(..), Some(_), None) => Comparison::Changed("changed here, deleted in the run"),
             // A folder that takes the place of a file which the run deleted is this folder's own.
             (LookedAt::Folder, _, None) => Comparison::Write,
             (LookedAt::Folder, _, Some(_)) if self.is_emptied(path, removals)? => Comparison::Write,
-            (LookedAt::Folder, _, Some(_)) => Comparison::Conflict("a folder here"),
-            (LookedAt::Special, ..) => Comparison::Conflict("no file here"),
+            (LookedAt::Folder, _, Some(_)) => Comparison::Blocked("a folder here"),
+            (LookedAt::Special, ..) => Comparison::Blocked("no file here"),
         })
     }
 
@@ -247,11 +285,19 @@ impl<'a> Application<'a> {
     }
 
     /// Moves what was written beside the tree into it.
-    fn move_in(&mut self, plan: LayerPlan, staging: &IncomingFolder) -> Result<u64, ShimError> {
+    fn move_in(
+        &mut self,
+        plan: LayerPlan,
+        staging: &IncomingFolder,
+        conflicts: &[LayerConflict],
+    ) -> Result<u64, ShimError> {
         let incoming = &staging.incoming;
         let mut cursor = self.cursor()?;
         for folder in &plan.folders {
-            if let ParentFolder::NoFolder(path) = cursor.enter(folder, true).map_err(ShimError::of(folder))? {
+            if let ParentFolder::NoFolder(path) = cursor.enter(folder, true).map_err(ShimError::of(folder))?
+                // What is in its place is told.
+                && !conflicts.iter().any(|conflict| conflict.path == path || conflict.path.starts_with(&format!("{path}/")))
+            {
                 return Err(ShimError::Refused(format!("{path}: no folder, so that {folder} cannot be created")));
             }
         }
@@ -284,7 +330,12 @@ enum Comparison {
     Write,
     /// It has the version of the layer already.
     Same(NodeStamp),
-    Conflict(&'static str),
+    /// It has what came of the version of the layer here.
+    Kept,
+    /// It was changed here too.
+    Changed(&'static str),
+    /// As [`Changed`](Self::Changed), and no version of the run can take its place.
+    Blocked(&'static str),
 }
 
 impl LayerPlan {

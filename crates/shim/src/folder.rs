@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
-use crate::error::ShimError;
+use crate::error::{LayerConflict, ShimError};
 
 /// What a folder has of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct AppliedLayer {
     pub written: u64,
     /// Files and links that were deleted.
     pub deleted: u64,
+    /// What was changed here too and is as it was. The folder is at the record before then, with the rest of the layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<LayerConflict>,
 }
 
 /// How a file differs from the index.
@@ -127,15 +130,23 @@ pub trait CommandFolder: Send {
     /// If the index cannot be read.
     fn have(&mut self) -> Result<Option<CheckedOut>, ShimError>;
 
-    /// Writes a layer of the run into the folder, which is at `after` then. All of it, or nothing.
+    /// Writes a layer of the run into the folder, which is at `after` then. What was changed here too is left as it is, and named; the
+    /// folder stays at its record then, so that the same layer comes again, and what is the run's already is no conflict.
     ///
     /// The files of a first checkout get the times of the layer, files that are written later the present time: a build must see
     /// that they are newer than its output.
     ///
     /// # Errors
     ///
-    /// [`ShimError::Conflicts`] if a file was changed here that the layer would overwrite.
+    /// [`ShimError::Conflicts`] if a first checkout would overwrite a file, or there are very many such files; nothing was written then.
     fn apply(&mut self, after: &CheckedOut, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError>;
+
+    /// Lets the next layer overwrite what was changed at `theirs`. It is refused if there is no conflict at one of them.
+    ///
+    /// # Errors
+    ///
+    /// If the connection to the sandbox is lost.
+    fn take_theirs(&mut self, theirs: &[String]) -> Result<(), ShimError>;
 
     /// Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their
     /// paths.

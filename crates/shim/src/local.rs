@@ -1,5 +1,6 @@
 //! A folder of this machine.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub struct LocalFolder {
     lock: Option<OwnedFd>,
     index: Option<CheckoutIndex>,
     read: IndexChanges,
+    /// What the next layer may overwrite.
+    theirs: BTreeSet<String>,
 }
 
 impl LocalFolder {
@@ -42,8 +45,8 @@ impl LocalFolder {
         let shown = path.display().to_string();
         let path = std::fs::canonicalize(path).map_err(|error| ShimError::io(&shown, error))?;
         let root = open_root(&path).map_err(ShimError::of(&shown))?;
-        let mut folder =
-            Self { path, own: IndexFolder::open(&root)?, root, lock: None, index: None, read: IndexChanges::new() };
+        let (own, read, theirs) = (IndexFolder::open(&root)?, IndexChanges::new(), BTreeSet::new());
+        let mut folder = Self { path, own, root, lock: None, index: None, read, theirs };
         if folder.own.is_some() {
             folder.lock()?;
             folder.load()?;
@@ -113,10 +116,14 @@ impl CommandFolder for LocalFolder {
         if index.of.run != after.run {
             return Err(ShimError::Refused(format!("the folder is a checkout of the run {}", index.of.run)));
         }
-        let (changes, applied) = Application::new(&self.root, own, index, is_first)?.run(layer)?;
+        let theirs = std::mem::take(&mut self.theirs);
+        let (changes, applied) = Application::new(&self.root, own, index, is_first, theirs)?.run(layer)?;
         let index = self.index.get_or_insert(empty);
         index.change(changes);
-        let before = std::mem::replace(&mut index.of, after.clone());
+        let before = index.of.clone();
+        if applied.conflicts.is_empty() {
+            index.of = after.clone();
+        }
         if let Err(error) = own.save(index) {
             // The folder is at the record before, with some files that are newer already.
             index.of = before;
@@ -124,6 +131,11 @@ impl CommandFolder for LocalFolder {
             return Err(error);
         }
         Ok(applied)
+    }
+
+    fn take_theirs(&mut self, theirs: &[String]) -> Result<(), ShimError> {
+        self.theirs = theirs.iter().cloned().collect();
+        Ok(())
     }
 
     fn tree_sha256(&mut self) -> Result<String, ShimError> {

@@ -9,7 +9,7 @@ use crate::error::{LayerConflict, ShimError};
 use crate::folder::{CheckedOut, ReadLimits};
 
 /// The version of the frames and messages.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// The first message of the shim.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub(crate) enum ShimRequest {
     /// The layer follows as data.
     Apply {
         after: CheckedOut,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        theirs: Vec<String>,
     },
     Scan {
         build_output: Vec<String>,

@@ -23,6 +23,8 @@ pub struct RemoteFolder<R, W> {
     from: R,
     to: Arc<Mutex<W>>,
     folder: String,
+    /// What the next layer may overwrite.
+    theirs: Vec<String>,
 }
 
 impl<R: Read + Send, W: Write + Send + 'static> RemoteFolder<R, W> {
@@ -43,7 +45,7 @@ impl<R: Read + Send, W: Write + Send + 'static> RemoteFolder<R, W> {
                 "the shim speaks version {theirs}, not {ours}: use the one of this release"
             )));
         }
-        Ok(Self { from, to: Arc::new(Mutex::new(to)), folder: hello.folder })
+        Ok(Self { from, to: Arc::new(Mutex::new(to)), folder: hello.folder, theirs: Vec::new() })
     }
 
     /// The path of the folder in the sandbox.
@@ -86,7 +88,8 @@ impl<R: Read + Send, W: Write + Send + 'static> CommandFolder for RemoteFolder<R
     }
 
     fn apply(&mut self, after: &CheckedOut, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError> {
-        self.request(&ShimRequest::Apply { after: after.clone() })?;
+        let theirs = std::mem::take(&mut self.theirs);
+        self.request(&ShimRequest::Apply { after: after.clone(), theirs })?;
         let mut chunk = vec![0; DATA_BYTES];
         loop {
             match layer.read(&mut chunk) {
@@ -101,6 +104,11 @@ impl<R: Read + Send, W: Write + Send + 'static> CommandFolder for RemoteFolder<R
             }
         }
         self.done()
+    }
+
+    fn take_theirs(&mut self, theirs: &[String]) -> Result<(), ShimError> {
+        self.theirs = theirs.to_vec();
+        Ok(())
     }
 
     fn tree_sha256(&mut self) -> Result<String, ShimError> {

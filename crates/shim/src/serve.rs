@@ -14,6 +14,8 @@ use crate::frame::{DataWriter, Frame, FrameKind, read_frame, write_frame, write_
 use crate::local::{FreshFolder, LocalFolder};
 use crate::message::{PROTOCOL, ShimFault, ShimHello, ShimRequest};
 
+/// The most conflicts that are told.
+const MAX_SENT_CONFLICTS: usize = 64;
 /// Frames that may wait for the operation before them.
 const MAX_WAITING: usize = 4;
 
@@ -153,12 +155,15 @@ impl Shim<'_> {
                 let tree = self.folder.tree_sha256()?;
                 write_json(output, FrameKind::Done, &tree)?;
             }
-            ShimRequest::Apply { after } => {
+            ShimRequest::Apply { after, theirs } => {
                 let mut layer = DataReader::new(&self.frames);
-                let applied = self.folder.apply(&after, &mut layer);
+                let taken = self.folder.take_theirs(&theirs);
+                let applied = taken.and_then(|()| self.folder.apply(&after, &mut layer));
                 // What the operation did not read is not the next request.
                 layer.drain()?;
-                let applied = applied?;
+                let mut applied = applied?;
+                // All of them in one frame, however long the paths are.
+                applied.conflicts.truncate(MAX_SENT_CONFLICTS);
                 write_json(output, FrameKind::Done, &applied)?;
             }
             ShimRequest::Scan { build_output } => {

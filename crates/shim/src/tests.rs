@@ -75,7 +75,12 @@ impl Checkout {
     pub(super) fn pull(&mut self, mut layer: &[u8]) -> Result<(u64, u64), ShimError> {
         self.seq += 1;
         let after = CheckedOut { run: "run_1".to_owned(), seq: self.seq, head_hash: "00".to_owned() };
+        let before = self.folder.have().unwrap();
         let applied = self.folder.apply(&after, &mut layer)?;
+        if !applied.conflicts.is_empty() {
+            assert_eq!(self.folder.have().unwrap(), before, "the layer comes again");
+            return Err(ShimError::Conflicts(applied.conflicts));
+        }
         assert_eq!(self.folder.have().unwrap(), Some(after));
         assert_eq!(self.folder.tree_sha256().unwrap().len(), 64);
         Ok((applied.written, applied.deleted))

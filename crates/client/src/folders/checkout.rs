@@ -1,5 +1,6 @@
 //! Changes between a run and a folder: layers in, sets of changes out.
 
+use std::collections::HashSet;
 use std::io::{self, Read, Seek as _};
 use std::pin::Pin;
 
@@ -8,7 +9,8 @@ use flate2::read::GzDecoder;
 use futures_util::{Stream, StreamExt as _};
 use model::{FileKind, RunId};
 use shim::{
-    AppliedLayer, CheckedOut, CommandFolder, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError, check_layer,
+    AppliedLayer, CheckedOut, CommandFolder, LayerConflict, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError,
+    check_layer,
 };
 use tempfile::SpooledTempFile;
 use tokio::runtime::Handle;
@@ -30,6 +32,8 @@ const MAX_LAYER_IN_MEMORY: usize = 16 << 20;
 const MAX_LEFT: usize = 100;
 /// The most characters of a path that is only shown.
 const MAX_SHOWN_CHARS: usize = 300;
+/// How many conflicts a sandbox names at most.
+const MAX_CONFLICTS: usize = 64;
 /// How often files that change while they are read are read again.
 const MAX_READS: usize = 3;
 
@@ -44,6 +48,17 @@ pub struct Checkout {
     folder: OpenFolder,
     /// The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken.
     known: Vec<Option<CheckedOut>>,
+    /// What the last pull has left as it was here, if it has left something.
+    left: Option<LeftByPull>,
+}
+
+/// What a pull has left as it was: it was changed both here and in the run. All else is as in the record that was pulled.
+#[derive(Debug)]
+struct LeftByPull {
+    seq: u64,
+    paths: HashSet<String>,
+    /// Whether there may be more: a sandbox names the first ones.
+    is_cut: bool,
 }
 
 /// How a set of changes is pushed.
@@ -82,6 +97,9 @@ pub struct Pulled {
     pub applied: AppliedLayer,
     /// Entries of the run that are not in the folder, such as files that look like secrets.
     pub left_out: u64,
+    /// What was changed both here and in the run, and is as it was here. The folder is behind the run then: `now` is as before, until
+    /// each of them was pushed, made equal, or taken from the run.
+    pub conflicts: Vec<LayerConflict>,
 }
 
 /// A set of changes that was pushed.
@@ -118,7 +136,7 @@ impl Checkout {
 
     /// A run in a folder that is open.
     pub fn new(client: &Client, run: &RunId, folder: OpenFolder) -> Self {
-        Self { client: client.clone(), run: run.clone(), folder, known: Vec::new() }
+        Self { client: client.clone(), run: run.clone(), folder, known: Vec::new(), left: None }
     }
 
     /// The run.
@@ -151,6 +169,17 @@ impl Checkout {
         self.folder.with(|folder| Ok(folder.tree_sha256()?)).await
     }
 
+    /// Returns the record that a set of these changes is based on. `None` if the folder has nothing of the run, or that is not known.
+    pub(crate) fn based_on(&self, changes: &[PathChange]) -> Option<u64> {
+        match &self.left {
+            // They were not changed in the run since.
+            Some(left) if !left.is_cut && !changes.iter().any(|change| left.paths.contains(&change.path)) => {
+                Some(left.seq)
+            }
+            _ => self.seq(),
+        }
+    }
+
     /// Returns the states that the folder can have, for the checkout that is opened in its place.
     pub(crate) fn known(&self) -> &[Option<CheckedOut>] {
         &self.known
@@ -181,8 +210,24 @@ impl Checkout {
     ///
     /// # Errors
     ///
-    /// [`FolderError::OtherRun`], a refusal of the service, or conflicts: nothing was written then.
+    /// [`FolderError::OtherRun`], a refusal of the service, or conflicts: what was changed both here and in the run is as it was then, and
+    /// the rest is pulled, unless it was a first checkout, which has written nothing.
     pub async fn pull(&mut self) -> Result<Pulled, FolderError> {
+        let pulled = self.pull_rest(Vec::new()).await?;
+        if pulled.conflicts.is_empty() { Ok(pulled) } else { Err(ShimError::Conflicts(pulled.conflicts).into()) }
+    }
+
+    /// As [`Checkout::pull`], but conflicts are in [`Pulled::conflicts`]. At the paths `theirs`, which were changed here too, the version
+    /// of the run is taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkout::pull`], but for conflicts of a folder that is a checkout; and if a path of `theirs` did not change both here and in
+    /// the run, after which nothing was written.
+    pub async fn pull_rest(&mut self, theirs: Vec<String>) -> Result<Pulled, FolderError> {
+        if !theirs.is_empty() {
+            self.folder.with(move |folder| Ok(folder.take_theirs(&theirs)?)).await?;
+        }
         let from = self.base().await?.map(|have| have.seq);
         let layer = self.client.layer(&self.run, from).await?;
         self.apply(layer, from).await
@@ -258,7 +303,7 @@ impl Checkout {
         }
         let changeset = NewChangeset {
             changeset_id: options.changeset_id.clone(),
-            based_on_seq: base.seq,
+            based_on_seq: self.based_on(changes).unwrap_or(base.seq),
             reason: options.reason.clone(),
             command,
             on_conflict: options.on_conflict,
@@ -271,17 +316,21 @@ impl Checkout {
             None
         } else {
             // A failure here undoes nothing in the run: the answer is told first.
-            self.take_back(base.seq, taken).await.err()
+            self.take_back(taken).await.err()
         };
         Ok(Some(Pushed { answer, left: layer.left, stale }))
     }
 
     /// Brings the folder to the state after its set was applied: what was merged comes back, and so does what others have changed
     /// meanwhile.
-    pub(crate) async fn take_back(&mut self, base: u64, taken: Vec<String>) -> Result<(), FolderError> {
+    pub(crate) async fn take_back(&mut self, taken: Vec<String>) -> Result<(), FolderError> {
+        let base = self.checked_out().await?.seq;
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
-        self.apply(layer, Some(base)).await.map(drop)
+        let known = self.left.take().map(|left| left.paths).unwrap_or_default();
+        let mut conflicts = self.apply(layer, Some(base)).await?.conflicts;
+        conflicts.retain(|conflict| !known.contains(&conflict.path));
+        if conflicts.is_empty() { Ok(()) } else { Err(ShimError::Conflicts(conflicts).into()) }
     }
 
     async fn checked_out(&mut self) -> Result<CheckedOut, FolderError> {
@@ -323,9 +372,21 @@ impl Checkout {
             Ok(folder.apply(&after, &mut content)?)
         });
         match applied.await {
-            Ok(applied) => {
+            Ok(applied) if applied.conflicts.is_empty() => {
                 self.known = vec![Some(now.clone())];
-                Ok(Pulled { from, now, applied, left_out: layer.left_out })
+                self.left = None;
+                Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts: Vec::new() })
+            }
+            Ok(mut applied) => {
+                self.known.pop();
+                let conflicts = std::mem::take(&mut applied.conflicts);
+                let paths = conflicts.iter().map(|conflict| conflict.path.clone()).collect();
+                self.left = Some(LeftByPull { seq: now.seq, paths, is_cut: conflicts.len() >= MAX_CONFLICTS });
+                let Some(Some(now)) = self.known.first().cloned() else {
+                    // A first checkout has none.
+                    return Err(ShimError::Conflicts(conflicts).into());
+                };
+                Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts })
             }
             Err(error) => {
                 if !matches!(error, FolderError::Folder(ShimError::Lost(_))) {

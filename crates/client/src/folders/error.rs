@@ -83,7 +83,7 @@ impl FolderError {
         match self {
             Self::Service(error) => error.problem().map(|problem| problem.hint.clone()).unwrap_or_default(),
             Self::Folder(ShimError::Conflicts(_)) => {
-                "Push your changes first (merging, if both changed a file), or put them aside.".to_owned()
+                "Push your changes first (merging, if both changed a file), or take the version of the run.".to_owned()
             }
             Self::Folder(ShimError::Lost(_)) => {
                 "Check that it runs and has free disk and memory, and open the checkout again: the run is as it was."

@@ -103,7 +103,7 @@ impl Checkout {
         options: &ExecOptions,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
     ) -> Result<Executed, FolderError> {
-        let pulled = self.pull().await?;
+        let pulled = self.pull_rest(Vec::new()).await?;
         self.exec_in(pulled, options, sink).await
     }
 

@@ -113,7 +113,7 @@ impl Runner {
                 if let Some(lost) = lost {
                     return Err(lost);
                 }
-                self.take_back(&result, &reported).await?;
+                self.take_back(&reported).await?;
                 Ok(Some(ServedCommand { order, result, reported }))
             }
             // It was not begun.
@@ -152,9 +152,10 @@ impl Runner {
         signals: &CommandSignals,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
     ) -> Result<RanOrder, FolderError> {
-        let differs = match self.checkout.pull().await {
-            Ok(_) => None,
+        let differs = match self.checkout.pull_rest(Vec::new()).await {
+            Ok(pulled) if pulled.conflicts.is_empty() => None,
             // What an earlier command left here and the run did not take is not lost: the caller settles it, by commands.
+            Ok(pulled) => Some(FolderError::from(ShimError::Conflicts(pulled.conflicts))),
             Err(error @ FolderError::Folder(ShimError::Conflicts(_))) => Some(error),
             Err(error) => return Err(error),
         };
@@ -218,6 +219,7 @@ impl Runner {
         if report.changes.is_empty() {
             return Ok(None);
         }
+        result.based_on_seq = self.checkout.based_on(&report.changes);
         let layer = self.checkout.layer_of(&report.changes).await?;
         result.leave_out(layer.left.len() as u64, left_out(layer.left));
         result.left_out.truncate(MAX_LEFT_OUT);
@@ -291,14 +293,14 @@ impl Runner {
     }
 
     /// Brings the folder to the state after its changes were applied.
-    async fn take_back(&mut self, result: &CommandResult, reported: &ReportedCommand) -> Result<(), FolderError> {
-        let (Some(base), Some(changes)) = (result.based_on_seq, &reported.changes) else { return Ok(()) };
+    async fn take_back(&mut self, reported: &ReportedCommand) -> Result<(), FolderError> {
+        let Some(changes) = &reported.changes else { return Ok(()) };
         let taken: Vec<_> =
             changes.applied.iter().chain(&changes.merged).map(|taken| taken.path().to_owned()).collect();
         if taken.is_empty() {
             return Ok(());
         }
-        match self.checkout.take_back(base, taken).await {
+        match self.checkout.take_back(taken).await {
             // Its next command says so.
             Ok(()) | Err(FolderError::Folder(ShimError::Conflicts(_))) => Ok(()),
             Err(error) => Err(error),

@@ -88,7 +88,8 @@ fn a_layer_overwrites_nothing_that_was_changed_here() {
     checkout.put("c", "mine");
     checkout.put("e", "mine");
     std::fs::remove_file(checkout.path("d")).unwrap();
-    let before = tree(checkout.dir.path());
+    let mut expected_tree = tree(checkout.dir.path());
+    expected_tree.insert("b".to_owned(), "2".to_owned());
     let theirs = layer(&[
         ("a", Put::File("2")),
         ("b", Put::File("2")),
@@ -107,10 +108,75 @@ fn a_layer_overwrites_nothing_that_was_changed_here() {
         "c: changed here, deleted in the run",
     ];
     assert_eq!(found, expected);
-    assert_eq!(tree(checkout.dir.path()), before);
+    assert_eq!(tree(checkout.dir.path()), expected_tree, "what was not changed here is as in the run");
     assert!(!checkout.path(".workspaced/incoming").exists());
     checkout.reopen().unwrap();
-    assert_eq!(checkout.changes(), ["M a", "M c", "D d", "A e", "A new", "M same"]);
+    assert_eq!(checkout.changes(), ["M a", "M c", "D d", "A e", "A new"]);
+}
+
+#[test]
+fn a_layer_that_comes_again_takes_what_is_settled_meanwhile() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "1"), ("f", "1")]);
+    for path in ["a", "c", "d"] {
+        checkout.put(path, "mine");
+    }
+    std::fs::remove_file(checkout.path("f")).unwrap();
+    let theirs = layer(&[
+        ("a", Put::File("2")),
+        ("b", Put::File("2")),
+        ("c", Put::File("2")),
+        (".wh.d", Put::File("")),
+        ("e", Put::File("2")),
+        ("f", Put::File("2")),
+    ]);
+    let all = ["a: changed here", "c: changed here", "f: deleted here", "d: changed here, deleted in the run"];
+    assert_eq!(conflicts(checkout.pull(&theirs)), all);
+    // What came and was changed since is a change of the run's version, and so is what was deleted.
+    checkout.put("b", "from 2");
+    std::fs::remove_file(checkout.path("e")).unwrap();
+    assert_eq!(conflicts(checkout.pull(&theirs)), all);
+    // One is as in the run now, others are to be.
+    checkout.put("c", "2");
+    for nowhere in ["b", "c", "nowhere"] {
+        checkout.folder.take_theirs(&["a".to_owned(), nowhere.to_owned()]).unwrap();
+        let refused = checkout.pull(&theirs).unwrap_err().to_string();
+        assert_eq!(refused, format!("{nowhere} did not change both here and in the run"));
+        assert_eq!(tree(checkout.dir.path())["a"], "mine");
+    }
+    checkout.folder.take_theirs(&["a".to_owned(), "d".to_owned()]).unwrap();
+    assert_eq!(conflicts(checkout.pull(&theirs)), ["f: deleted here"]);
+    checkout.folder.take_theirs(&["f".to_owned()]).unwrap();
+    checkout.pull(&theirs).unwrap();
+    let found: Vec<_> = tree(checkout.dir.path()).into_iter().collect();
+    let expected = [("a", "2"), ("b", "from 2"), ("c", "2"), ("f", "2")];
+    assert_eq!(found, expected.map(|(path, content)| (path.to_owned(), content.to_owned())));
+    assert_eq!(checkout.changes(), ["M b", "D e"]);
+}
+
+#[test]
+fn what_needs_the_place_of_a_file_that_was_changed_here_is_left_with_it() {
+    let mut checkout = Checkout::of(&[("d/a", "1"), ("d/b", "1"), ("f", "1")]);
+    checkout.put("d/a", "mine");
+    checkout.put("f", "mine");
+    let theirs = layer(&[
+        (".wh.d", Put::File("")),
+        ("d", Put::File("2")),
+        (".wh.f", Put::File("")),
+        ("f/", Put::Folder),
+        ("f/x", Put::File("2")),
+        ("ok", Put::File("2")),
+    ]);
+    let found = conflicts(checkout.pull(&theirs));
+    let expected = [
+        "d/a: changed here, deleted in the run",
+        "f: changed here, deleted in the run",
+        "d: a folder here",
+        "f/x: something else is in the place of its folder",
+    ];
+    assert_eq!(found, expected);
+    let found: Vec<_> = tree(checkout.dir.path()).into_iter().collect();
+    let expected = [("d/a", "mine"), ("f", "mine"), ("ok", "2")];
+    assert_eq!(found, expected.map(|(path, content)| (path.to_owned(), content.to_owned())));
 }
 
 #[test]

@@ -116,6 +116,15 @@ class Folders(unittest.TestCase):
         with self.assertRaises(WorkspacedError) as refused:
             used.push(self.dir, reason="by hand")
         self.assertEqual((refused.exception.code, self.read("a.txt")), ("WRITE_CONFLICT", "mine\n"))
+        # A command runs all the same, and the version of the run can be taken.
+        done = used.exec("cat a.txt; echo n > n.txt", dir=self.dir, push=True)
+        assert done.pushed is not None
+        self.assertEqual((done.output, [one["path"] for one in done.pulled.conflicts]), (b"mine\n", ["a.txt"]))
+        self.assertEqual((done.pushed.answer["applied"], done.pushed.stale), (["n.txt"], None))
+        with self.assertRaises(FolderError):
+            used.pull(self.dir, theirs=["n.txt"])
+        pulled = used.pull(self.dir, theirs=["a.txt"])
+        self.assertEqual((pulled.conflicts, pulled.written, self.read("a.txt")), ([], 1, "others\n"))
 
     def test_several_commands_run_in_one_open_checkout(self) -> None:
         for place in self.places():

@@ -3,7 +3,10 @@ import type { Run } from "./run.js";
 import { type FolderChanges, type FolderPlace, type LeftEntry, type PathChange } from "./shim.js";
 import type { Transport } from "./transport.js";
 import type * as types from "./types.js";
-/** What a pull has done. `fromSeq` is null for a first checkout. */
+/**
+ * What a pull has done. `fromSeq` is null for a first checkout. `conflicts` were changed both here and in the run and are as they were:
+ * `seq` is that of the folder before then.
+ */
 export interface Pulled {
     fromSeq: number | null;
     seq: number;
@@ -11,6 +14,7 @@ export interface Pulled {
     written: number;
     deleted: number;
     leftOut: number;
+    conflicts: LeftEntry[];
 }
 /** A set of changes that was applied. `stale` says why the folder does not have the state of the run that the set made. */
 export interface Pushed {
@@ -90,6 +94,8 @@ export declare class Checkout {
     private isUntouched;
     /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
     private known;
+    /** The record of a pull that has left what was changed here too, with these paths. All else is as in that record. */
+    private left;
     private readonly path;
     private constructor();
     /** Opens the folder. In a sandbox, the shim is started, and copied before if it is not there. */
@@ -100,8 +106,12 @@ export declare class Checkout {
     get folder(): string;
     /** Sends a signal, such as 2 for an interrupt, to the command that runs, with all processes of its group. */
     signal(number: number): void;
-    /** Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT`. */
-    pull(): Promise<Pulled>;
+    /**
+     * Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT` then, and the rest
+     * is pulled. At the paths `theirs`, which were changed there too, the version of the run is taken.
+     */
+    pull(theirs?: string[]): Promise<Pulled>;
+    private pullRest;
     /** Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths. */
     treeSha256(): Promise<string>;
     /** Finds what differs from the run. With `all`, also in folders of builds of which the run has nothing. */

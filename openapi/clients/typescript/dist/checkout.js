@@ -1,7 +1,7 @@
 // A run's files in a folder, here or in a sandbox: what changed comes in, what a command changes goes back as one judged set.
 import { crypto } from "./crypto.js";
 import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
-import { bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit, } from "./shim.js";
+import { MAX_CONFLICTS, conflict, bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit, } from "./shim.js";
 // How many changes an event names, and how many characters of a path it has.
 const MAX_RECORDED = 200;
 // The most characters of a command in the reason for what it has changed.
@@ -21,6 +21,8 @@ export class Checkout {
     isUntouched;
     /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
     known = [];
+    /** The record of a pull that has left what was changed here too, with these paths. All else is as in that record. */
+    left = null;
     path;
     constructor(run, transport, open, 
     /** Whether it was made anew and no command has run in it, so that it has nothing but what was pulled. */
@@ -47,9 +49,18 @@ export class Checkout {
     signal(number) {
         this.open.signal(number);
     }
-    /** Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT`. */
-    async pull() {
-        return this.apply((await this.base())?.seq ?? null);
+    /**
+     * Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT` then, and the rest
+     * is pulled. At the paths `theirs`, which were changed there too, the version of the run is taken.
+     */
+    async pull(theirs = []) {
+        const pulled = await this.pullRest(theirs);
+        if (pulled.conflicts.length > 0)
+            throw conflict(pulled.conflicts);
+        return pulled;
+    }
+    async pullRest(theirs = []) {
+        return this.apply((await this.base())?.seq ?? null, theirs);
     }
     /** Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths. */
     treeSha256() {
@@ -77,7 +88,7 @@ export class Checkout {
             throw new TypeError("what a test changes is not applied: give `push` or `test`");
         options.signal?.throwIfAborted();
         const argv = typeof command === "string" ? ["sh", "-c", command] : command;
-        const pulled = await this.pull();
+        const pulled = await this.pullRest();
         const environment = await this.environment();
         const before = await this.scanBefore(options.all);
         const began = new Date();
@@ -247,7 +258,11 @@ export class Checkout {
         const { layer, entries, left } = await this.open.read(paths);
         if (entries === 0)
             return null;
-        const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq: base.seq }, layer);
+        const { left: behind } = this;
+        // What was not left by the pull was not changed in the run since.
+        const isApart = behind !== null && !behind.isCut && !paths.some((path) => behind.paths.has(path));
+        const basedOnSeq = isApart ? behind.seq : base.seq;
+        const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq }, layer);
         const headers = { "Content-Type": type };
         // The limit of time is that of an answer; a body may be as slow as 64 bytes a millisecond.
         const options = { content, headers, extraMillis: content.length / 64 };
@@ -258,7 +273,10 @@ export class Checkout {
             try {
                 // What was merged comes back, and what others have changed meanwhile.
                 await this.open.confirm(taken);
-                await this.apply(base.seq);
+                const again = await this.apply(base.seq);
+                const fresh = again.conflicts.filter(({ path }) => !behind?.paths.has(path));
+                if (fresh.length > 0)
+                    stale = conflict(fresh);
             }
             catch (failure) {
                 if (!(failure instanceof WorkspacedError))
@@ -291,7 +309,7 @@ export class Checkout {
         this.known = [have];
         return have;
     }
-    async apply(since) {
+    async apply(since, theirs = []) {
         const query = since === null ? {} : { since };
         const response = await this.transport.send("GET", `${this.path}/archive`, { query });
         const header = (name) => response.headers.get(`workspaced-${name}`) ?? "";
@@ -305,18 +323,30 @@ export class Checkout {
         // If the sandbox is lost on the way, it has one or the other.
         this.known.push(now);
         try {
-            applied = await this.open.apply(now, unpacked(response));
+            applied = await this.open.apply(now, unpacked(response), theirs);
         }
         catch (failure) {
             if (!(failure instanceof FolderError) || failure.code !== "LOST")
                 this.known.pop();
             throw failure;
         }
-        this.known = [now];
+        const conflicts = this.open.conflicts(applied);
+        let at = now;
+        if (conflicts.length > 0) {
+            // The folder stays where it was, so that what was left comes again.
+            this.known.pop();
+            this.left = { seq: now.seq, paths: new Set(conflicts.map(({ path }) => path)), isCut: conflicts.length >= MAX_CONFLICTS };
+            if (!this.known[0])
+                throw conflict(conflicts);
+            at = this.known[0];
+        }
+        else {
+            [this.known, this.left] = [[now], null];
+        }
         const number = (value) => (typeof value === "number" ? value : 0);
         const leftOut = Number(header("left-out") || 0);
         const counts = { written: number(applied["written"]), deleted: number(applied["deleted"]), leftOut };
-        return { fromSeq: since, seq: now.seq, headHash: now.headHash, ...counts };
+        return { fromSeq: since, seq: at.seq, headHash: at.headHash, ...counts, conflicts };
     }
 }
 function judged(options) {

@@ -106,7 +106,9 @@ export declare class Run {
      */
     checkout(place: FolderPlace): Promise<Checkout>;
     /** Brings a folder to the newest state of the run. Overwrites nothing that was changed there. */
-    pull(dir: string, place?: Omit<FolderPlace, "dir" | "fresh">): Promise<Pulled>;
+    pull(dir: string, place?: Omit<FolderPlace, "dir" | "fresh"> & {
+        theirs?: string[];
+    }): Promise<Pulled>;
     /** Sends what changed in a folder as one set, as `Checkout.push`. Null if there is nothing to send. */
     push(dir: string, options: PushOptions & Omit<FolderPlace, "dir" | "fresh">): Promise<Pushed | null>;
     /** Runs a command in the run's files and records it, as `Checkout.exec`. */

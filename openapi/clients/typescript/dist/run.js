@@ -197,7 +197,8 @@ export class Run {
     }
     /** Brings a folder to the newest state of the run. Overwrites nothing that was changed there. */
     async pull(dir, place = {}) {
-        return this.within({ ...place, dir }, (checkout) => checkout.pull());
+        const { theirs, ...other } = place;
+        return this.within({ ...other, dir }, (checkout) => checkout.pull(theirs));
     }
     /** Sends what changed in a folder as one set, as `Checkout.push`. Null if there is nothing to send. */
     async push(dir, options) {

@@ -1,4 +1,6 @@
+import { FolderError } from "./errors.js";
 import { type Node } from "./node.js";
+export declare const MAX_CONFLICTS = 64;
 /** Folders that builds and installations fill: they are not looked into where the run has nothing in them. */
 export declare const BUILD_OUTPUT: string[];
 export declare const START = "for f in \"$0/.workspaced/$1\" \"/tmp/$1\" \"/dev/shm/$1\"; do\nif [ -f \"$f\" ] && [ ! -L \"$f\" ] && [ -O \"$f\" ] && [ -x \"$f\" ]; then exec \"$f\" \"$2\" \"$0\"; fi\ndone\nexit 77";
@@ -98,8 +100,10 @@ export declare class ShimFolder {
     private readOnce;
     /** Notes that the run has the versions of these paths that were read last. */
     confirm(paths: string[]): Promise<void>;
-    /** Writes a layer into the folder, which is at `after` then. All of it, or nothing. */
-    apply(after: CheckedOut, layer: AsyncIterable<Uint8Array>): Promise<Members>;
+    /** Returns what a layer has left as it was. */
+    conflicts(applied: Members): LeftEntry[];
+    /** Writes a layer into the folder, but for what was changed there too and is not in `theirs`. Without such, it is at `after` then. */
+    apply(after: CheckedOut, layer: AsyncIterable<Uint8Array>, theirs?: string[]): Promise<Members>;
     /** Runs a command. Returns how it ended. */
     exec(command: {
         argv: string[];
@@ -162,6 +166,8 @@ export declare class TimeLimit {
     constructor(folder: ShimFolder, millis: number | undefined);
     cancel(): void;
 }
+/** What was changed both here and in the run. */
+export declare function conflict(conflicts: LeftEntry[]): FolderError;
 /** Returns a command as it is typed. */
 export declare function shownCommand(argv: string[]): string;
 export declare function bytes(text: string): Uint8Array;

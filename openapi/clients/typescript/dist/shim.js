@@ -4,7 +4,7 @@
 import { crypto } from "./crypto.js";
 import { FolderError } from "./errors.js";
 import { node } from "./node.js";
-const PROTOCOL = 2;
+const PROTOCOL = 3;
 const SHIM_NAME = "workspaced-shim";
 const [HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const MAX_FRAME_BYTES = 1 << 20;
@@ -15,6 +15,8 @@ const MAX_PATH_BYTES = 4096;
 // What is in memory until it is sent; a service takes more in one set.
 const MAX_FILE_BYTES = 256 << 20;
 const MAX_TOTAL_BYTES = 256 << 20;
+// How many conflicts the shim names.
+export const MAX_CONFLICTS = 64;
 // How often files that change while they are read are read again.
 const MAX_READS = 3;
 // How many of the entries that no set takes a scan names, and the most characters of their paths.
@@ -313,9 +315,13 @@ export class ShimFolder {
         await this.sendPaths(paths);
         await this.done();
     }
-    /** Writes a layer into the folder, which is at `after` then. All of it, or nothing. */
-    async apply(after, layer) {
-        await this.request({ op: "apply", after });
+    /** Returns what a layer has left as it was. */
+    conflicts(applied) {
+        return this.left({ left: applied["conflicts"] ?? [] });
+    }
+    /** Writes a layer into the folder, but for what was changed there too and is not in `theirs`. Without such, it is at `after` then. */
+    async apply(after, layer, theirs = []) {
+        await this.request({ op: "apply", after, theirs });
         try {
             for await (const chunk of layer) {
                 for (let start = 0; start < chunk.length; start += DATA_BYTES)
@@ -690,8 +696,15 @@ function fault(fault) {
     const conflicts = Array.isArray(fault["conflicts"]) ? fault["conflicts"] : [];
     if (conflicts.length === 0)
         return new FolderError("FOLDER", String(fault["text"]));
-    const hint = "Push the changes first (with `merge`, if both changed a file), or put them aside.";
-    return new FolderError("CONFLICT", String(fault["text"]), hint, conflicts);
+    return new FolderError("CONFLICT", String(fault["text"]), CONFLICT_HINT, conflicts);
+}
+const CONFLICT_HINT = "Push the changes first (with `merge`, if both changed a file), or take the version of the run with `theirs`.";
+/** What was changed both here and in the run. */
+export function conflict(conflicts) {
+    const named = conflicts.slice(0, 20).map(({ path, why }) => `${path} (${why})`);
+    const files = conflicts.length === 1 ? "1 file" : `${conflicts.length} files`;
+    const text = `${files} changed here and in the run; nothing was overwritten: ${named.join(", ")}`;
+    return new FolderError("CONFLICT", text, CONFLICT_HINT, conflicts);
 }
 /** Returns a command as it is typed. */
 export function shownCommand(argv) {

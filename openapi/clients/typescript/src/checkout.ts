@@ -4,6 +4,8 @@ import { crypto } from "./crypto.js";
 import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 import type { Run } from "./run.js";
 import {
+  MAX_CONFLICTS,
+  conflict,
   bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit,
   type CheckedOut, type FolderChanges, type FolderPlace, type LeftEntry, type PathChange,
 } from "./shim.js";
@@ -17,7 +19,10 @@ const MAX_REASON_CHARS = 500;
 // The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
 const MAX_RECORDED_ARGV = 16 << 10;
 
-/** What a pull has done. `fromSeq` is null for a first checkout. */
+/**
+ * What a pull has done. `fromSeq` is null for a first checkout. `conflicts` were changed both here and in the run and are as they were:
+ * `seq` is that of the folder before then.
+ */
 export interface Pulled {
   fromSeq: number | null;
   seq: number;
@@ -25,6 +30,7 @@ export interface Pulled {
   written: number;
   deleted: number;
   leftOut: number;
+  conflicts: LeftEntry[];
 }
 
 /** A set of changes that was applied. `stale` says why the folder does not have the state of the run that the set made. */
@@ -115,6 +121,8 @@ interface About {
 export class Checkout {
   /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
   private known: Array<CheckedOut | null> = [];
+  /** The record of a pull that has left what was changed here too, with these paths. All else is as in that record. */
+  private left: { seq: number; paths: Set<string>; isCut: boolean } | null = null;
   private readonly path: string;
 
   private constructor(
@@ -147,9 +155,18 @@ export class Checkout {
     this.open.signal(number);
   }
 
-  /** Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT`. */
-  async pull(): Promise<Pulled> {
-    return this.apply((await this.base())?.seq ?? null);
+  /**
+   * Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it throws `CONFLICT` then, and the rest
+   * is pulled. At the paths `theirs`, which were changed there too, the version of the run is taken.
+   */
+  async pull(theirs: string[] = []): Promise<Pulled> {
+    const pulled = await this.pullRest(theirs);
+    if (pulled.conflicts.length > 0) throw conflict(pulled.conflicts);
+    return pulled;
+  }
+
+  private async pullRest(theirs: string[] = []): Promise<Pulled> {
+    return this.apply((await this.base())?.seq ?? null, theirs);
   }
 
   /** Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths. */
@@ -180,7 +197,7 @@ export class Checkout {
     if (options.push && options.test) throw new TypeError("what a test changes is not applied: give `push` or `test`");
     options.signal?.throwIfAborted();
     const argv = typeof command === "string" ? ["sh", "-c", command] : command;
-    const pulled = await this.pull();
+    const pulled = await this.pullRest();
     const environment = await this.environment();
     const before = await this.scanBefore(options.all);
     const began = new Date();
@@ -344,7 +361,11 @@ export class Checkout {
     if (paths.length === 0) return null;
     const { layer, entries, left } = await this.open.read(paths);
     if (entries === 0) return null;
-    const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq: base.seq }, layer);
+    const { left: behind } = this;
+    // What was not left by the pull was not changed in the run since.
+    const isApart = behind !== null && !behind.isCut && !paths.some((path) => behind.paths.has(path));
+    const basedOnSeq = isApart ? behind.seq : base.seq;
+    const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq }, layer);
     const headers = { "Content-Type": type };
     // The limit of time is that of an answer; a body may be as slow as 64 bytes a millisecond.
     const options = { content, headers, extraMillis: content.length / 64 };
@@ -355,7 +376,9 @@ export class Checkout {
       try {
         // What was merged comes back, and what others have changed meanwhile.
         await this.open.confirm(taken);
-        await this.apply(base.seq);
+        const again = await this.apply(base.seq);
+        const fresh = again.conflicts.filter(({ path }) => !behind?.paths.has(path));
+        if (fresh.length > 0) stale = conflict(fresh);
       } catch (failure) {
         if (!(failure instanceof WorkspacedError)) throw failure;
         // It undoes nothing in the run.
@@ -388,7 +411,7 @@ export class Checkout {
     return have;
   }
 
-  private async apply(since: number | null): Promise<Pulled> {
+  private async apply(since: number | null, theirs: string[] = []): Promise<Pulled> {
     const query = since === null ? {} : { since };
     const response = await this.transport.send("GET", `${this.path}/archive`, { query });
     const header = (name: string) => response.headers.get(`workspaced-${name}`) ?? "";
@@ -402,16 +425,26 @@ export class Checkout {
     // If the sandbox is lost on the way, it has one or the other.
     this.known.push(now);
     try {
-      applied = await this.open.apply(now, unpacked(response));
+      applied = await this.open.apply(now, unpacked(response), theirs);
     } catch (failure) {
       if (!(failure instanceof FolderError) || failure.code !== "LOST") this.known.pop();
       throw failure;
     }
-    this.known = [now];
+    const conflicts = this.open.conflicts(applied);
+    let at: CheckedOut = now;
+    if (conflicts.length > 0) {
+      // The folder stays where it was, so that what was left comes again.
+      this.known.pop();
+      this.left = { seq: now.seq, paths: new Set(conflicts.map(({ path }) => path)), isCut: conflicts.length >= MAX_CONFLICTS };
+      if (!this.known[0]) throw conflict(conflicts);
+      at = this.known[0];
+    } else {
+      [this.known, this.left] = [[now], null];
+    }
     const number = (value: unknown) => (typeof value === "number" ? value : 0);
     const leftOut = Number(header("left-out") || 0);
     const counts = { written: number(applied["written"]), deleted: number(applied["deleted"]), leftOut };
-    return { fromSeq: since, seq: now.seq, headHash: now.headHash, ...counts };
+    return { fromSeq: since, seq: at.seq, headHash: at.headHash, ...counts, conflicts };
   }
 }
 

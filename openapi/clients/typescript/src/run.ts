@@ -252,8 +252,9 @@ export class Run {
   }
 
   /** Brings a folder to the newest state of the run. Overwrites nothing that was changed there. */
-  async pull(dir: string, place: Omit<FolderPlace, "dir" | "fresh"> = {}): Promise<Pulled> {
-    return this.within({ ...place, dir }, (checkout) => checkout.pull());
+  async pull(dir: string, place: Omit<FolderPlace, "dir" | "fresh"> & { theirs?: string[] } = {}): Promise<Pulled> {
+    const { theirs, ...other } = place;
+    return this.within({ ...other, dir }, (checkout) => checkout.pull(theirs));
   }
 
   /** Sends what changed in a folder as one set, as `Checkout.push`. Null if there is nothing to send. */

@@ -93,6 +93,12 @@ test("a pull brings the run's files and a push what changed", async (t) => {
   });
   await assert.rejects(used.push(dir, { reason: "by hand" }), { code: "WRITE_CONFLICT" });
   assert.equal(readFileSync(join(dir, "a.txt"), "utf8"), "mine\n");
+  // A command runs all the same, and the version of the run can be taken.
+  const done = await used.exec("cat a.txt; echo n > n.txt", { dir, push: true });
+  assert.deepEqual([done.pulled.conflicts.map((one) => one.path), done.pushed.answer.applied, done.pushed.stale], [["a.txt"], ["n.txt"], null]);
+  await assert.rejects(used.pull(dir, { theirs: ["n.txt"] }), FolderError);
+  const pulled = await used.pull(dir, { theirs: ["a.txt"] });
+  assert.deepEqual([pulled.conflicts, pulled.written, readFileSync(join(dir, "a.txt"), "utf8")], [[], 1, "others\n"]);
 });
 
 for (const sandbox of [undefined, PIPE]) {

@@ -119,7 +119,27 @@ async fn a_pull_overwrites_nothing_that_was_changed_here(#[values(Backend::Sqlit
     let printed = used.runner(&["pull", used.folder()]);
     assert!(printed.err.contains("\n  a.txt (changed here)\n"), "{printed:?}");
     printed.failed(1, "1 file changed here and in the run; nothing was overwritten");
-    assert_eq!((used.read("a.txt"), used.read("b.txt")), ("mine\n".to_owned(), "one\n".to_owned()));
+    assert_eq!(
+        (used.read("a.txt"), used.read("b.txt")),
+        ("mine\n".to_owned(), "theirs\n".to_owned()),
+        "the rest is pulled"
+    );
+    // A command runs all the same, and is told what is not as in the run.
+    let printed = used.exec(&["--dir", used.folder(), "--push"], "cat a.txt; echo more >> b.txt");
+    assert_eq!((printed.code, printed.out.as_str()), (0, "mine\n"), "{printed:?}");
+    assert!(printed.err.contains("not pulled: a.txt: changed here\n"), "{printed:?}");
+    assert_eq!(
+        (used.run.on_disk("a.txt"), used.run.on_disk("b.txt")),
+        ("theirs\n".to_owned(), "theirs\nmore\n".to_owned())
+    );
+    let printed = used.runner(&["pull", used.folder(), "--theirs", "b.txt"]);
+    printed.failed(1, "b.txt did not change both here and in the run");
+    assert_eq!(used.read("a.txt"), "mine\n");
+    let printed = used.runner(&["pull", used.folder(), "--theirs", "a.txt", "--json"]).json();
+    assert_eq!((&printed["written"], &printed["conflicts"]), (&json!(1), &json!([])), "{printed}");
+    assert_eq!(used.read("a.txt"), "theirs\n");
+    used.runner(&["push", used.folder(), "--reason", "r"]).ok();
+    assert_eq!(used.run.on_disk("a.txt"), "theirs\n");
 
     let other = used.server.run_with_files(&[("c", "1")], json!({})).await;
     let printed = run(command(&used.server.base, &used.server.operator_token, &["checkout", &other.id, used.folder()]));

@@ -235,11 +235,16 @@ class Run:
         return Checkout(self, dir, sandbox=sandbox, fresh=fresh, shim=shim)
 
     def pull(
-        self, dir: str | os.PathLike[str] | None = None, *, sandbox: str | None = None, shim: str | os.PathLike[str] | None = None
+        self,
+        dir: str | os.PathLike[str] | None = None,
+        *,
+        sandbox: str | None = None,
+        shim: str | os.PathLike[str] | None = None,
+        theirs: Sequence[str] = (),
     ) -> Pulled:
-        """Brings a folder to the newest state of the run. Overwrites nothing that was changed there."""
+        """Brings a folder to the newest state of the run, as `Checkout.pull`. Overwrites nothing that was changed there, but for `theirs`."""
         with self.checkout(dir, sandbox=sandbox, shim=shim) as checkout:
-            return checkout.pull()
+            return checkout.pull(theirs=theirs)
 
     def push(
         self,

@@ -25,7 +25,7 @@ from typing import IO, Any, Literal, NoReturn, cast
 from .errors import FolderError
 from .values import FolderChanges, LeftEntry, PathChange
 
-PROTOCOL = 2
+PROTOCOL = 3
 SHIM_NAME = "workspaced-shim"
 HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL = range(10)
 MAX_FRAME_BYTES = 1 << 20
@@ -37,10 +37,13 @@ MAX_PATH_BYTES = 4096
 MAX_FILE_BYTES, MAX_TOTAL_BYTES = 256 << 20, 256 << 20
 # How many of the entries that no set takes a scan names, and the most characters of their paths.
 MAX_LEFT, MAX_SHOWN_CHARS = 100, 300
+# How many conflicts the shim names.
+MAX_CONFLICTS = 64
 # How often files that change while they are read are read again.
 MAX_READS = 3
 MAX_SHIM_BYTES = 64 << 20
 MAX_ERROR_BYTES = 4096
+CONFLICT_HINT = "Push the changes first (with merge=True, if both changed a file), or take the version of the run with `theirs`."
 # How a sandbox says that it does not have the shim yet.
 MISSING = 77
 # Seconds that a program has to end.
@@ -357,9 +360,13 @@ class ShimFolder:
         self._send_paths(paths)
         self._done()
 
-    def begin_apply(self, after: Mapping[str, Any]) -> None:
-        """Begins to write a layer, whose bytes follow by `send_layer` and end by `end_apply`."""
-        self._request({"op": "apply", "after": dict(after)})
+    def begin_apply(self, after: Mapping[str, Any], theirs: Sequence[str] = ()) -> None:
+        """Begins to write a layer, whose bytes follow by `send_layer` and end by `end_apply`. It overwrites what was changed at `theirs`."""
+        self._request({"op": "apply", "after": dict(after), "theirs": list(theirs)})
+
+    def conflicts(self, applied: Mapping[str, Any]) -> list[LeftEntry]:
+        """Returns what a layer has left as it was."""
+        return self._left({"left": applied.get("conflicts", [])})
 
     def send_layer(self, chunk: bytes) -> None:
         """Sends a part of a layer."""
@@ -491,8 +498,7 @@ class ShimFolder:
     def _fault(fault: Mapping[str, Any]) -> FolderError:
         conflicts = fault.get("conflicts")
         if conflicts:
-            hint = "Push the changes first (with merge=True, if both changed a file), or put them aside."
-            return FolderError("CONFLICT", str(fault.get("text")), hint, conflicts=conflicts)
+            return FolderError("CONFLICT", str(fault.get("text")), CONFLICT_HINT, conflicts=conflicts)
         return FolderError("FOLDER", str(fault.get("text")))
 
     def _unexpected(self, why: str = "the shim sent something unexpected") -> FolderError:
@@ -665,6 +671,13 @@ class TimeLimit:
             self._is_over = True
             if self._timer is not None:
                 self._timer.cancel()
+
+
+def conflict(conflicts: list[LeftEntry]) -> FolderError:
+    """What was changed both here and in the run."""
+    named = ", ".join(f"{one['path']} ({one['why']})" for one in conflicts[:20])
+    files = "1 file" if len(conflicts) == 1 else f"{len(conflicts)} files"
+    return FolderError("CONFLICT", f"{files} changed here and in the run; nothing was overwritten: {named}", CONFLICT_HINT, conflicts=conflicts)
 
 
 def shown_command(argv: Sequence[str]) -> str:

@@ -55,7 +55,9 @@ class LeftEntry(TypedDict):
 
 @dataclass
 class Pulled:
-    """What a pull has done. `from_seq` is None for a first checkout."""
+    """What a pull has done. `from_seq` is None for a first checkout. `conflicts` were changed both here and in the run and are as they were:
+    `seq` is that of the folder before then.
+    """
 
     from_seq: int | None
     seq: int
@@ -63,6 +65,7 @@ class Pulled:
     written: int
     deleted: int
     left_out: int
+    conflicts: list[LeftEntry]
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from .. import types
 from ..errors import FolderError, WorkspacedError
-from ..shim import DATA_BYTES, KeptOutput, ShimFolder, TimeLimit, shown_command
+from ..shim import DATA_BYTES, MAX_CONFLICTS, KeptOutput, ShimFolder, TimeLimit, conflict, shown_command
 from ..values import Executed, FolderChanges, Pulled, Pushed
 from .threads import Worker
 from .transport import CHUNK_BYTES, segment
@@ -55,6 +55,9 @@ class Checkout:
         self._folder: ShimFolder | None = None
         # The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken.
         self._known: list[dict[str, Any] | None] = []
+        # The record of a pull that has left what was changed there too, with these paths, and whether there may be more of them. All else is
+        # as in that record.
+        self._left: tuple[int, set[str], bool] | None = None
         # Whether it was made anew and no command has run in it, so that it has nothing but what was pulled.
         self._is_untouched = False
 
@@ -93,10 +96,18 @@ class Checkout:
         """Sends a signal, such as `signal.SIGINT`, to the command that runs, with all processes of its group. From any thread."""
         self._open.signal(number)
 
-    async def pull(self) -> Pulled:
-        """Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it raises `CONFLICT`."""
+    async def pull(self, *, theirs: Sequence[str] = ()) -> Pulled:
+        """Brings the folder to the newest state of the run. Overwrites nothing that was changed there: it raises `CONFLICT` then, and the rest
+        is pulled. At the paths `theirs`, which were changed there too, the version of the run is taken.
+        """
+        pulled = await self._pull_rest(theirs)
+        if pulled.conflicts:
+            raise conflict(pulled.conflicts)
+        return pulled
+
+    async def _pull_rest(self, theirs: Sequence[str] = ()) -> Pulled:
         have = await self._base()
-        return await self._apply(None if have is None else int(have["seq"]))
+        return await self._apply(None if have is None else int(have["seq"]), theirs)
 
     async def tree_sha256(self) -> str:
         """Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of paths."""
@@ -150,7 +161,7 @@ class Checkout:
         if push and test:
             raise ValueError("what a test changes is not applied: give `push` or `test`")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
-        pulled = await self.pull()
+        pulled = await self._pull_rest()
         environment = await self._environment()
         before = await self._scan_before(all)
         began = time.monotonic()
@@ -303,17 +314,24 @@ class Checkout:
         layer, entries, left = await self._worker.run(self._open.read, paths)
         if entries == 0:
             return None
-        content, media_type = _form({**changeset, "basedOnSeq": base["seq"]}, layer)
+        based_on = base["seq"]
+        if self._left is not None and not self._left[2] and self._left[1].isdisjoint(paths):
+            # They were not changed in the run since.
+            based_on = self._left[0]
+        content, media_type = _form({**changeset, "basedOnSeq": based_on}, layer)
         path = f"{self._path}/changesets"
         sent = await self.run.transport.json("POST", path, content=content, headers={"Content-Type": media_type})
         answer = cast(types.ChangesetAnswer, sent)
         taken = [*answer["applied"], *answer["merged"]]
-        stale = None
+        stale: WorkspacedError | None = None
         if taken and not changeset["dryRun"]:
             try:
                 # What was merged comes back, and what others have changed meanwhile.
                 await self._worker.run(self._open.confirm, taken)
-                await self._apply(base["seq"])
+                known = self._left[1] if self._left is not None else set[str]()
+                again = await self._apply(base["seq"])
+                if fresh := [one for one in again.conflicts if one["path"] not in known]:
+                    stale = conflict(fresh)
             except WorkspacedError as failure:
                 # It undoes nothing in the run.
                 stale = failure
@@ -338,7 +356,7 @@ class Checkout:
         self._known = [have]
         return have
 
-    async def _apply(self, since: int | None) -> Pulled:
+    async def _apply(self, since: int | None, theirs: Sequence[str] = ()) -> Pulled:
         folder, path = self._open, f"{self._path}/archive"
         params = {} if since is None else {"since": str(since)}
         async with self.run.transport.stream("GET", path, params=params) as response:
@@ -349,7 +367,7 @@ class Checkout:
             # If the call is cancelled or the sandbox is lost on the way, it has one or the other.
             self._known.append(now)
             unpacker = _Unpacker("gzip" in headers.get("content-type", ""))
-            await self._worker.run(folder.begin_apply, now)
+            await self._worker.run(folder.begin_apply, now, theirs)
             try:
                 async for chunk in response.aiter_bytes(CHUNK_BYTES):
                     for part in unpacker.unpack(chunk):
@@ -371,10 +389,20 @@ class Checkout:
                 if failure.code != "LOST":
                     self._known.pop()
                 raise
-        self._known = [now]
+        conflicts = folder.conflicts(applied)
+        if conflicts:
+            # The folder stays where it was, so that what was left comes again.
+            self._known.pop()
+            self._left = (now["seq"], {one["path"] for one in conflicts}, len(conflicts) >= MAX_CONFLICTS)
+            before = self._known[0]
+            if before is None:
+                raise conflict(conflicts)
+            now = before
+        else:
+            self._known, self._left = [now], None
         return Pulled(
             from_seq=since, seq=now["seq"], head_hash=now["headHash"], written=int(applied.get("written", 0)),
-            deleted=int(applied.get("deleted", 0)), left_out=int(headers.get("workspaced-left-out", 0)),
+            deleted=int(applied.get("deleted", 0)), left_out=int(headers.get("workspaced-left-out", 0)), conflicts=conflicts,
         )  # fmt: skip
 
     async def _give_up(self, folder: ShimFolder, why: str) -> None:

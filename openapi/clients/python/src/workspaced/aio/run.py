@@ -234,11 +234,16 @@ class Run:
         return Checkout(self, dir, sandbox=sandbox, fresh=fresh, shim=shim)
 
     async def pull(
-        self, dir: str | os.PathLike[str] | None = None, *, sandbox: str | None = None, shim: str | os.PathLike[str] | None = None
+        self,
+        dir: str | os.PathLike[str] | None = None,
+        *,
+        sandbox: str | None = None,
+        shim: str | os.PathLike[str] | None = None,
+        theirs: Sequence[str] = (),
     ) -> Pulled:
-        """Brings a folder to the newest state of the run. Overwrites nothing that was changed there."""
+        """Brings a folder to the newest state of the run, as `Checkout.pull`. Overwrites nothing that was changed there, but for `theirs`."""
         async with self.checkout(dir, sandbox=sandbox, shim=shim) as checkout:
-            return await checkout.pull()
+            return await checkout.pull(theirs=theirs)
 
     async def push(
         self,
