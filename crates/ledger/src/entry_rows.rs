@@ -193,8 +193,15 @@ impl<'a> EntryRows<'a> {
             let [bytes, raw_bytes] = bytes_params(bytes, entry.packed_upload.as_ref());
             self.uploads.push([position.into(), run_no.into(), sha256, bytes, raw_bytes]);
         }
+        self.push_changes(entry)?;
+        self.push_approval(entry, [run_no, seq])?;
+        Ok(self.lasting_bytes() - before)
+    }
+
+    /// Adds what an entry changes beside its own rows.
+    fn push_changes(&mut self, entry: &'a PreparedEntry) -> Result<()> {
         if let Some(change) = &entry.run_change {
-            self.changes.extend(change.statements(&draft.run_id)?);
+            self.changes.extend(change.statements(&entry.draft.run_id)?);
         }
         if let Some(change) = &entry.operator_change {
             self.changes.extend(change.statements()?);
@@ -204,8 +211,7 @@ impl<'a> EntryRows<'a> {
         if let Some((answer, now)) = &entry.keyed_answer {
             self.changes.extend(insert_keyed_answer(answer, now));
         }
-        self.push_approval(entry, [run_no, seq])?;
-        Ok(self.lasting_bytes() - before)
+        Ok(())
     }
 
     /// Returns the bytes of all rows except those of the journal, which are pruned.

@@ -226,14 +226,13 @@ impl<'a> Application<'a> {
             (LookedAt::Unchanged(_), ..) => Comparison::Write,
             // What was changed here was changed from this very version.
             _ if is_runs => Comparison::Kept,
-            (LookedAt::Absent, None, _) | (LookedAt::Absent, _, None) => Comparison::Write,
+            // A folder that takes the place of a file which the run deleted is this folder's own.
+            (LookedAt::Absent, None, _) | (LookedAt::Absent | LookedAt::Folder, _, None) => Comparison::Write,
             (LookedAt::Absent, Some(_), Some(_)) => Comparison::Changed("deleted here"),
             (LookedAt::Node(version, stamp), _, Some(wanted)) if version == wanted => Comparison::Same(stamp),
             (LookedAt::Node(..), None, _) => Comparison::Changed("created here"),
             (LookedAt::Node(..), Some(_), Some(_)) => Comparison::Changed("changed here"),
             (LookedAt::Node(..), Some(_), None) => Comparison::Changed("changed here, deleted in the run"),
-            // A folder that takes the place of a file which the run deleted is this folder's own.
-            (LookedAt::Folder, _, None) => Comparison::Write,
             (LookedAt::Folder, _, Some(_)) if self.is_emptied(path, removals)? => Comparison::Write,
             (LookedAt::Folder, _, Some(_)) => Comparison::Blocked("a folder here"),
             (LookedAt::Special, ..) => Comparison::Blocked("no file here"),

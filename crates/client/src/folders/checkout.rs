@@ -61,6 +61,16 @@ struct LeftByPull {
     is_cut: bool,
 }
 
+impl LeftByPull {
+    /// Whether the path is one of those, or a folder above one, or in one.
+    fn touches(&self, path: &str) -> bool {
+        let is_in = |path: &str, above: &str| {
+            path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.paths.iter().any(|left| is_in(left, path) || is_in(path, left))
+    }
+}
+
 /// How a set of changes is pushed.
 #[derive(Clone, Debug, Default)]
 pub struct PushOptions {
@@ -173,9 +183,7 @@ impl Checkout {
     pub(crate) fn based_on(&self, changes: &[PathChange]) -> Option<u64> {
         match &self.left {
             // They were not changed in the run since.
-            Some(left) if !left.is_cut && !changes.iter().any(|change| left.paths.contains(&change.path)) => {
-                Some(left.seq)
-            }
+            Some(left) if !left.is_cut && !changes.iter().any(|change| left.touches(&change.path)) => Some(left.seq),
             _ => self.seq(),
         }
     }
@@ -225,12 +233,9 @@ impl Checkout {
     /// As [`Checkout::pull`], but for conflicts of a folder that is a checkout; and if a path of `theirs` did not change both here and in
     /// the run, after which nothing was written.
     pub async fn pull_rest(&mut self, theirs: Vec<String>) -> Result<Pulled, FolderError> {
-        if !theirs.is_empty() {
-            self.folder.with(move |folder| Ok(folder.take_theirs(&theirs)?)).await?;
-        }
         let from = self.base().await?.map(|have| have.seq);
         let layer = self.client.layer(&self.run, from).await?;
-        self.apply(layer, from).await
+        self.apply(layer, from, theirs).await
     }
 
     /// Finds what differs from the run. Files that are too large for a set are among what is left.
@@ -328,7 +333,7 @@ impl Checkout {
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
         let known = self.left.take().map(|left| left.paths).unwrap_or_default();
-        let mut conflicts = self.apply(layer, Some(base)).await?.conflicts;
+        let mut conflicts = self.apply(layer, Some(base), Vec::new()).await?.conflicts;
         conflicts.retain(|conflict| !known.contains(&conflict.path));
         if conflicts.is_empty() { Ok(()) } else { Err(ShimError::Conflicts(conflicts).into()) }
     }
@@ -355,7 +360,8 @@ impl Checkout {
         }
     }
 
-    async fn apply(&mut self, layer: RunLayer, from: Option<u64>) -> Result<Pulled, FolderError> {
+    /// Applies a layer of the run. At the paths `theirs` its version is taken.
+    async fn apply(&mut self, layer: RunLayer, from: Option<u64>, theirs: Vec<String>) -> Result<Pulled, FolderError> {
         let now = CheckedOut { run: self.run.to_string(), seq: layer.seq, head_hash: layer.head_hash.to_string() };
         let content = ContentReader {
             chunks: Box::pin(layer.content.into_stream()),
@@ -369,6 +375,7 @@ impl Checkout {
             // Made here, since a decoder reads the first bytes at once.
             let mut content: Box<dyn Read> =
                 if layer.is_compressed { Box::new(GzDecoder::new(content)) } else { Box::new(content) };
+            folder.take_theirs(&theirs)?;
             Ok(folder.apply(&after, &mut content)?)
         });
         match applied.await {

@@ -9,7 +9,6 @@ use crate::CallError;
 use crate::call::Call;
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
-use crate::history::content_history;
 use crate::tools::apply_changeset::APPLY_CHANGESET;
 
 /// What follows the ID of a call, or of a change set, in that of the event of its command.
@@ -75,27 +74,31 @@ impl Engine {
 
     async fn fact_of_event(&self, run: &RunId, id: &ToolCallId) -> Result<EvidenceFact, CallError> {
         let event = self.event_of_check(run, id).await?;
+        let data = event.input.as_ref().and_then(|input| input.get("data"));
         Ok(if !event.reasons.iter().any(|reason| reason == ATTESTED) {
             EvidenceFact::Unattested
-        } else if !self.ledger.changes(run, event.seq, 1.into()).await?.is_empty()
+        } else if data.is_some_and(|data| data.get("notApplied").is_some())
+            || !self.ledger.changes(run, event.seq, 1.into()).await?.is_empty()
             || self.saw_other_files(run, id).await?
         {
             EvidenceFact::Stale
         } else {
-            let data = event.input.as_ref().and_then(|input| input.get("data"));
             fact_of(data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64))
         })
     }
 
-    /// Whether what the command of an event changed itself is not in the run: it waits for a person, or was refused.
+    /// Whether something that the command of an event changed itself is not in the run: it waits for a person, or was refused.
     async fn saw_other_files(&self, run: &RunId, event: &ToolCallId) -> Result<bool, CallError> {
         let Some(id) = event.as_str().strip_suffix(EVENT_SUFFIX) else { return Ok(false) };
         for id in [id.to_owned(), format!("{id}{SET_SUFFIX}")] {
             let Ok(id) = ToolCallId::parse(&id) else { continue };
             let set = self.ledger.call(run, &id).await?.filter(|call| call.tool == APPLY_CHANGESET.name);
-            if let Some(set) = set
-                && content_history::parse(&set.record)?.outcome != Outcome::Ok
-            {
+            let Some(set) = set else { continue };
+            let body = set.reply.and_then(|reply| serde_json::from_str::<Value>(&reply.body).ok());
+            let has_left = body.is_some_and(|body| body["left"].as_array().is_some_and(|left| !left.is_empty()));
+            let record: Record =
+                serde_json::from_str(&set.record).map_err(|error| CallError::Internal(Box::new(error)))?;
+            if has_left || record.outcome != Outcome::Ok {
                 return Ok(true);
             }
         }

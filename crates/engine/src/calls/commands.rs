@@ -538,8 +538,6 @@ impl Calls {
             return Ok((None, None));
         }
         let event_id = with_suffix(&order.id, EVENT_SUFFIX).map_err(RecordedError::left_out)?;
-        let event = entry_of_members(run, caller, event_id.clone(), result.event(order, run));
-        let event = event.map_err(RecordedError::left_out)?;
         // What an interrupted command left is half of something.
         let is_whole = result.signal.is_none() && !result.timed_out && !order.is_unwanted();
         let not_applied = match &layer {
@@ -549,6 +547,8 @@ impl Calls {
             ),
             _ => result.not_sent.as_deref().map(|message| model::excerpt(message, 500)),
         };
+        let event = result.event(order, run, not_applied.as_deref());
+        let event = entry_of_members(run, caller, event_id.clone(), event).map_err(RecordedError::left_out)?;
         let (left_out, left_out_count) = result.left_out();
         let Some(layer) = layer.filter(|_| is_whole) else {
             let seq = self.append_command(event).await.map_err(RecordedError::left_out)?;

@@ -38,6 +38,8 @@ const EXECUTABLE: u32 = 0o111;
 const HEAD_BYTES: u64 = 8 * 1024;
 /// The folders by which the answer counts what is not taken. More are counted together.
 const MAX_NOT_TAKEN: usize = 100;
+/// The most files of a set that are staged: each is created and synced by itself.
+const MAX_STAGED_FILES: usize = 1000;
 /// The key of all other folders.
 const OTHER: &str = "…";
 
@@ -54,13 +56,13 @@ pub static APPLY_CHANGESET: Tool = Tool {
     run: ToolRun::Mutation(|members| {
         let StoredChangeset { change, layer_base64 } = parse::<StoredChangeset>(members)?;
         let stored = layer_base64.unwrap_or_default();
-        let layer = match stored.strip_prefix(BY_HASH).and_then(|hash| Sha256::parse(hash).ok()) {
-            Some(sha256) => LayerSource::Waiting(sha256),
-            None => {
-                let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, stored);
-                let unreadable = |_| Refusal::invalid("the stored layer cannot be read", "Send the change set again.");
-                LayerSource::Received(Bytes::from(layer.map_err(unreadable)?).into())
-            }
+        let by_hash = stored.strip_prefix(BY_HASH).and_then(|hash| Sha256::parse(hash).ok());
+        let layer = if let Some(sha256) = by_hash {
+            LayerSource::Waiting(sha256)
+        } else {
+            let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, stored);
+            let unreadable = |_| Refusal::invalid("the stored layer cannot be read", "Send the change set again.");
+            LayerSource::Received(Bytes::from(layer.map_err(unreadable)?).into())
         };
         Ok(Box::new(ApplyChangeset::of(change, layer)))
     }),
@@ -164,10 +166,11 @@ pub(crate) struct ApplyChangeset {
 
 /// What a change set wants at a path.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most are files")]
 enum NewState {
     /// A file, or a link whose bytes are its target.
     File {
-        content: NewContent,
+        content: LayerContent,
         file_type: FileType,
     },
     Deleted,
@@ -175,9 +178,10 @@ enum NewState {
 
 /// The content of a file in a layer.
 #[derive(Debug)]
-enum NewContent {
+enum LayerContent {
     Held(Vec<u8>),
-    Staged(StagedFile, ScannedContent),
+    /// With its kind. Its first bytes are not kept: there may be many files.
+    Staged(StagedFile, ScannedContent, FileKind),
 }
 
 /// Where a layer is.
@@ -190,6 +194,17 @@ enum LayerSource {
     Kept(Box<StagedContent>),
     /// It is read.
     Read,
+}
+
+impl LayerSource {
+    fn reader(&self, workspace: &Workspace) -> Result<Box<dyn Read + '_>, WorkspaceError> {
+        Ok(match self {
+            Self::Received(layer) => layer.reader(),
+            Self::Kept(kept) => Box::new(workspace.open_staged(&kept.file.name)?),
+            Self::Waiting(sha256) => return Err(not_kept(*sha256).into()),
+            Self::Read => Box::new(io::empty()),
+        })
+    }
 }
 
 /// What a change set knows of the mode of a file.
@@ -261,12 +276,7 @@ impl ApplyChangeset {
         let (mut files, mut named) = (BTreeMap::new(), BTreeMap::new());
         let limits = layer_limits(rules.policy());
         let source = std::mem::replace(&mut self.layer, LayerSource::Read);
-        let mut layer: Box<dyn Read + '_> = match &source {
-            LayerSource::Received(layer) => layer.reader(),
-            LayerSource::Kept(kept) => Box::new(workspace.open_staged(&kept.file.name)?),
-            LayerSource::Waiting(sha256) => return Err(not_kept(*sha256).into()),
-            LayerSource::Read => Box::new(io::empty()),
-        };
+        let mut layer = source.reader(workspace)?;
         read_layer(&mut layer, limits, &mut |LayerEntry { path: raw, change }, content| {
             let path = match LogicalPath::parse(&raw) {
                 Ok(path) => path,
@@ -306,20 +316,18 @@ impl ApplyChangeset {
                     }
                 }
                 LayerChange::Link(target) => {
-                    NewState::File { content: NewContent::Held(target), file_type: FileType::Link }
+                    NewState::File { content: LayerContent::Held(target), file_type: FileType::Link }
                 }
             };
-            if !is_taken {
-                self.count_not_taken(&path);
-            }
             let place = if matches!(state, NewState::Deleted) { Place::Deleted } else { Place::Taken };
             take_place(&mut named, &path, place);
             if is_taken {
                 files.insert(path, state);
+            } else {
+                self.count_not_taken(&path);
             }
             Ok(())
         })?;
-        drop(layer);
         files.retain(|path, _| named.get(path) != Some(&Place::Kept));
         self.check_links(rules, workspace, &mut named, &mut files)?;
         self.delete_folders(rules, workspace, &named, &mut files)?;
@@ -335,27 +343,43 @@ impl ApplyChangeset {
         path: &LogicalPath,
         content: &mut dyn Read,
         size_bytes: u64,
-    ) -> Result<Result<NewContent, Refusal>, WorkspaceError> {
-        let is_held = size_bytes <= MAX_HELD_FILE_BYTES && self.held_bytes + size_bytes <= MAX_HELD_BYTES;
-        if is_held {
-            self.held_bytes += size_bytes;
-            let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or_default());
-            content.read_to_end(&mut bytes)?;
-            return Ok(Ok(NewContent::Held(bytes)));
-        }
+    ) -> Result<Result<LayerContent, Refusal>, WorkspaceError> {
+        let fits = |most: u64| size_bytes <= MAX_HELD_FILE_BYTES && self.held_bytes + size_bytes <= most;
+        // Half is for texts, which are compared, merged and shown to who decides, so that binary files do not crowd them out.
+        let (is_held, is_held_text) = (fits(MAX_HELD_BYTES / 2), fits(MAX_HELD_BYTES));
         let mut head = Vec::new();
         content.take(HEAD_BYTES).read_to_end(&mut head)?;
-        if size_bytes > rules.policy().max_file_bytes && !is_binary(&head) {
+        let is_text = !is_binary(&head);
+        if is_held || (is_text && is_held_text) {
+            self.held_bytes += size_bytes;
+            content.read_to_end(&mut head)?;
+            return Ok(Ok(LayerContent::Held(head)));
+        }
+        if is_text && size_bytes > rules.policy().max_file_bytes {
             return Ok(Err(too_large(rules, path, size_bytes)));
+        }
+        if is_text && size_bytes <= MAX_HELD_FILE_BYTES {
+            let message = format!(
+                "the texts of the change set have more than {MAX_HELD_BYTES} bytes together with its other files"
+            );
+            let refusal = Refusal::new(Code::FileTooLarge, message, "Send the texts in several change sets.");
+            return Ok(Err(refusal.at(path)));
         }
         let Some((staged, space)) = &mut self.staged else {
             return Err(io::Error::other("a change set has no stage").into());
         };
+        if staged.count() >= MAX_STAGED_FILES {
+            let message = format!("the change set has more than {MAX_STAGED_FILES} files that do not fit into memory");
+            return Err(
+                Refusal::new(Code::PatchBudgetExceeded, message, "Send the change in several change sets.").into()
+            );
+        }
         space.grow(size_bytes)?;
         let mut whole = io::Cursor::new(head).chain(content);
         let mut reader = ScannedReader::new(&mut whole);
-        let file = staged.stage(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
-        Ok(Ok(NewContent::Staged(file, reader.scan.finish())))
+        let mut file = staged.stage(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
+        let kind = rules.kind_of_file(path, &std::mem::take(&mut file.head));
+        Ok(Ok(LayerContent::Staged(file, reader.scan.finish(), kind)))
     }
 
     /// Denies links that lead out of the tree, through another link, or to what policy hides.
@@ -372,7 +396,7 @@ impl ApplyChangeset {
         };
         let mut denied = Vec::new();
         for (path, state) in &*files {
-            let NewState::File { content: NewContent::Held(target), file_type: FileType::Link } = state else {
+            let NewState::File { content: LayerContent::Held(target), file_type: FileType::Link } = state else {
                 continue;
             };
             if let Err(refusal) = check_link(rules, path, target, &is_link)? {
@@ -457,6 +481,30 @@ impl ApplyChangeset {
         Ok(())
     }
 
+    /// As [`desired`](Self::desired), of a file that the set deletes.
+    fn desired_deletion(
+        &self,
+        path: &LogicalPath,
+        current: Option<Sha256>,
+        is_outside: bool,
+    ) -> Result<Option<Desired>, Refusal> {
+        let cause = self.unnamed.get(path);
+        if cause.is_some_and(|cause| cause.as_ref().is_some_and(|cause| self.denied.contains(cause))) {
+            return Ok(None);
+        }
+        let changed = self.conflict(path, current);
+        // The command has not seen the file in the folder that it has deleted.
+        let is_new = is_outside || changed.is_some_and(|changed| changed.before.is_none());
+        if is_new && cause.is_some() {
+            return Ok(None);
+        }
+        if is_outside || changed.is_some() {
+            return Err(self.conflict_refusal(path, current, changed));
+        }
+        let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
+        Ok(Some(Desired::File { file, is_merged: false }))
+    }
+
     /// Returns the file that the change set wants at a target; `None` if it is there already.
     fn desired(
         &mut self,
@@ -472,23 +520,7 @@ impl ApplyChangeset {
             && context.outside.iter().any(|change| change.path == *path);
         let (content, file_type) = match wanted {
             NewState::Deleted if before.is_none() => return Ok(None),
-            NewState::Deleted => {
-                let cause = self.unnamed.get(path);
-                if cause.is_some_and(|cause| cause.as_ref().is_some_and(|cause| self.denied.contains(cause))) {
-                    return Ok(None);
-                }
-                let changed = self.conflict(path, current);
-                // The command has not seen the file in the folder that it has deleted.
-                let is_new = is_outside || changed.is_some_and(|changed| changed.before.is_none());
-                if is_new && cause.is_some() {
-                    return Ok(None);
-                }
-                if is_outside || changed.is_some() {
-                    return Err(self.conflict_refusal(path, current, changed));
-                }
-                let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
-                return Ok(Some(Desired::File { file, is_merged: false }));
-            }
+            NewState::Deleted => return self.desired_deletion(path, current, is_outside),
             NewState::File { content, file_type } => (content, file_type),
         };
         if before.is_none() {
@@ -508,7 +540,7 @@ impl ApplyChangeset {
         let mut merged = None;
         if let changed @ Some(FileSince { base, .. }) = self.conflict(path, current).filter(|_| !is_same) {
             let refusal = self.conflict_refusal(path, current, changed);
-            let (Some((_, present)), OnConflict::Merge, NewContent::Held(bytes), false) =
+            let (Some((_, present)), OnConflict::Merge, LayerContent::Held(bytes), false) =
                 (before, self.input.on_conflict, &content, is_link_mode(mode))
             else {
                 return Err(refusal);
@@ -522,11 +554,10 @@ impl ApplyChangeset {
             (Some(merged), _) => {
                 Desired::File { file: DesiredFile { path, effect, after: Some((merged, mode)) }, is_merged: true }
             }
-            (None, NewContent::Held(bytes)) => {
+            (None, LayerContent::Held(bytes)) => {
                 Desired::File { file: DesiredFile { path, effect, after: Some((bytes, mode)) }, is_merged: false }
             }
-            (None, NewContent::Staged(file, scanned)) => {
-                let kind = rules.kind_of_file(&path, &file.head);
+            (None, LayerContent::Staged(file, scanned, kind)) => {
                 let bytes = StepBytes::Staged(file.name);
                 let content = Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode };
                 let lines = (!scanned.is_binary).then_some(scanned.lines);
@@ -732,11 +763,11 @@ impl Mutation for ApplyChangeset {
     }
 }
 
-impl NewContent {
+impl LayerContent {
     fn sha256(&self) -> Sha256 {
         match self {
             Self::Held(bytes) => Sha256::of(bytes),
-            Self::Staged(file, _) => file.sha256,
+            Self::Staged(file, ..) => file.sha256,
         }
     }
 }
@@ -804,15 +835,15 @@ fn take_place(named: &mut BTreeMap<LogicalPath, Place>, path: &LogicalPath, plac
 }
 
 /// Checks the size of a text, and that a content that nothing else looks into has no new credential.
-fn check_content(rules: &Rules, target: &Target, content: &NewContent) -> Result<(), Refusal> {
+fn check_content(rules: &Rules, target: &Target, content: &LayerContent) -> Result<(), Refusal> {
     let (size, is_text) = match content {
-        NewContent::Held(bytes) => (bytes.len() as u64, !is_binary(bytes)),
-        NewContent::Staged(file, scanned) => (file.size_bytes, !scanned.is_binary),
+        LayerContent::Held(bytes) => (bytes.len() as u64, !is_binary(bytes)),
+        LayerContent::Staged(file, scanned, _) => (file.size_bytes, !scanned.is_binary),
     };
     if size > rules.policy().max_file_bytes && is_text {
         return Err(too_large(rules, &target.path, size));
     }
-    let NewContent::Staged(_, scanned) = content else { return Ok(()) };
+    let LayerContent::Staged(_, scanned, _) = content else { return Ok(()) };
     let old = match (&target.scanned, &target.before) {
         (Some(old), _) => old.clone(),
         (None, Some((_, bytes))) => ScannedContent::of(bytes),

@@ -179,10 +179,10 @@ impl Judged {
         {
             approval.diff = Some(diff);
         }
-        let object = engine.keep_waiting(run, &self.calls, &approval.approval_id, &content).await?;
         let mut space = std::mem::replace(&mut self.disk, run.disk.reservation());
         // What the change would add to the tree is not reserved while it waits.
         space.resize(Disk { bytes: content.size_bytes, files: 0 })?;
+        let object = engine.keep_waiting(run, &self.calls, &approval.approval_id, &content).await?;
         Ok(Some((NewWaiting { approval: approval.approval_id.clone(), space }, object)))
     }
 

@@ -95,11 +95,11 @@ fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
 
 /// Returns the content with which a change waits: that of an upload, or the layer of a change set. No batch has one.
 pub(crate) fn waiting(items: &[JudgedItem]) -> Option<(Option<&Change>, WaitingContent)> {
-    let layers = items.iter().filter_map(|item| match item {
+    let mut layers = items.iter().filter_map(|item| match item {
         JudgedItem::Change(JudgedChange { plan, .. }) if plan.is_changeset => Some(plan.waiting_layer.as_ref()),
         JudgedItem::Change(_) | JudgedItem::Read(_) => None,
     });
-    let Some(layer) = layers.last() else {
+    let Some(layer) = layers.next_back() else {
         let is_upload = |(change, _): &(&Change, _)| !matches!(change.effect, Effect::MoveTo { .. });
         return large_contents(items).find(is_upload).map(|(change, content)| (Some(change), content));
     };

@@ -5,13 +5,13 @@ use model::{LogicalPath, RunId, Sha256, ViewedMark};
 
 use super::Store;
 use crate::backend::Backend;
-use crate::statement::{Param, Select, Statement, damaged};
-use crate::{LedgerError, Result};
+use crate::statement::{PageColumns, Param, Select, Statement, damaged};
+use crate::{LedgerError, PageSize, Result};
 
 /// The most marks of an operator. Beyond that, its oldest ones are deleted.
 pub const MAX_VIEWED_MARKS: u32 = 5000;
 /// The most marks of a list: the newest ones.
-const MAX_LISTED: u32 = 3000;
+const MAX_LISTED: PageSize = PageSize { rows: 3000, bytes: 1 << 20 };
 
 /// Sets the mark of the operator `$1` in the run `$2`.
 const SET: &str = "INSERT INTO viewed_mark (operator, run_no, path_sha256, path, version, viewed_at) \
@@ -26,7 +26,7 @@ const TRIM: &str = "DELETE FROM viewed_mark WHERE operator = $1 AND mark_no <= \
 pub(crate) const DELETE_OF_RUN: &str =
     "DELETE FROM viewed_mark WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const LIST: Select<ViewedMark> = Select {
-    sql: "SELECT path, version, viewed_at FROM viewed_mark \
+    sql: "SELECT path, version, viewed_at, mark_no FROM viewed_mark \
         WHERE run_no = (SELECT run_no FROM run WHERE run_id = $2) AND operator = $1 ORDER BY mark_no DESC LIMIT $3",
     read: |row| {
         let path = LogicalPath::parse(&row.text(0)?).map_err(|_| damaged("viewed path"))?;
@@ -56,7 +56,9 @@ fn hash_of(path: &LogicalPath) -> Param<'static> {
 #[async_trait]
 impl<B: Backend> ViewedMarks for Store<B> {
     async fn viewed_marks(&self, operator: &str, run: &RunId) -> Result<Vec<ViewedMark>> {
-        self.all(LIST, vec![operator.into(), run.as_str().into(), i64::from(MAX_LISTED).into()]).await
+        let params = vec![operator.into(), run.as_str().into(), Param::Int(MAX_LISTED.query_limit())];
+        let columns = PageColumns::ascending("mark_no", &["path"]).in_direction(true);
+        Ok(self.0.fetch_page(LIST.sql, params, LIST.read, MAX_LISTED, columns).await?.items)
     }
 
     async fn set_viewed_mark(&self, operator: &str, run: &RunId, mark: &ViewedMark) -> Result<()> {

@@ -38,6 +38,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_with_its_links() {
+        use PatchOperation::{Create, Delete, Modify};
         let path = LogicalPath::parse("a b").unwrap();
         let side = |bytes: &'static [u8], mode| Some(Side { path: &path, bytes, mode });
         let link = |target| side(target, LINK_MODE);
@@ -48,7 +49,6 @@ mod tests {
         let expected = |operations: &[PatchOperation]| -> Vec<_> {
             operations.iter().map(|operation| (*operation, path.clone())).collect()
         };
-        use PatchOperation::{Create, Delete, Modify};
         assert_eq!(operations(None, link(b"to")), expected(&[Create]));
         assert_eq!(operations(link(b"to"), link(b"from")), expected(&[Modify]));
         assert_eq!(operations(side(b"index 120000\n", 0o644), link(b"from")), expected(&[Delete, Create]));

@@ -1,5 +1,6 @@
 //! Contents that are in a run's `tmp/` before a journal names them: any number of them, of any size.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write};
 use std::os::fd::OwnedFd;
@@ -110,12 +111,18 @@ impl StagedContents {
         written
     }
 
+    /// Returns how many files there are.
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
     /// Leaves the files called `journalled` to the journal, with their entries synced. The others are removed.
     ///
     /// # Errors
     ///
     /// If the disk fails. Nothing remains then.
     pub fn hand_over(mut self, journalled: &[String]) -> io::Result<()> {
+        let journalled: HashSet<&String> = journalled.iter().collect();
         if self.names.iter().any(|name| journalled.contains(name)) {
             fsync(&self.tmp)?;
         }

@@ -100,26 +100,26 @@ pub fn read_layer(
             if let Some(error) = content.failed {
                 return Err(meter.error(&error).into());
             }
-            done.map_err(Stopped::ByCaller)?;
+            done.map_err(LayerEnd::ByCaller)?;
         }
         Ok(reader.finish()?)
     };
     match read() {
         Ok(()) => Ok(()),
-        Err(Stopped::ByCaller(error)) => Err(error),
-        Err(Stopped::Unreadable(ImportError::Refused(refusal))) => Err(of_layer(refusal).into()),
-        Err(Stopped::Unreadable(ImportError::Io(error))) => Err(error.into()),
-        Err(Stopped::Unreadable(ImportError::Cancelled)) => Err(WorkspaceError::Cancelled),
+        Err(LayerEnd::ByCaller(error)) => Err(error),
+        Err(LayerEnd::Unreadable(ImportError::Refused(refusal))) => Err(of_layer(refusal).into()),
+        Err(LayerEnd::Unreadable(ImportError::Io(error))) => Err(error.into()),
+        Err(LayerEnd::Unreadable(ImportError::Cancelled)) => Err(WorkspaceError::Cancelled),
     }
 }
 
 /// Why the rest of a layer is not read.
-enum Stopped {
+enum LayerEnd {
     Unreadable(ImportError),
     ByCaller(WorkspaceError),
 }
 
-impl From<ImportError> for Stopped {
+impl From<ImportError> for LayerEnd {
     fn from(error: ImportError) -> Self {
         Self::Unreadable(error)
     }

@@ -36,6 +36,7 @@ pub enum SearchMode {
 /// A query. Every number is within its bounds already.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the input of search_text documents each field")]
+#[expect(clippy::struct_excessive_bools, reason = "the options are independent")]
 pub struct SearchQuery {
     pub query: String,
     pub mode: SearchMode,

@@ -214,7 +214,7 @@ async fn receive(
     });
     let mut parts = Multipart::new(chunks, boundary);
     let (mut json, mut layer) = (None, None);
-    let damaged = |error: multer::Error| not_received(error, min_rate, hint);
+    let damaged = |error: multer::Error| not_received(&error, min_rate, hint);
     while let Some(part) = parts.next_field().await.map_err(damaged)? {
         match part.name() {
             Some(name) if name == document && json.is_none() => json = Some(small_part(part, damaged).await?),
@@ -239,8 +239,8 @@ async fn receive(
     Ok(Parts { json, layer })
 }
 
-fn not_received(error: multer::Error, min_rate: MinRate, hint: &str) -> NotReceived {
-    let broken = match &error {
+fn not_received(error: &multer::Error, min_rate: MinRate, hint: &str) -> NotReceived {
+    let broken = match error {
         multer::Error::StreamReadFailed(source) => source.downcast_ref::<BrokenBody>(),
         _ => None,
     };

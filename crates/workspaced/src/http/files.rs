@@ -244,11 +244,14 @@ fn file_response(transfer: Transfer, etag: HeaderValue, part: Option<(u64, u64)>
     if part.is_some() {
         response = response.header(header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", to - 1));
     }
-    let body = match (is_head, part, transfer.bytes()) {
-        (true, ..) => Body::empty(),
-        // Of a known size, so that it counts in the memory of answers.
-        (false, None, Some(bytes)) => Body::from(Bytes::copy_from_slice(bytes)),
-        (false, ..) => file_body(transfer, from, to),
+    let body = match (is_head, transfer.bytes()) {
+        (true, _) => Body::empty(),
+        // Of a known size, so that it counts in the memory of answers; a part too, which would hold all of the file.
+        (false, Some(bytes)) => {
+            let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+            Body::from(Bytes::copy_from_slice(&bytes[at(from)..at(to)]))
+        }
+        (false, None) => file_body(transfer, from, to),
     };
     response.body(body).unwrap_or_else(|_| Problem::internal().into_response())
 }

@@ -36,6 +36,7 @@ TASK: list[tuple[str, Any, str]] = [
     ("apply_patch", ADD.format("notes.md", "# Notes"), "Created notes.md"),
     ("apply_patch", MOVE, "Moved notes.md to docs/notes.md"),
     ("exec_command", {"cmd": "cat notes.md; echo by-a-command >made.txt", "workdir": "docs"}, "# More"),
+    ("exec_command", {"cmd": "echo K=1 >.env"}, "[denied, and not changed in the run: .env (kind:SECRET_LIKE)]"),
     ("exec_command", {"cmd": "python3 -c 'import calc; assert calc.add(2, 3) == 5'; exit 7"}, "Process exited with code 7"),
     ("exec_command", {"cmd": "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i; done"}, "line 1\nline 2\n"),
     ("exec_command", {"cmd": "sleep 30", "yield_time_ms": 1000}, "timed out"),

@@ -260,7 +260,7 @@ export class Checkout {
             return null;
         const { left: behind } = this;
         // What was not left by the pull was not changed in the run since.
-        const isApart = behind !== null && !behind.isCut && !paths.some((path) => behind.paths.has(path));
+        const isApart = behind !== null && !behind.isCut && !areNested(behind.paths, paths);
         const basedOnSeq = isApart ? behind.seq : base.seq;
         const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq }, layer);
         const headers = { "Content-Type": type };
@@ -351,6 +351,13 @@ export class Checkout {
 }
 function judged(options) {
     return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
+}
+/** Whether one of the paths is one of those that a pull has left, or a folder above one, or in one. */
+function areNested(left, paths) {
+    for (const one of left)
+        if (paths.some((path) => `${one}/`.startsWith(`${path}/`) || `${path}/`.startsWith(`${one}/`)))
+            return true;
+    return false;
 }
 function none() {
     return { changes: [], left: [], leftCount: 0, notWalked: [] };

@@ -121,6 +121,18 @@ export interface ApprovalFile {
     operation: string;
     path: LogicalPath;
 }
+export interface ApprovalFileLines {
+    atSeq: number;
+    content: string;
+    endLine: number;
+    nextStartLine?: number | null;
+    ok: boolean;
+    path: string;
+    startLine: number;
+    toolCallId: string;
+    totalLines: number;
+    truncated: boolean;
+}
 export type ApprovalId = string;
 export interface ApprovalResult {
     actor: string;
@@ -1227,6 +1239,7 @@ export interface ReportCommand {
     exitCode?: number | null;
     isAttested: boolean;
     isCurrent: boolean;
+    notAppliedSeq?: number | null;
     outputSha256?: Sha256 | null;
     seq: number;
     summary: string;

@@ -133,6 +133,19 @@ export interface ApprovalFile {
   path: LogicalPath;
 }
 
+export interface ApprovalFileLines {
+  atSeq: number;
+  content: string;
+  endLine: number;
+  nextStartLine?: number | null;
+  ok: boolean;
+  path: string;
+  startLine: number;
+  toolCallId: string;
+  totalLines: number;
+  truncated: boolean;
+}
+
 export type ApprovalId = string;
 
 export interface ApprovalResult {
@@ -1357,6 +1370,7 @@ export interface ReportCommand {
   exitCode?: number | null;
   isAttested: boolean;
   isCurrent: boolean;
+  notAppliedSeq?: number | null;
   outputSha256?: Sha256 | null;
   seq: number;
   summary: string;

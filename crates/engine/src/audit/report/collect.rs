@@ -161,10 +161,12 @@ impl Collector {
         let data = input.and_then(|input| input.get("data"));
         let hash = |value: Option<&Value>| value.and_then(|value| serde_json::from_value(value.clone()).ok());
         let summary = input.and_then(|input| input.get("summary")).and_then(Value::as_str).unwrap_or_default();
-        let not_applied = self.not_applied.iter().find(|(event, _)| *event == record.tool_call_id);
+        let not_applied = self.not_applied.iter().find(|(event, _)| *event == record.tool_call_id).map(|(_, seq)| *seq);
+        // Or what it changed did not come in at all.
+        let not_applied = not_applied.or(data.and_then(|data| data.get("notApplied")).map(|_| record.seq));
         self.commands.push_back(ReportCommand {
             id: record.tool_call_id.clone(),
-            not_applied_seq: not_applied.map(|(_, seq)| *seq),
+            not_applied_seq: not_applied,
             seq: record.seq,
             tool: record.tool.clone(),
             summary: cut(summary),

@@ -12,11 +12,11 @@ use serde_json::Value;
 const MAX_BYTES: usize = 60_000;
 /// The most bytes of the lists.
 const MAX_LABEL_BYTES: usize = 4_000;
-const MAX_FILE_BYTES: usize = 16_000;
-const MAX_DIFF_BYTES: usize = 12_000;
-const MAX_COMMAND_BYTES: usize = 8_000;
-const MAX_APPROVAL_BYTES: usize = 8_000;
-const MAX_TIMELINE_BYTES: usize = 24_000;
+const MAX_FILE_BYTES: usize = 12_000;
+const MAX_DIFF_BYTES: usize = 9_000;
+const MAX_COMMAND_BYTES: usize = 7_000;
+const MAX_APPROVAL_BYTES: usize = 7_000;
+const MAX_TIMELINE_BYTES: usize = 17_000;
 /// The longest quoted text, in characters.
 const MAX_QUOTED: usize = 160;
 /// Paths of one line.

@@ -131,7 +131,7 @@ impl CommandResultRequest {
     }
 
     /// The event that records the command.
-    pub(crate) fn event(&self, order: &WantedCommand, run: &RunId) -> Map<String, Value> {
+    pub(crate) fn event(&self, order: &WantedCommand, run: &RunId, not_applied: Option<&str>) -> Map<String, Value> {
         let mut data = asked_members(&order.command, &order.cwd, None);
         data.insert("toolCallId".to_owned(), json!(order.id));
         data.insert("callSha256".to_owned(), json!(order.call_sha256));
@@ -152,6 +152,7 @@ impl CommandResultRequest {
         let (left_out, count) = self.left_out();
         add("leftOut", (!left_out.is_empty()).then(|| json!(left_out)));
         add("leftOutCount", (count > 0).then(|| json!(count)));
+        add("notApplied", not_applied.map(Value::from));
         let mut event = summarised(&order.command, &self.ended(), data);
         let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
         add("kind", Some(json!("command")));

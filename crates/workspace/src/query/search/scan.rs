@@ -28,6 +28,8 @@ const MAX_WHOLE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_RETAINED_BUFFER_BYTES: usize = 1024 * 1024;
 /// The maximum length of a stream's lines.
 const MAX_STREAM_LINE_BYTES: usize = 1024 * 1024;
+/// The maximum length of a decoded text that is searched as a whole: UTF-16 grows by half.
+const MAX_DECODED_BYTES: usize = 32 * 1024 * 1024;
 
 /// The result of one file.
 pub(super) enum ScannedFile {
@@ -119,6 +121,8 @@ impl<'a> Scanner<'a> {
         let scanned = self.whole(opened, at, kind);
         if self.buffer.capacity() > MAX_RETAINED_BUFFER_BYTES {
             self.buffer = Vec::new();
+            // It has a decoded text of its own.
+            self.searcher = self.searcher.take().filter(|_| !self.pattern.pattern().multiline());
         }
         scanned
     }
@@ -250,7 +254,7 @@ fn line_searcher(pattern: &BoundedPattern<'_>, context_lines: usize) -> Searcher
         .after_context(context_lines)
         .binary_detection(BinaryDetection::quit(0))
         .memory_map(MmapChoice::never())
-        .heap_limit(Some(MAX_STREAM_LINE_BYTES))
+        .heap_limit(Some(if pattern.pattern().multiline() { MAX_DECODED_BYTES } else { MAX_STREAM_LINE_BYTES }))
         .bom_sniffing(true)
         .build()
 }
@@ -345,30 +349,45 @@ impl<'a> MatchCollector<'a> {
         }
         self.recent.push_back((number, shown));
     }
-}
 
-impl Sink for MatchCollector<'_> {
-    type Error = io::Error;
+    /// Returns the end of the lines of the first match from the line at `start` on, and of those that begin in its last line.
+    fn end_of_match(&self, text: &[u8], start: usize) -> Result<usize, io::Error> {
+        let (mut end, mut at) = (start, start);
+        while at <= text.len() {
+            let Some(found) = self.pattern.find_at(text, at).map_err(io::Error::other)? else { break };
+            if end > start && found.start() >= end {
+                break;
+            }
+            let to = found.end();
+            let ends_line = !found.is_empty() && text[to - 1] == b'\n';
+            end = if ends_line { to } else { memchr(b'\n', &text[to..]).map_or(text.len(), |rest| to + rest + 1) };
+            at = to.max(found.start() + 1);
+        }
+        Ok(if end > start { end } else { text.len() })
+    }
 
-    fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+    /// Adds a match, which has these lines. Returns whether more are wanted.
+    fn push(&mut self, number: u64, bytes: &[u8]) -> Result<bool, io::Error> {
         if self.matches.len() == self.max_matches {
             return Ok(false);
         }
-        let number = found.line_number().unwrap_or(0);
-        let lines = snippet::without_ending(found.bytes());
+        let lines = snippet::without_ending(bytes);
         if number <= self.skipped_lines {
             self.add_lines(number, lines);
             return Ok(true);
         }
         let line = snippet::first_line(lines);
-        let end_line = (line.len() < lines.len()).then(|| number + memchr_iter(b'\n', lines).count() as u64);
-        let span = self.pattern.find(lines).map_err(io::Error::other)?.map_or(0..0, |found| found.start()..found.end());
+        let last = number + memchr_iter(b'\n', lines).count() as u64;
+        // A match that spans lines may end with the ending of the last.
+        let searched = if self.pattern.pattern().multiline() { bytes } else { lines };
+        let span =
+            self.pattern.find(searched).map_err(io::Error::other)?.map_or(0..0, |found| found.start()..found.end());
         let context = self.context_lines as u64;
         let before = self.recent.iter().filter(|(earlier, _)| earlier + context >= number);
         let next = Match {
             path: self.at.shown.as_str().to_owned(),
             line: number,
-            end_line,
+            end_line: (last > number).then_some(last),
             column: snippet::column(line, span.start),
             snippet: snippet::of_match(lines, &span),
             before: before.map(|(_, text)| text.clone()).collect(),
@@ -377,6 +396,28 @@ impl Sink for MatchCollector<'_> {
         };
         self.add_lines(number, lines);
         self.matches.push(next);
+        Ok(true)
+    }
+}
+
+impl Sink for MatchCollector<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        let (mut number, text) = (found.line_number().unwrap_or(0), found.bytes());
+        if !self.pattern.pattern().multiline() {
+            return self.push(number, text);
+        }
+        // The searcher joins the matches of adjacent lines.
+        let mut start = 0;
+        while start < text.len() {
+            let end = self.end_of_match(text, start)?;
+            if !self.push(number, &text[start..end])? {
+                return Ok(false);
+            }
+            number += memchr_iter(b'\n', &text[start..end]).count() as u64;
+            start = end;
+        }
         Ok(true)
     }
 

@@ -18,7 +18,7 @@ import "../style/docs.css";
 const begin = document.getElementById("begin")!;
 
 /** The operation in the address; `#runs/createRun` leads to the same as `#createRun`. */
-const wanted = (): string => decodeURIComponent(location.hash.slice(1)).split("/").pop() ?? "";
+const wanted = (): string => location.hash.slice(1).split("/").pop() ?? "";
 
 function useHash(): string {
   const [name, setName] = useState(wanted());

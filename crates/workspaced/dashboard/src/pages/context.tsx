@@ -51,13 +51,22 @@ function OwnCommand({ load }: { load: Loaded<AuditRecord | undefined> }) {
   );
 }
 
+/** When a command ran, as seen from a change: before it was applied, the run's files did not have it. */
+function whenOf(record: AuditRecord, { createdAt, state, decidedSeq }: Approval): string {
+  if (Date.parse(record.timestamp) < Date.parse(createdAt)) return "before this was asked";
+  if (state === "pending") return "after this was asked; the run's files do not have it yet";
+  if (state !== "approved") return "after this was asked; the run's files do not have it";
+  return record.seq < (decidedSeq ?? 0) ? "before this was approved, without it" : "after this was approved";
+}
+
 /** The last test of the run, or else its last command. */
-function LastTest({ approval: { runId, createdAt, state } }: { approval: Approval }) {
+function LastTest({ approval }: { approval: Approval }) {
+  const { runId } = approval;
   const load = useLoad(`test ${runId}`, async (signal) => (await readOne(runId, "event.test", "desc")(signal)) ?? (await readOne(runId, "event.command", "desc")(signal)), 15000);
   const record = load.data;
   return (
     <Shown term={record?.tool === "event.command" ? "Last command" : "Last test"} error={load.error} isLoading={load.isLoading}>
-      {record ? <Ran record={record}>{Date.parse(record.timestamp) < Date.parse(createdAt) ? "before this was asked" : state === "pending" ? "after this was asked; the run's files do not have it yet" : "after this was asked"}</Ran> : <span class="quiet">The run has recorded no test and no command.</span>}
+      {record ? <Ran record={record}>{whenOf(record, approval)}</Ran> : <span class="quiet">The run has recorded no test and no command.</span>}
     </Shown>
   );
 }

@@ -69,6 +69,7 @@ export function Decide({ approval, rights, drift, failed, stale, edits, edit, di
     setDenying(false);
     discard();
   };
+  const isDoubtful = drift > 0 || failed !== undefined;
   const mayApprove = busy === undefined && (!edits || edits.length > 0);
   useKeys({
     // A change that will most likely fail is approved by its button alone.
@@ -85,13 +86,13 @@ export function Decide({ approval, rights, drift, failed, stale, edits, edit, di
       {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing. Deny it with a note, and the agent can ask again for the files as they are.</p>}
       {failed && <p class="tone-bad">✕ {failed}</p>}
       {error && <Failed error={error} what="Deciding" />}
-      {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onInput={(event) => setNote(event.currentTarget.value)} /></label>
+      {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onFocus={(event) => note === stale && event.currentTarget.select()} onInput={(event) => setNote(event.currentTarget.value)} /></label>
         : <label class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
-      {!isDenying && drift > 0 && !edits && <button type="button" class="danger primary" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
-      {!isDenying && <button type="button" class={drift ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : drift ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
+      {!isDenying && isDoubtful && !edits && <button type="button" class="danger primary" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
+      {!isDenying && <button type="button" class={isDoubtful && !edits ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : isDoubtful ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
       {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
-      {!isDenying && !edits && !drift && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
+      {!isDenying && !edits && !isDoubtful && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
       {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>}
       {(isDenying || edits) && <button type="button" onClick={stop}>Back</button>}
     </form>

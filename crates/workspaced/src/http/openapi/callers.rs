@@ -81,6 +81,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         "listRuns"
         | "listApprovals"
         | "getApproval"
+        | "readApprovalFile"
         | "listTokens"
         | "getRunUsage"
         | "listViewed"

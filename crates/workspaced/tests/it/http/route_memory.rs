@@ -196,6 +196,7 @@ fn command_result(run: &Run) -> reqwest::RequestBuilder {
 async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let pending = run.operator.get("/v1/approvals?state=pending").await.ok();
     let approval = |number: usize| pending["items"][number]["approvalId"].as_str().unwrap().to_owned();
+    let file_of_approval = |number: usize| pending["items"][number]["files"][0]["path"].as_str().unwrap().to_owned();
     let record = run.audit().await.into_iter().find(|record| !record["artifactUris"].as_array().unwrap().is_empty());
     let record = record.unwrap();
     let artifact = record["artifactUris"][0].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
@@ -261,6 +262,12 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         MeasuredRequest { request: size("/v1/runs?limit=1000"), ..of_run(run, "get /v1/runs", &none, 32) },
         MeasuredRequest { request: size("/v1/approvals?limit=1000"), ..of_run(run, "get /v1/approvals", &none, 96) },
         with("get /v1/approvals/{approvalId}", "{approvalId}", &approval(0), &none),
+        // A file that the call would create, which there was not.
+        MeasuredRequest {
+            status: 404,
+            request: size(&format!("/v1/approvals/{}/file?path={}", approval(0), file_of_approval(0))),
+            ..of_run(run, "get /v1/approvals/{approvalId}/file", &none, 32)
+        },
         with("post /v1/approvals/{approvalId}/approve", "{approvalId}", &approval(1), &note),
         with("post /v1/approvals/{approvalId}/deny", "{approvalId}", &approval(2), &note),
         with("get /v1/runs/{run}/artifacts/{artifactId}", "{artifactId}", &artifact, &none),

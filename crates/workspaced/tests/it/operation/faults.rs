@@ -80,7 +80,7 @@ async fn a_full_or_read_only_disk_refuses_mutations_and_reads_continue(
     let mut server = Server::prepare(Setup::new(backend)).await;
     // Only the disk of the trees is full. The database can record refusals.
     let mount_point = server.data_dir().join("workspaces");
-    let Some(disk) = Disk::in_memory(&mount_point, "size=32m,nr_inodes=2000") else { return };
+    let Some(disk) = Disk::in_memory(&mount_point, "size=128m,nr_inodes=2000") else { return };
     server.restart();
     let mut mutations = Vec::new();
     // A deletion frees space, so it is last.

@@ -213,7 +213,10 @@ async fn records_say_whose_call_they_are_and_counts_are_those_of_the_agent(
     approve(&run.operator, &id, json!({"onBehalfOf": "ada"})).await.ok();
     let shown = run.get().await;
     // The approved change is that of the agent, who asked for it.
-    assert_eq!(shown["counts"], json!({"calls": 3, "mutations": 2, "denied": 0, "pendingApprovals": 0}));
+    assert_eq!(
+        shown["counts"],
+        json!({"calls": 3, "mutations": 2, "denied": 0, "pendingApprovals": 0, "insertions": 1, "deletions": 0})
+    );
     assert_eq!(shown["people"], json!({"calls": 7, "mutations": 1}));
     let records = run.audit().await;
     assert_chain(&run.id, &records);

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, sha256};
+use crate::harness::{Backend, Run, Server, sha256};
 
 async fn run_with(backend: Backend, files: &[(&str, &str)], policy: Value) -> Run {
     Run::shared_with(backend, files, json!({"policy": policy})).await.1
@@ -191,27 +191,29 @@ async fn the_budget_of_a_run_applies_to_all_its_calls(#[values(Backend::Sqlite, 
 async fn an_approved_call_takes_its_part_of_the_budget_of_its_run(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let policy = json!({"runBudget": {"maxFilesTouched": 3, "maxInsertions": 100}});
-    let run = run_with(backend, &[("Cargo.lock", "l\n"), ("yarn.lock", "y\n")], policy).await;
+    // Of a lock file nothing counts but its deletion.
+    let policy =
+        json!({"runBudget": {"maxFilesTouched": 3, "maxInsertions": 100}, "kinds": {"TEXT_DOC": "REQUIRE_APPROVAL"}});
+    let run = run_with(backend, &[("a.md", "l\n"), ("b.md", "y\n")], policy).await;
     let used = async || {
         let own = run.agent.get(&format!("/v1/runs/{}", run.id)).await.ok();
         let used = &own["usage"]["runBudget"];
         (used["filesTouched"].clone(), used["insertions"].clone())
     };
-    let approve = async |asked: Answer| {
-        let id = asked.refused("APPROVAL_REQUIRED")["approvalId"].as_str().unwrap().to_owned();
+    let approve = async |asked: &Value| {
+        let id = asked["approvalId"].as_str().unwrap();
         run.operator.post(&format!("/v1/approvals/{id}/approve"), json!({"onBehalfOf": "ada"})).await.ok()
     };
     let replace = |path: &str, old: &str| json!({"path": path, "content": "1\n2\n", "expectedSha256": sha256(old), "reason": "r"});
-    assert_eq!(approve(run.call("write_file", replace("Cargo.lock", "l\n")).await).await["state"], "approved");
+    assert_eq!(approve(&run.call("write_file", replace("a.md", "l\n")).await.is(202)).await["state"], "approved");
     assert_eq!(used().await, (json!(1), json!(2)));
     let calls = json!([
-        {"tool": "write_file", "input": replace("yarn.lock", "y\n")}, {"tool": "write_file", "input": write("a.txt")},
+        {"tool": "write_file", "input": replace("b.md", "y\n")}, {"tool": "write_file", "input": write("a.txt")},
     ]);
-    assert_eq!(approve(run.batch(calls).await).await["state"], "approved");
+    assert_eq!(approve(&run.batch(calls).await.is(200)["results"][0]["answer"]).await["state"], "approved");
     assert_eq!(used().await, (json!(3), json!(5)));
     // Nothing is left, not even with a person's approval.
-    let layer = crate::runs::changesets::Layer::new().file("package-lock.json", "{}\n").bytes();
+    let layer = crate::runs::changesets::Layer::new().file("c.md", "{}\n").bytes();
     let runner = crate::runs::changesets::runner(&run, &[]).await;
     let set = json!({"basedOnSeq": crate::runs::changesets::head(&run).await, "reason": "npm i"});
     crate::runs::changesets::send(&runner, &set, &layer).await.refused("PATCH_BUDGET_EXCEEDED");

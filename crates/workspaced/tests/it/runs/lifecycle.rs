@@ -21,7 +21,10 @@ async fn a_new_run_is_returned_with_a_token_that_is_shown_once(
         ("source", json!({"type": "empty"})),
         ("labels", json!({"ticket": "A-1"})),
         ("mounts", json!([])),
-        ("counts", json!({"calls": 0, "mutations": 0, "denied": 0, "pendingApprovals": 0})),
+        (
+            "counts",
+            json!({"calls": 0, "mutations": 0, "denied": 0, "pendingApprovals": 0, "insertions": 0, "deletions": 0}),
+        ),
         ("people", json!({"calls": 1, "mutations": 0})),
         ("headSeq", json!(1)),
     ] {
@@ -233,7 +236,10 @@ async fn a_run_counts_its_calls(#[values(Backend::Sqlite, Backend::Postgres)] ba
     let lock = json!({"path": "Cargo.lock", "content": "# new\n", "expectedSha256": crate::harness::sha256("# lock\n"), "reason": "r"});
     run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
     let shown = run.get().await;
-    assert_eq!(shown["counts"], json!({"calls": 4, "mutations": 1, "denied": 1, "pendingApprovals": 1}));
+    assert_eq!(
+        shown["counts"],
+        json!({"calls": 4, "mutations": 1, "denied": 1, "pendingApprovals": 1, "insertions": 1, "deletions": 0})
+    );
     assert_eq!(shown["people"], json!({"calls": 1, "mutations": 0}));
     let last = run.last_record().await;
     assert_eq!((&shown["headSeq"], &shown["headHash"]), (&last["seq"], &last["hash"]));

@@ -139,6 +139,19 @@ class ApprovalFile(TypedDict):
     path: LogicalPath
 
 
+class ApprovalFileLines(TypedDict):
+    atSeq: int
+    content: str
+    endLine: int
+    nextStartLine: NotRequired[int | None]
+    ok: bool
+    path: str
+    startLine: int
+    toolCallId: str
+    totalLines: int
+    truncated: bool
+
+
 ApprovalId: TypeAlias = "str"
 
 
@@ -1389,6 +1402,7 @@ class ReportCommand(TypedDict):
     exitCode: NotRequired[int | None]
     isAttested: bool
     isCurrent: bool
+    notAppliedSeq: NotRequired[int | None]
     outputSha256: NotRequired[Sha256 | None]
     seq: int
     summary: str

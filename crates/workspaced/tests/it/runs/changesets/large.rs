@@ -11,8 +11,7 @@ use tar::EntryType;
 
 use super::{Layer, head, runner, send, with};
 use crate::harness::{
-    Backend, CHANGESET_TYPE, Run, Server, Setup, assert_tmp_is_empty, changeset_body, exhaustive, incompressible,
-    sha256,
+    Backend, CHANGESET_TYPE, Server, Setup, assert_tmp_is_empty, changeset_body, exhaustive, incompressible, sha256,
 };
 
 const MIB: usize = 1 << 20;
@@ -118,7 +117,7 @@ async fn what_is_too_large_is_refused_with_its_limit_and_leaves_nothing(
     let leave = with(&set, &json!({"onDenied": "leave", "basedOnSeq": head(&run).await}));
     let layer = layer().file("s.bin", &secret).file("t.txt", &text).file("d.bin", zeros(10 * MIB));
     let refused = send(&runner, &leave, &packed(layer)).await.ok();
-    let left: Vec<_> = refused["left"].as_array().unwrap().iter().map(|left| &left["path"]).collect();
+    let left: Vec<_> = refused["left"].as_array().unwrap().iter().map(|left| left["path"].as_str().unwrap()).collect();
     assert_eq!((&refused["applied"], left), (&json!(["b.txt", "d.bin"]), vec!["c.bin", "s.bin", "t.txt"]));
     assert_tmp_is_empty(&server, &run).await;
     // The disk space of the run: of the layer as it is sent, and of the files.

@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -315,7 +315,7 @@ class Checkout:
         if entries == 0:
             return None
         based_on = base["seq"]
-        if self._left is not None and not self._left[2] and self._left[1].isdisjoint(paths):
+        if self._left is not None and not self._left[2] and not _are_nested(self._left[1], paths):
             # They were not changed in the run since.
             based_on = self._left[0]
         content, media_type = _form({**changeset, "basedOnSeq": based_on}, layer)
@@ -436,6 +436,12 @@ class _Unpacker:
     def end(self) -> None:
         if self._inflater is not None and not self._inflater.eof:
             raise FolderError("FOLDER", "the archive is cut off", "Try again.")
+
+
+def _are_nested(left: Iterable[str], paths: Iterable[str]) -> bool:
+    """Whether one of the paths is one of those that a pull has left, or a folder above one, or in one."""
+    ends = [(f"{one}/", f"{path}/") for one in left for path in paths]
+    return any(one.startswith(path) or path.startswith(one) for one, path in ends)
 
 
 def _recorded_argv(argv: Sequence[str]) -> list[str]:

@@ -34,7 +34,7 @@ __all__ = ["SandboxSession", "SandboxState"]
 # The folder in which a runner has the run's files, unless it was started with another.
 ROOT = "/workspace"
 # How the SDK's tool for commands names the folder of one.
-FOLDER = re.compile(r"cd ((?:'[^']*'|\"'\"|[^\s'])+) \|\| exit\n")
+FOLDER = re.compile(r"cd ((?:'[^']*'|\"'\"|[^\s'\"])+) \|\| exit\n")
 # The exit code of a shell for a command that it may not run.
 NOT_RUN = 126
 
@@ -84,12 +84,16 @@ class SandboxSession(BaseSandboxSession):
             if _is_fault(refusal):
                 raise ExecTransportError(command=command, message=str(refusal), cause=refusal) from refusal
             return ExecResult(stdout=b"", stderr=f"{refusal}\n".encode(), exit_code=NOT_RUN)
-        self._seen.clear()
+        changes = ran.get("changes") or {}
+        for changed in [*changes.get("applied", []), *changes.get("merged", [])]:
+            self._forget(changed)
         if ran["timedOut"]:
             raise ExecTimeoutError(command=command, timeout_s=timeout)
         said = "".join(f"[{ran[name]}]\n" for name in ("warning",) if ran.get(name))
-        if message := (ran.get("changes") or {}).get("message"):
+        if message := changes.get("message"):
             said += f"[changes not applied: {message}]\n"
+        for left in changes.get("left") or []:
+            said += f"[denied, and not changed in the run: {left['path']} ({left['rule']})]\n"
         code = ran["exitCode"] if ran.get("exitCode") is not None else 128 + int(ran.get("signal") or 0)
         return ExecResult(stdout=output, stderr=said.encode(), exit_code=code)
 
@@ -158,7 +162,7 @@ class SandboxSession(BaseSandboxSession):
             await self._run.tool.delete_file(path=name, reason=self._reason, recursive=recursive or None, expectedSha256=sha256)
         except WorkspacedError as refusal:
             raise _unwritten(path, refusal) from refusal
-        self._seen.pop(name, None)
+        self._forget(name)
 
     async def mv(self, source: Path | str, destination: Path | str, *, user: str | User | None = None) -> None:
         """Renames a file."""
@@ -168,7 +172,8 @@ class SandboxSession(BaseSandboxSession):
             await self._run.call_tool("move_file", asked)
         except WorkspacedError as refusal:
             raise _unwritten(source, refusal) from refusal
-        self._seen.pop(name, None)
+        self._forget(name)
+        self._forget(target)
 
     async def same_file(
         self,
@@ -200,6 +205,10 @@ class SandboxSession(BaseSandboxSession):
             for member in archive:
                 if (content := archive.extractfile(member)) is not None:
                     await self.write(Path(member.name), io.BytesIO(content.read()))
+
+    def _forget(self, name: str) -> None:
+        """Forgets a file, or the files of a folder."""
+        self._seen = {seen: sha256 for seen, sha256 in self._seen.items() if seen != name and not seen.startswith(f"{name}/")}
 
     async def _version(self, name: str) -> str | None:
         """The hash of a file as this session has last seen it, or as it is."""
