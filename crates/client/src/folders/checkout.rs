@@ -462,3 +462,18 @@ impl Read for ContentReader {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_above_a_path_that_was_left_is_not_apart_from_it() {
+        let left = LeftByPull { seq: 7, paths: HashSet::from(["d/x".to_owned()]), is_cut: false };
+        for (path, touches) in
+            [("d/x", true), ("d", true), ("d/x/y", true), ("d/xy", false), ("d/y", false), ("e", false)]
+        {
+            assert_eq!(left.touches(path), touches, "{path}");
+        }
+    }
+}

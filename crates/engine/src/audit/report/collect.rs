@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{By, LogicalPath, Record, ToolCallId, excerpt};
+use model::{By, LogicalPath, Outcome, Record, ToolCallId, excerpt};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -99,7 +99,7 @@ impl Collector {
             return;
         }
         self.count(kind);
-        self.add_change_set(record, kind);
+        self.add_change_set(record);
         self.add_command(record, kind);
         for path in paths_of(record, kind) {
             self.add_file(path, record, kind);
@@ -134,14 +134,16 @@ impl Collector {
     }
 
     /// Notes whether what a command changed is in the run.
-    fn add_change_set(&mut self, record: &Record, kind: EntryKind) {
+    fn add_change_set(&mut self, record: &Record) {
         let event = record.evidence.as_ref().and_then(|evidence| evidence.event_id.as_deref());
         let Some(event) = event.filter(|_| record.tool == APPLY_CHANGESET.name) else { return };
         let Ok(event) = ToolCallId::parse(event) else { return };
-        let seq = (kind != EntryKind::Write).then_some(record.seq);
+        // One of build output alone is done, and has written nothing.
+        let seq = (record.outcome != Outcome::Ok).then_some(record.seq);
         self.not_applied.retain(|(other, _)| *other != event);
         if let Some(command) = self.commands.iter_mut().find(|command| command.id == event) {
             command.not_applied_seq = seq;
+            command.is_current &= seq.is_none();
         }
         self.not_applied.extend(seq.map(|seq| (event, seq)));
         if self.not_applied.len() > MAX_COMMANDS {

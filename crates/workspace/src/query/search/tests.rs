@@ -464,6 +464,22 @@ fn a_match_may_span_lines() {
 }
 
 #[test]
+fn matches_of_adjacent_lines_are_matches_of_their_own() {
+    let fixture = TestTree::with(&[("a.py", "import a\nimport b\n    import c\n"), ("b.rs", "{\n    }\n\n}\n")]);
+    fixture.write("bom.txt", ["\u{feff}".as_bytes(), &b"some line\n".repeat(200_000), b"last\nimport\n"].concat());
+    let across = |query: SearchQuery| search(&fixture.tree(), &SearchQuery { multiline: true, ..query });
+    let report = across(query("import"));
+    assert_eq!(positions(&report), [("a.py", 1, 1), ("a.py", 2, 1), ("a.py", 3, 5), ("bom.txt", 200_002, 1)]);
+    assert!(report.matches.iter().all(|found| found.end_line.is_none() && !found.snippet.contains('\n')));
+    assert_eq!(across(SearchQuery { max_matches: 2, ..query("import") }).matches.len(), 2);
+    // One that takes the ending of its last line.
+    let report = across(query("}\n\n"));
+    assert_eq!((positions(&report), report.matches[0].end_line), (vec![("b.rs", 2, 5)], Some(3)));
+    // A text with a byte order mark is decoded first.
+    assert_eq!(positions(&across(query("last\nimport"))), [("bom.txt", 200_001, 1)]);
+}
+
+#[test]
 fn what_spans_lines_is_refused_unless_it_is_asked_for() {
     let fixture = TestTree::with(&[("a", "x\ny\n")]);
     for (query, hint) in [(query("x\ny"), "Or set `multiline`."), (regex(r"x\ny"), "Or set `multiline`.")] {

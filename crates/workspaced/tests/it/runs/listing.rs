@@ -139,6 +139,7 @@ async fn runs_are_searched_and_ordered_by_what_happens_in_them(
         ("q=none-of-them", vec![]),
         (by_source.as_str(), vec!["fix-login", "two", "three"]),
         ("deleted=false", vec!["fix-login", "two", "three"]),
+        ("deleted=false&state=deleted", vec![]),
         ("deleted=true", vec!["fix-login", "two", "three", "gone"]),
         ("sort=created&order=desc&deleted=false", vec!["three", "two", "fix-login"]),
         ("q=the%20basket", vec!["three"]),

@@ -295,7 +295,7 @@ async fn a_change_of_a_command_that_waits_is_the_callers(
 
 /// A command that has seen changes which are not in the run proves nothing about the run's files.
 #[tokio::test]
-async fn a_command_is_no_evidence_while_what_it_changed_waits() {
+async fn a_command_is_no_evidence_while_something_it_changed_is_not_in_the_run() {
     let policy = json!({"policy": {"kinds": {"TEXT_DOC": "REQUIRE_APPROVAL", "LOCKFILE": "REQUIRE_EVIDENCE"}}});
     let (_, run) = Run::shared_with(Backend::Sqlite, &[("a.md", "a\n")], policy).await;
     let runner = Runner::new(&run).await;
@@ -305,12 +305,28 @@ async fn a_command_is_no_evidence_while_what_it_changed_waits() {
         .post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:write:create", "evidence:attest"]}))
         .await;
     let attesting = run.agent.with_token(token.is(201)["token"].as_str());
-    for (id, layer, status) in [("c1", Some(tar_of(&[("a.md", b"a2\n")])), 202), ("c2", None, 200)] {
+    let secret = tar_of(&[(".env", b"A=1\n")]);
+    for (id, layer, not_sent, status) in [
+        ("c1", Some(tar_of(&[("a.md", b"a2\n")])), None, Some(202)),
+        // Denied, and left as it was.
+        ("c2", Some(secret), None, Some(202)),
+        ("c3", None, Some("it is too large"), Some(202)),
+        // Build output is no change of the tree.
+        ("c4", Some(tar_of(&[("target/x.o", b"x")])), None, None),
+        ("c5", None, None, Some(200)),
+    ] {
         let called = begin(&run, json!({"toolCallId": id, "command": "make"}));
         runner.next().await;
-        let result = json!({"exitCode": 0, "output": "", "basedOnSeq": head(&run).await});
+        let mut result = json!({"exitCode": 0, "output": "", "basedOnSeq": head(&run).await});
+        if let Some(message) = not_sent {
+            result["notSent"] = json!(message);
+        }
         runner.report(id, result, layer.as_deref()).await.ok();
         called.await.unwrap().ok();
+        let report = run.operator.get(&format!("/v1/runs/{}/report", run.id)).await.ok();
+        let shown = report["commands"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(shown["isCurrent"], json!(["c2", "c4", "c5"].contains(&id)), "{id}: {shown:#}");
+        let Some(status) = status else { continue };
         let input = json!({"path": "package-lock.json", "content": "{}", "reason": "r", "evidence": {"eventId": format!("{id}.command")}});
         attesting.post(&format!("/v1/runs/{}/tools/write_file", run.id), input).await.is(status);
     }

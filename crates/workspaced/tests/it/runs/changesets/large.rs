@@ -133,6 +133,32 @@ async fn what_is_too_large_is_refused_with_its_limit_and_leaves_nothing(
     assert_eq!(run.verify().await["intact"], true);
 }
 
+/// Binary files do not crowd out the texts, which are compared and shown, and not any number of files is staged.
+#[tokio::test]
+async fn texts_are_texts_behind_large_binary_files_and_files_of_their_own_are_bounded() {
+    let server = Server::start(Backend::Sqlite).await;
+    let policy = json!({"policy": {"commandBudget": {"maxFilesTouched": 5000, "maxBytes": 1 << 30}}});
+    let run = server.run_with_files(&[("z.txt", "one\n")], policy).await;
+    let runner = runner(&run, &[]).await;
+    let packed = |layer: Layer| zstd::encode_all(&layer.bytes()[..], 1).unwrap();
+    let binaries = || (0..9).fold(Layer::new(), |layer, n| layer.file(&format!("{n}.bin"), vec![0; 8 * MIB]));
+    let set = json!({"changesetId": "cs", "basedOnSeq": head(&run).await, "reason": "r"});
+    let applied = send(&runner, &set, &packed(binaries().file("z.txt", "two\n"))).await.ok();
+    assert_eq!((&applied["insertions"], &applied["deletions"]), (&json!(1), &json!(1)), "{applied:#}");
+    let uri = applied["artifactUris"][0].as_str().unwrap();
+    let id = uri.rsplit('/').next().unwrap();
+    let diff = run.operator.get(&format!("/v1/runs/{}/artifacts/{id}", run.id)).await.text();
+    assert!(diff.contains("-one\n+two\n"), "{diff}");
+    run.ok("revert_calls", json!({"toolCallIds": ["cs"], "reason": "r", "dryRun": true})).await;
+
+    let many =
+        |count: usize| (0..count).fold(binaries(), |layer, n| layer.file(&format!("m/{n}.bin"), format!("{n}\0")));
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "r"});
+    let refused = send(&runner, &set, &packed(many(1100))).await.refused("PATCH_BUDGET_EXCEEDED");
+    assert!(refused["message"].as_str().unwrap().contains("do not fit into memory"), "{refused:#}");
+    assert_tmp_is_empty(&server, &run).await;
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_large_set_waits_with_its_contents(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
