@@ -223,6 +223,8 @@ impl<'a> Application<'a> {
         };
         let is_runs = known.is_some_and(|known| Some(known.version) == wanted);
         Ok(match (looked, known, wanted) {
+            // Not written again: a build would take it for newer than its output.
+            (LookedAt::Unchanged(stamp), ..) if is_runs => Comparison::Same(stamp),
             (LookedAt::Unchanged(_), ..) => Comparison::Write,
             // What was changed here was changed from this very version.
             _ if is_runs => Comparison::Kept,

@@ -81,13 +81,23 @@ fn a_sandbox_gets_a_checkout_runs_a_command_and_says_what_changed() {
     remote.confirm(&paths).unwrap();
     assert_eq!(remote.scan(&[]).unwrap().changes, vec![]);
 
-    // A conflict is one across the pipe too, and what failed leaves the connection usable.
+    // What the folder has already is not written again, and a change of its own to such a file stays.
     std::fs::write(sandbox.path().join("new"), "mine").unwrap();
-    let conflict = remote.apply(&checked_out(2), &mut changed.as_slice()).unwrap_err();
-    assert!(
-        matches!(&conflict, ShimError::Conflicts(found) if found.len() == 1 && found[0].path == "new"),
-        "{conflict}"
-    );
+    let again = remote.apply(&checked_out(1), &mut changed.as_slice()).unwrap();
+    assert_eq!((again.written, again.deleted, again.conflicts), (0, 0, vec![]));
+    assert_eq!(std::fs::read_to_string(sandbox.path().join("new")).unwrap(), "mine");
+
+    // A conflict is one across the pipe too, and what failed leaves the connection usable.
+    let other = tempfile::tempdir().unwrap();
+    let mut folder = LocalFolder::open(other.path()).unwrap();
+    folder.apply(&checked_out(1), &mut [0; 1024].as_slice()).unwrap();
+    std::fs::write(other.path().join("new"), "theirs").unwrap();
+    let mut theirs = Vec::new();
+    folder.read(&["new".to_owned()], LIMITS, &mut theirs).unwrap();
+    let pulled = remote.apply(&checked_out(2), &mut theirs.as_slice()).unwrap();
+    assert!(pulled.conflicts.len() == 1 && pulled.conflicts[0].path == "new", "{pulled:?}");
+    assert_eq!(std::fs::read_to_string(sandbox.path().join("new")).unwrap(), "mine");
+    assert_eq!(remote.have().unwrap(), Some(checked_out(1)));
     let cut = remote.apply(&checked_out(2), &mut changed.as_slice().take(5000).chain(Broken)).unwrap_err();
     assert!(cut.to_string().contains("the service went away"), "{cut}");
     assert_eq!(remote.have().unwrap(), Some(checked_out(1)));
