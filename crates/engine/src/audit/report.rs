@@ -44,6 +44,9 @@ pub struct RunReport {
     pub run_id: RunId,
     /// Its state.
     pub state: RunState,
+    /// What the agent was asked to do: the `summary` of the first `prompt` event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
     /// When it was created.
     #[schema(format = DateTime)]
     pub created_at: String,
@@ -259,6 +262,9 @@ pub struct ReportApproval {
     /// The person for whom the operator decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<String>,
+    /// The record of what they changed in the result, if they approved with changes of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edited_seq: Option<u64>,
     /// Their note, cut to 300 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -292,6 +298,7 @@ impl Audit {
             budgets: budgets(&run, &usage),
             run_id: run.run_id,
             state: run.state,
+            prompt: run.prompt,
             created_at: run.created_at,
             closed_at: run.closed_at,
             source: shown_source(&run.source),
@@ -390,6 +397,7 @@ impl ReportApproval {
             paths: approval.files.iter().take(entry::MAX_PATHS).map(|file| cut(file.path.as_str())).collect(),
             decided_by: approval.decided_by,
             on_behalf_of: approval.on_behalf_of.as_deref().map(cut),
+            edited_seq: approval.edited_seq,
             note: approval.note.as_deref().map(cut),
         }
     }

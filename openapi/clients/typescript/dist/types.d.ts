@@ -1222,6 +1222,7 @@ export interface ReplaceRangeInputEvidence {
 export interface ReportApproval {
     approvalId: ApprovalId;
     decidedBy?: string | null;
+    editedSeq?: number | null;
     note?: string | null;
     onBehalfOf?: string | null;
     paths: Array<string>;
@@ -1448,6 +1449,7 @@ export interface RunReport {
     moreEntries: number;
     moreFiles: number;
     policyProfile: string;
+    prompt?: string | null;
     runId: RunId;
     source: {
         [name: string]: unknown;

@@ -1351,6 +1351,7 @@ export interface ReplaceRangeInputEvidence {
 export interface ReportApproval {
   approvalId: ApprovalId;
   decidedBy?: string | null;
+  editedSeq?: number | null;
   note?: string | null;
   onBehalfOf?: string | null;
   paths: Array<string>;
@@ -1595,6 +1596,7 @@ export interface RunReport {
   moreEntries: number;
   moreFiles: number;
   policyProfile: string;
+  prompt?: string | null;
   runId: RunId;
   source: { [name: string]: unknown };
   state: RunState;

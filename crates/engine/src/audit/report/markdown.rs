@@ -19,34 +19,74 @@ const MAX_APPROVAL_BYTES: usize = 7_000;
 const MAX_TIMELINE_BYTES: usize = 17_000;
 /// The longest quoted text, in characters.
 const MAX_QUOTED: usize = 160;
+/// The longest quoted task, in characters.
+const MAX_TASK: usize = 500;
+/// What begins and ends the folded timeline.
+const FOLDED: &str = "\n<details>\n<summary>Timeline</summary>\n\n";
+const UNFOLDED: &str = "\n</details>\n";
 /// Paths of one line.
 const MAX_PATHS: usize = 4;
 
 impl RunReport {
-    /// Returns the report as Markdown of at most 60,000 bytes.
+    /// Returns the report as Markdown of at most 60,000 bytes: first what a reviewer decides by, the record of every call last, folded.
     pub fn to_markdown(&self) -> String {
-        let mut out = String::new();
-        self.write_head(&mut out);
-        self.write_numbers(&mut out);
-        let files = self.files.iter().map(file_line);
-        write_list(&mut out, "Files", files, self.more_files, MAX_FILE_BYTES);
+        let mut out = format!("# Run {}\n", quote(self.run_id.as_str()));
+        if let Some(prompt) = &self.prompt {
+            let _ = writeln!(out, "\nTask: {}", quote_up_to(prompt, MAX_TASK));
+        }
+        self.write_result(&mut out);
         let commands = self.commands.iter().map(command_line);
         write_list(&mut out, "Commands and tests", commands, self.more_commands, MAX_COMMAND_BYTES);
         let approvals = self.approvals.iter().map(approval_line);
         write_list(&mut out, "Approvals", approvals, self.more_approvals, MAX_APPROVAL_BYTES);
-        let timeline = self.timeline.iter().map(entry_line);
-        write_list(&mut out, "Timeline", timeline, self.more_entries, MAX_TIMELINE_BYTES);
-        if out.len() > MAX_BYTES {
-            // Between two lines, so that no quoted text is left open.
-            let end = out[..out.floor_char_boundary(MAX_BYTES)].rfind('\n').unwrap_or(0);
-            out.truncate(end + 1);
+        let files = self.files.iter().map(file_line);
+        write_list(&mut out, "Files", files, self.more_files, MAX_FILE_BYTES);
+        self.write_run(&mut out);
+        let mut timeline = String::new();
+        write_bounded(&mut timeline, self.timeline.iter().map(entry_line), self.more_entries, MAX_TIMELINE_BYTES);
+        if !timeline.is_empty() {
+            out.truncate(end_of_line(&out, MAX_BYTES - timeline.len() - FOLDED.len() - UNFOLDED.len()));
+            out.extend([FOLDED, &timeline, UNFOLDED]);
         }
         out
     }
 
-    fn write_head(&self, out: &mut String) {
-        let _ = writeln!(out, "# Run {}\n", quote(self.run_id.as_str()));
-        let _ = writeln!(out, "- State: {}", self.state.as_str());
+    /// Whether the record is whole, and what has changed.
+    fn write_result(&self, out: &mut String) {
+        out.push('\n');
+        match &self.verification {
+            Some(verification) if verification.intact => {
+                let (verified, signed) = (verification.verified_seq, verification.checkpointed_seq);
+                let _ = writeln!(out, "- Verified: chain intact up to record {verified}, signed up to record {signed}");
+            }
+            Some(verification) => {
+                let problem = quote(verification.problem.as_deref().unwrap_or("unknown"));
+                let _ = writeln!(
+                    out,
+                    "- Verified: **the chain is broken** after record {}: {problem}",
+                    verification.verified_seq
+                );
+            }
+            None => {}
+        }
+        if let Some(diff) = &self.diff {
+            let _ = writeln!(
+                out,
+                "- Final diff: {} changed, {}, {}",
+                count(diff.files_changed, "file"),
+                count(diff.insertions, "insertion"),
+                count(diff.deletions, "deletion")
+            );
+            write_bounded(out, diff.files.iter().map(diff_line), diff.more_files, MAX_DIFF_BYTES);
+        }
+        if let Some(code) = self.diff_problem {
+            let _ = writeln!(out, "- Final diff: not available ({code})");
+        }
+    }
+
+    /// The run, and numbers of its calls.
+    fn write_run(&self, out: &mut String) {
+        let _ = writeln!(out, "\n## Run\n\n- State: {}", self.state.as_str());
         let _ = writeln!(out, "- Created: {}", self.created_at);
         if let Some(closed_at) = &self.closed_at {
             let _ = writeln!(out, "- Closed: {closed_at}");
@@ -63,56 +103,40 @@ impl RunReport {
             let _ = writeln!(out, "- Base commit: {}", quote(commit));
         }
         let _ = writeln!(out, "- Policy: {}", quote(&self.policy_profile));
-        let _ = writeln!(out, "- Audit: {} records, head {}", self.head_seq, quote(&self.head_hash.to_string()));
-        match &self.verification {
-            Some(verification) if verification.intact => {
-                let (verified, signed) = (verification.verified_seq, verification.checkpointed_seq);
-                let _ = writeln!(out, "- Verified: chain intact up to record {verified}, signed up to record {signed}");
-            }
-            Some(verification) => {
-                let problem = quote(verification.problem.as_deref().unwrap_or("unknown"));
-                let _ = writeln!(
-                    out,
-                    "- Verified: **the chain is broken** after record {}: {problem}",
-                    verification.verified_seq
-                );
-            }
-            None => {}
-        }
         let labels = self.labels.iter().map(|(name, value)| format!("- Label {}: {}", quote(name), quote(value)));
         write_bounded(out, labels, 0, MAX_LABEL_BYTES);
-    }
-
-    fn write_numbers(&self, out: &mut String) {
         let counts = &self.counts;
         let _ = writeln!(
             out,
-            "\n## Summary\n\n- {} reads, {} writes, {} dry runs, {} refused, {} approvals requested, {} failed, {} events",
-            counts.reads,
-            counts.writes,
-            counts.dry_runs,
+            "- Calls: {}, {}, {}, {} refused, {} requested, {} failed, {}",
+            count(counts.reads, "read"),
+            count(counts.writes, "write"),
+            count(counts.dry_runs, "dry run"),
             counts.refused,
-            counts.approvals_requested,
+            count(counts.approvals_requested, "approval"),
             counts.failed,
-            counts.events
+            count(counts.events, "event")
         );
-        if let Some(diff) = &self.diff {
-            let _ = writeln!(
-                out,
-                "- Final diff: {} files changed, {} insertions, {} deletions",
-                diff.files_changed, diff.insertions, diff.deletions
-            );
-            write_bounded(out, diff.files.iter().map(diff_line), diff.more_files, MAX_DIFF_BYTES);
-        }
-        if let Some(code) = self.diff_problem {
-            let _ = writeln!(out, "- Final diff: not available ({code})");
-        }
         let used = self.budgets.iter().map(|budget| match budget.limit {
             Some(limit) => format!("{} {} of {limit}", budget.name, budget.used),
             None => format!("{} {}", budget.name, budget.used),
         });
         let _ = writeln!(out, "- Budgets used: {}", used.collect::<Vec<_>>().join(", "));
+        let _ =
+            writeln!(out, "- Audit: {}, head {}", count(self.head_seq, "record"), quote(&self.head_hash.to_string()));
     }
+}
+
+/// Returns where the last line ends that is within `max` bytes, so that no quoted text is left open.
+fn end_of_line(text: &str, max: usize) -> usize {
+    if text.len() <= max {
+        return text.len();
+    }
+    text[..text.floor_char_boundary(max)].rfind('\n').map_or(0, |end| end + 1)
+}
+
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn write_list(out: &mut String, title: &str, lines: impl Iterator<Item = String>, more: u64, max_bytes: usize) {
@@ -152,7 +176,7 @@ fn file_line(file: &ReportFile) -> String {
         (true, Some(old), Some(new)) if old == new => ", changed back",
         (true, Some(_), Some(_)) => ", modified",
     };
-    let counts = format!("{} reads, {} writes, {} refused", file.reads, file.writes, file.refused);
+    let counts = format!("{}, {}, {} refused", count(file.reads, "read"), count(file.writes, "write"), file.refused);
     format!("- {}: {counts}{change}", quote(&file.path))
 }
 
@@ -173,6 +197,7 @@ fn command_line(command: &ReportCommand) -> String {
 fn approval_line(approval: &ReportApproval) -> String {
     let state = match approval.state {
         ApprovalState::Pending => "pending",
+        ApprovalState::Approved if approval.edited_seq.is_some() => "approved with changes",
         ApprovalState::Approved => "approved",
         ApprovalState::Denied => "denied",
         ApprovalState::Expired => "expired",
@@ -185,6 +210,9 @@ fn approval_line(approval: &ReportApproval) -> String {
     }
     if let Some(person) = &approval.on_behalf_of {
         let _ = write!(line, " for {}", quote(person));
+    }
+    if let Some(seq) = approval.edited_seq {
+        let _ = write!(line, " (record {seq})");
     }
     let _ = write!(line, "; reason: {}", quote(&approval.reason));
     if let Some(note) = &approval.note {
@@ -237,9 +265,13 @@ fn plain(tool: &str) -> String {
 
 /// Returns `text` as inline code of one line.
 fn quote(text: &str) -> String {
+    quote_up_to(text, MAX_QUOTED)
+}
+
+fn quote_up_to(text: &str, max: usize) -> String {
     let clean: String = text.chars().map(|c| if model::is_unprintable(c) { ' ' } else { c }).collect();
     let clean = clean.split_whitespace().collect::<Vec<_>>().join(" ");
-    let clean = model::excerpt(&clean, MAX_QUOTED);
+    let clean = model::excerpt(&clean, max);
     if clean.is_empty() {
         return "(empty)".to_owned();
     }

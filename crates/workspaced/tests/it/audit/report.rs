@@ -74,6 +74,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
         (&approval["state"], &approval["decidedBy"], &approval["onBehalfOf"], &approval["note"]),
         (&json!("approved"), &json!("operator"), &json!("ada"), &json!("fits"))
     );
+    assert_eq!((&body["prompt"], approval.get("editedSeq")), (&json!("fix the greeting"), None));
     let touched =
         body["budgets"].as_array().unwrap().iter().find(|budget| budget["name"] == "maxFilesTouched").unwrap();
     assert_eq!((&touched["used"], &touched["limit"]), (&json!(2), &json!(50)), "a lockfile counts for nothing");
@@ -83,12 +84,14 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
         assert_eq!((markdown.status, markdown.header("content-type")), (200, "text/markdown; charset=utf-8"));
         let text = markdown.text();
         for line in [
-            &format!("# Run `{}`", run.id),
+            &format!("# Run `{}`\n\nTask: `fix the greeting`\n\n- Verified: chain intact", run.id),
             "- Label `ticket`: `A-1`",
             "- Final diff: 3 files changed, 2 insertions, 3 deletions\n  - `Cargo.lock`: +1 −1, modified\n  - `a.txt`: +1 −1, modified\n  - `b.txt`: +0 −1, deleted\n",
-            "- `b.txt`: 1 reads, 1 writes, 0 refused, deleted",
+            "- `b.txt`: 1 read, 1 write, 0 refused, deleted",
             "**approved** by `operator` for `ada`; reason: `update`; note: `fits`",
-            "event.test: `12 of 12 passed`",
+            "- Calls: 2 reads, 3 writes, 1 dry run, 1 refused, 1 approval requested, 0 failed, 2 events\n",
+            "\n<details>\n<summary>Timeline</summary>\n\n- 1 ",
+            "event.test: `12 of 12 passed`\n\n</details>\n",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
@@ -139,7 +142,7 @@ async fn what_agents_write_cannot_change_the_markdown(
     let text = report(&run, "?format=markdown", "*/*").await.text();
     assert!(!text.contains("ghp_") && !text.contains('\u{202e}'), "{text}");
     let headings: Vec<_> = text.lines().filter(|line| line.starts_with('#')).collect();
-    assert_eq!(headings, [&*format!("# Run `{}`", run.id), "## Summary", "## Files", "## Timeline"], "{text}");
+    assert_eq!(headings, [&*format!("# Run `{}`", run.id), "## Files", "## Run"], "{text}");
     for line in text.lines().filter(|line| line.contains("merge me")) {
         // Everything of the caller is between two runs of two backticks, since it contains single ones.
         let quoted: Vec<_> = line.split("``").collect();

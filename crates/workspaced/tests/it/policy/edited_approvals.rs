@@ -61,6 +61,10 @@ async fn a_change_of_the_reviewer_follows_that_of_the_agent(
         json!({"state": "approved", "decidedSeq": seq, "editedSeq": edited,
             "resolution": format!("approved (record {seq}), with changes (record {edited})")})
     );
+    let report = run.operator.get(&format!("/v1/runs/{}/report?format=markdown", run.id)).await;
+    let line =
+        format!("`Cargo.lock`: **approved with changes** by `{name}` (record {edited}); reason: `r`; note: `as 3`\n");
+    assert!(report.text().contains(&line), "{}", report.text());
     // One change is the agent's, the other one a person's.
     let counted = run.get().await;
     assert_eq!((&counted["counts"]["mutations"], &counted["people"]["mutations"]), (&json!(1), &json!(1)));

@@ -1383,6 +1383,7 @@ class ReplaceRangeInputEvidence(TypedDict):
 class ReportApproval(TypedDict):
     approvalId: ApprovalId
     decidedBy: NotRequired[str | None]
+    editedSeq: NotRequired[int | None]
     note: NotRequired[str | None]
     onBehalfOf: NotRequired[str | None]
     paths: list[str]
@@ -1629,6 +1630,7 @@ class RunReport(TypedDict):
     moreEntries: int
     moreFiles: int
     policyProfile: str
+    prompt: NotRequired[str | None]
     runId: RunId
     source: dict[str, Any]
     state: RunState
