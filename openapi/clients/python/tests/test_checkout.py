@@ -124,7 +124,7 @@ class Folders(unittest.TestCase):
         with self.assertRaises(FolderError):
             used.pull(self.dir, theirs=["n.txt"])
         pulled = used.pull(self.dir, theirs=["a.txt"])
-        self.assertEqual((pulled.conflicts, pulled.written, self.read("a.txt")), ([], 2, "others\n"))
+        self.assertEqual((pulled.conflicts, pulled.written, self.read("a.txt")), ([], 1, "others\n"))
 
     def test_several_commands_run_in_one_open_checkout(self) -> None:
         for place in self.places():
