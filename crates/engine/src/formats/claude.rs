@@ -9,7 +9,7 @@ use super::editor::lines_of_range;
 use super::file_types::{of_type, of_type_within};
 use super::outputs;
 use super::paths::WORKSPACE;
-use super::refusals::{ended, note_of, note_under, repeated, unread};
+use super::refusals::{OUTPUT_OF, ended, note_of, note_under, repeated, unread};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, own_tools};
 use crate::tool::text;
 use crate::tool::text::command::{CommandForm, OutputPlace};
@@ -111,6 +111,7 @@ pub(super) fn toolset() -> ModelFormat {
             ("newString", "new_string"),
             ("replaceAll", "replace_all"),
             ("timeoutSeconds", "timeout_ms"),
+            (OUTPUT_OF, "; read with file_path=/output/"),
         ]),
     }
 }

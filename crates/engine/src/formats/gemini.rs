@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use super::claude::{absolute, command_call, object};
 use super::outputs;
 use super::paths::WORKSPACE;
-use super::refusals::{note_under, unread};
+use super::refusals::{OUTPUT_OF, note_under, unread};
 use super::snippet::{self, SnippetForm};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
@@ -191,6 +191,7 @@ const WORDS: Words = Words::Other(&[
     ("search_text", "grep_search"),
     ("oldString", "old_string"),
     ("newString", "new_string"),
+    (OUTPUT_OF, "; read_file with file_path=/output/"),
 ]);
 
 fn text_of(description: &str) -> Value {

@@ -10,7 +10,7 @@ use super::arguments::Arguments;
 use super::claude::object;
 use super::outputs;
 use super::paths::WORKSPACE;
-use super::refusals::repeated;
+use super::refusals::{OUTPUT_OF, repeated};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_response_function, own_tools};
 use crate::tool::text::command::CommandForm;
 
@@ -143,6 +143,7 @@ fn write_stdin() -> FormatTool {
 const WORDS: Words = Words::Other(&[
     ("apply_patch", "apply_patch"),
     ("run_command", "exec_command"),
+    (OUTPUT_OF, "; write_stdin with session_id="),
     (WHOLE_PATCH_HINT, FORMAT_HINT),
     (HUNK_FILE_HINT, FORMAT_HINT),
     (FILE_HEAD_HINT, FORMAT_HINT),

@@ -3,7 +3,7 @@
 use model::{Code, Refusal, RefusalReader, excerpt, hint_for};
 
 use super::paths::FormRoot;
-use super::{AsWritten, ModelFormat, Words};
+use super::{AsWritten, FormatTool, ModelFormat, Words};
 use crate::tool::expected_version::{SeenFault, seen_fault};
 use crate::tool::text::quote;
 use crate::tool::text::refusal::{refusal_text, refusal_text_with};
@@ -31,6 +31,13 @@ const ARGUMENTS: [&str; 18] = [
     "timeoutSeconds",
 ];
 
+/// How lines about decisions begin.
+const DECISIONS: [&str; 5] = ["approved: ", "denied: ", "expired: ", "failed: ", "waiting: "];
+/// How such a line says which call reads the output of a command, before the ID; a form that has commands has words for it.
+pub(super) const OUTPUT_OF: &str = "; run_command with outputOf=";
+/// What comes after the ID.
+const SHOWN: &str = " shows its output";
+
 /// The most characters of a text that a refusal repeats.
 const MAX_REPEATED: usize = 200;
 /// What comes before the path that may have been meant.
@@ -43,8 +50,54 @@ impl ModelFormat {
         let hint = translate(&hint_for(&refusal.hint, RefusalReader::Model), words);
         let first = (self.refuse)(asked, refusal);
         let first = first.unwrap_or_else(|| format!("{}: {}", refusal.code, message_with(&refusal.message, words)));
-        refusal_text_with(refusal, &first, &hint)
+        refusal_text_with(refusal, &self.notices(refusal.details.notices.clone()), &first, &hint)
     }
+
+    /// Returns what a model is told of a refused input, which is in the words of the form already.
+    pub(crate) fn input_refusal_text(&self, refusal: &Refusal) -> String {
+        let first = format!("{}: {}", refusal.code, refusal.message);
+        let hint = hint_for(&refusal.hint, RefusalReader::Model);
+        refusal_text_with(refusal, &self.notices(refusal.details.notices.clone()), &first, &hint)
+    }
+
+    /// Returns lines about decisions with the names that the form has for our tools.
+    pub(crate) fn notices(&self, lines: Vec<String>) -> Vec<String> {
+        let Words::Other(words) = self.words else { return lines };
+        lines.into_iter().map(|line| self.notice(line, words)).collect()
+    }
+
+    fn notice(&self, line: String, words: &[(&str, &str)]) -> String {
+        // What else is told is a comment, in the words of a person.
+        if !DECISIONS.iter().any(|start| line.starts_with(start)) {
+            return line;
+        }
+        let (line, output) = match line.rsplit_once(OUTPUT_OF) {
+            Some((line, rest)) if rest.ends_with(SHOWN) => (line, Some(rest)),
+            _ => (line.as_str(), None),
+        };
+        let mut out = line.to_owned();
+        let named = TOOLS.iter().filter_map(|tool| Some((after_path(line, tool.name)?, tool.name))).min();
+        if let Some((at, own)) = named {
+            let other = words.iter().find(|(name, _)| *name == own).map(|(_, other)| *other).or_else(|| {
+                let becomes = |tool: &&FormatTool| tool.becomes.iter().any(|tool| tool.name == own);
+                self.tools.iter().find(becomes).map(|tool| tool.name)
+            });
+            let other = other.map(|other| format!(" ({other})")).unwrap_or_default();
+            out.replace_range(at..at + own.len() + " ()".len(), &other);
+        }
+        let how = words.iter().find(|(own, _)| *own == OUTPUT_OF);
+        if let (Some(rest), Some((_, how))) = (output, how) {
+            out.extend([how, rest]);
+        }
+        out
+    }
+}
+
+/// Returns where ` (tool)` is in a line about a decision: after a path or a command, before what became of it.
+fn after_path(line: &str, tool: &str) -> Option<usize> {
+    let name = format!(" ({tool})");
+    let is_end = |rest: &str| rest.is_empty() || [", ", ": ", " — "].iter().any(|end| rest.starts_with(end));
+    line.match_indices(&name).map(|(at, _)| at).find(|at| is_end(&line[at + name.len()..]))
 }
 
 /// Replaces our names of arguments in a message. What else is between backquotes is of the caller.
@@ -148,6 +201,7 @@ pub(super) fn unread(refusal: &Refusal) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FORMATS;
     use super::{message_with, translate};
 
     const WORDS: &[(&str, &str)] = &[("oldString", "old_str"), ("read_file", "view"), ("`to`", "`new_path`")];
@@ -170,5 +224,31 @@ mod tests {
         }
         let message = "`oldString` was not found in `read_file`";
         assert_eq!(message_with(message, WORDS), "`old_str` was not found in `read_file`");
+    }
+
+    #[test]
+    fn a_decision_names_the_tools_of_the_form() {
+        let edited = "approved: src/a (edit_file).py (edit_file), applied — \"as (edit_file), asked\"";
+        let ran = "approved: \"make\" (run_command): exit 2; run_command with outputOf=tc_1 shows its output";
+        let of = |tool: &str| format!("approved: src/a (edit_file).py ({tool}), applied — \"as (edit_file), asked\"");
+        let not_named = "approved: src/a (edit_file).py, applied — \"as (edit_file), asked\"".to_owned();
+        let ran_by = |tool: &str, how: &str| format!("approved: \"make\" ({tool}): exit 2; {how} shows its output");
+        let no_command = "approved: \"make\": exit 2".to_owned();
+        for format in FORMATS.iter() {
+            let expected = match format.name {
+                "anthropic-editor" | "swe-agent" | "anthropic-memory" => (of("str_replace"), no_command.clone()),
+                "anthropic-toolset" => (of("edit"), ran_by("bash", "read with file_path=/output/tc_1")),
+                "claude-code" => (of("Edit"), no_command.clone()),
+                "openai-apply-patch" => (not_named.clone(), no_command.clone()),
+                "codex" => (not_named.clone(), ran_by("exec_command", "write_stdin with session_id=tc_1")),
+                "gemini" => (of("replace"), ran_by("run_shell_command", "read_file with file_path=/output/tc_1")),
+                "qwen" => (of("edit"), ran_by("run_shell_command", "read_file with file_path=/output/tc_1")),
+                _ => (edited.to_owned(), ran.to_owned()),
+            };
+            let said = format.notices(vec![edited.to_owned(), ran.to_owned()]);
+            assert_eq!(said, [expected.0, expected.1], "{}", format.name);
+            let comment = vec!["comment on a by ada: \"denied: x (edit_file)\"".to_owned()];
+            assert_eq!(format.notices(comment.clone()), comment);
+        }
     }
 }

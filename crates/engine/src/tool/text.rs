@@ -89,9 +89,19 @@ impl TextAnswer {
         json: String,
         seq: Option<u64>,
     ) -> serde_json::Result<Self> {
+        Self::with_notices(render, |notices| notices, json, seq)
+    }
+
+    /// As [`of`](Self::of), with what was decided since the last answer as `say` has it.
+    pub(crate) fn with_notices(
+        render: impl FnOnce(&str) -> serde_json::Result<Rendered>,
+        say: impl FnOnce(Vec<String>) -> Vec<String>,
+        json: String,
+        seq: Option<u64>,
+    ) -> serde_json::Result<Self> {
         let metadata: Metadata = serde_json::from_str(&json)?;
         let Rendered { body, end } = render(&json)?;
-        let mut text = notice_lines(&metadata.notices);
+        let mut text = notice_lines(&say(metadata.notices));
         if text.is_empty() {
             text = body;
         } else {

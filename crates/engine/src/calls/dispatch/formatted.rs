@@ -114,7 +114,7 @@ impl Calls {
             let text = match (failed.error.as_error(), render.is_some()) {
                 (CallError::Refused(refusal), true) => format.refusal_text(&asked, refusal),
                 // A refusal of the input is in the words of the form already.
-                (CallError::Refused(refusal), false) => crate::tool::text::refusal_text(refusal),
+                (CallError::Refused(refusal), false) => format.input_refusal_text(refusal),
                 (CallError::Moved(_) | CallError::Internal(_), _) => String::new(),
             };
             FormatRefusal { failed, text }
@@ -129,6 +129,7 @@ impl Calls {
         };
         let internal = |error: serde_json::Error| failed(CallError::Internal(Box::new(error)));
         let seq = answer.head.map(|head| head.seq);
+        let say = |notices| format.notices(notices);
         match render {
             Some((render, Some(snippet))) => {
                 let changed = self.changed_lines(run, &answer.body).await.map_err(failed)?;
@@ -138,10 +139,10 @@ impl Calls {
                     rendered.body.push_str(&snippet);
                     Ok(rendered)
                 };
-                TextAnswer::of(render, answer.body, seq).map_err(internal)
+                TextAnswer::with_notices(render, say, answer.body, seq).map_err(internal)
             }
-            Some((render, None)) => TextAnswer::of(render, answer.body, seq).map_err(internal),
-            None => TextAnswer::of(crate::tool::text::no_text, answer.body, seq).map_err(internal),
+            Some((render, None)) => TextAnswer::with_notices(render, say, answer.body, seq).map_err(internal),
+            None => TextAnswer::with_notices(crate::tool::text::no_text, say, answer.body, seq).map_err(internal),
         }
     }
 

@@ -8,13 +8,13 @@ use super::{notes, quote};
 /// Renders a refusal: the code and what is wrong, then what to do next, then what helps with it.
 pub fn refusal_text(refusal: &Refusal) -> String {
     let first = format!("{}: {}", refusal.code, refusal.message);
-    refusal_text_with(refusal, &first, &hint_for(&refusal.hint, RefusalReader::Model))
+    refusal_text_with(refusal, &refusal.details.notices, &first, &hint_for(&refusal.hint, RefusalReader::Model))
 }
 
-/// As [`refusal_text`], with another first line and another hint.
-pub(crate) fn refusal_text_with(refusal: &Refusal, first: &str, hint: &str) -> String {
+/// As [`refusal_text`], with other words for what was decided since the last answer, for the first line and for the hint.
+pub(crate) fn refusal_text_with(refusal: &Refusal, notices: &[String], first: &str, hint: &str) -> String {
     let Refusal { code, details, .. } = refusal;
-    let mut out = super::notice_lines(&details.notices);
+    let mut out = super::notice_lines(notices);
     out.push_line(quote::one_line(first));
     if !hint.is_empty() {
         out.push_line(quote::one_line(hint));

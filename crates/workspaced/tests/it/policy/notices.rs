@@ -26,6 +26,30 @@ async fn read(run: &Run) -> Value {
     run.ok("read_file", json!({"path": "a.txt"})).await
 }
 
+/// In the form of another's tools, a line about a decision names the tool that the model has called.
+#[rstest]
+#[tokio::test]
+async fn a_decision_is_told_in_the_words_of_the_form(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let call = async |tool: &str, input: Value| {
+        let path = format!("/v1/runs/{}/formats/gemini/{tool}", run.id);
+        run.agent.send(run.agent.request(Method::POST, &path).json(&input)).await
+    };
+    let told = "approved: package-lock.json (replace), applied\n";
+    // A call that succeeds, one that is refused, and one whose input is not right.
+    for path in [json!("a.txt"), json!("none.txt"), json!(1)] {
+        call("read_file", json!({"file_path": "package-lock.json"})).await;
+        let edit = json!({"file_path": "package-lock.json", "old_string": "\n", "new_string": "!\n"});
+        assert_eq!(call("replace", edit).await.status, 202);
+        let approvals = run.operator.get(&format!("/v1/approvals?run={}&state=pending", run.id)).await.ok();
+        decide(&run, approvals["items"][0]["approvalId"].as_str().unwrap(), "approve", None).await;
+        let text = call("read_file", json!({"file_path": path})).await.text();
+        assert!(text.starts_with(told), "{path}: {text}");
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn the_next_answer_begins_with_what_was_decided(
