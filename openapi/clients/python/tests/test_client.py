@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from itertools import islice
 from pathlib import Path
@@ -69,16 +70,62 @@ class Calls(unittest.TestCase):
         self.assertEqual(moved["to"], "b.txt")
 
     def test_a_failure_of_the_connection_is_an_error_of_the_package(self) -> None:
-        for url, code in (("http://127.0.0.1:1", "NO_ANSWER"), ("http://[bad", "NO_ANSWER"), ("ftp://x", "NO_ANSWER")):
+        for url, code in (("http://127.0.0.1:1", "NO_ANSWER"), ("http://[bad", "NO_ANSWER"), ("ftp://x", "NO_ANSWER"), ("", "NO_ANSWER")):
             with self.assertRaises(WorkspacedError) as raised:
                 Client(url, "t", retries=0).limits()
             error = raised.exception
             self.assertEqual((error.code, error.status), (code, 0), url)
-            self.assertTrue(error.hint and error.detail and error.__cause__, url)
+            self.assertTrue(error.detail and error.__cause__, url)
+            self.assertIn(f"is '{url}' its address? The examples take it from WORKSPACED_URL", str(error))
         run, client = agent({"a.txt": "one\n"})
         with self.assertRaises(NoAnswer):
             with client.download("a.txt") as chunks:
                 raise httpx.ReadError("the connection is lost while the body is read")
+
+    def test_an_adapter_without_its_framework_names_the_extra(self) -> None:
+        adapters = [("anthropic", "anthropic", "anthropic"), ("anthropic_memory", "anthropic", "anthropic"), ("openai", "openai", "openai"),
+                    ("langchain", "langchain_core", "langchain"), ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
+                    ("openai_agents", "agents", "openai-agents")]  # fmt: skip
+        names = [(f"workspaced.{package}{adapter}", framework, extra) for adapter, framework, extra in adapters for package in ("", "aio.")]
+        names.append(("workspaced.aio.openai_sandbox", "agents", "openai-agents"))
+        program = f"""
+import importlib, sys
+for adapter, framework, extra in {names}:
+    sys.modules[framework] = None
+    try:
+        importlib.import_module(adapter)
+    except ImportError as missing:
+        assert missing.name.split(".")[0] == framework, (adapter, missing.name)
+        assert f'pip install "workspaced-client[{{extra}}]"' in str(missing), (adapter, missing)
+    else:
+        sys.exit(f"{{adapter}} was imported")
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_command_without_a_runner_is_refused_at_once(self) -> None:
+        run, client = agent()
+        began = time.monotonic()
+        with self.assertRaises(WorkspacedError) as raised:
+            client.tool.run_command(command="make")
+        self.assertEqual((raised.exception.code, raised.exception.is_recorded), ("UNAVAILABLE", True))
+        answers = [
+            client.text("run_command", command="make"),
+            client.text_in_format("anthropic-toolset", "bash", {"command": "make"}),
+            client.text_in_format("codex", "exec_command", {"cmd": "make"}),
+            client.text_in_format("gemini", "run_shell_command", {"command": "make"}),
+        ]
+        for answer in answers:
+            self.assertEqual((answer.ok, answer.status), (False, 503))
+            self.assertTrue(answer.text.startswith("UNAVAILABLE: no runner is attached to the run"), answer)
+        # A failure of the service itself is asked for again, and no answer for a model.
+        busy = operator([503] * 3)
+        busy.transport.retries = 2
+        with self.assertRaises(WorkspacedError):
+            busy.run(run.id).text("run_command", command="make")
+        self.assertEqual(len(requests(busy)), 3)
+        self.assertEqual(sum(record["tool"] == "run_command" for record in run.audit()), 5)
+        self.assertLess(time.monotonic() - began, 4)
 
     def test_a_caller_waits_for_the_decision(self) -> None:
         run, client = agent()

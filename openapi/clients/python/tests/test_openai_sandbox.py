@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,27 @@ class Sandboxes(unittest.IsolatedAsyncioTestCase):
         self.assertFalse(run.tool.stat_path(path="notes.md")["exists"])
         changes = [record for record in run.audit() if record["mutates"] and record["tool"] in ("upload_file", "delete_file")]
         self.assertEqual({record["reason"] for record in changes}, {"the task asks for it"})
+
+    async def test_without_a_runner_the_model_is_told_at_once_and_goes_on(self) -> None:
+        run, client = agent(FILES)
+        calls = [("exec_command", {"cmd": "make test"}), ("apply_patch", UPDATE.format("-    return a - b"))]
+        async with workspaced.aio.Client(URL, client.transport.token) as connection:
+            session = SandboxSession(connection.run(run.id))
+            began = time.monotonic()
+            with Model([*(turn(number, name, asked) for number, (name, asked) in enumerate(calls)), END]) as model:
+                sdk = AsyncOpenAI(base_url=model.url, api_key="none")
+                worker = SandboxAgent(name="worker", model=OpenAIResponsesModel("scripted", sdk))
+                config = RunConfig(tracing_disabled=True, sandbox=SandboxRunConfig(session=session))
+                done = await Runner.run(worker, "Correct add.", max_turns=5, run_config=config)
+            took = time.monotonic() - began
+        self.assertEqual(done.final_output, "done")
+        [refused, edited] = [one["output"] for one in model.asked[-1]["input"] if str(one.get("type")).endswith("_call_output")]
+        self.assertIn("Process exited with code 126", refused)
+        self.assertIn("UNAVAILABLE: no runner is attached to the run", refused)
+        self.assertIn("Continue with the other tools. An operator attaches one with `workspaced runner`.", refused)
+        self.assertIn("Updated calc.py", edited)
+        self.assertEqual([record["tool"] for record in run.audit() if record["tool"] == "run_command"], ["run_command"])
+        self.assertLess(took, 5)
 
     async def test_a_file_that_somebody_else_has_changed_is_not_replaced(self) -> None:
         run, client = agent(FILES)

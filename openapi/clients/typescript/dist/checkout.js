@@ -323,7 +323,7 @@ export class Checkout {
         // If the sandbox is lost on the way, it has one or the other.
         this.known.push(now);
         try {
-            applied = await this.open.apply(now, unpacked(response), theirs);
+            applied = await this.open.apply(now, unpacked(response, this.transport.url), theirs);
         }
         catch (failure) {
             if (!(failure instanceof FolderError) || failure.code !== "LOST")
@@ -390,7 +390,7 @@ function cut(text, maxCharacters) {
     return [...text].slice(0, maxCharacters).join("");
 }
 /** Gives the tar of an archive. */
-async function* unpacked(response) {
+async function* unpacked(response, url) {
     if (response.body === null)
         return;
     const body = response.body.getReader();
@@ -398,7 +398,7 @@ async function* unpacked(response) {
     // So that a lost connection is told from an archive that cannot be unpacked.
     const source = new ReadableStream({
         async pull(controller) {
-            const read = await body.read().catch((failure) => Promise.reject((lost = new NoAnswer(failure))));
+            const read = await body.read().catch((failure) => Promise.reject((lost = new NoAnswer(failure, url))));
             if (read.done)
                 controller.close();
             else

@@ -12,11 +12,13 @@ export declare class WorkspacedError extends Error {
     readonly detail: string;
     readonly hint: string;
     constructor(status: number, problem: Partial<Problem>, requestId: string | null, code?: string);
+    /** Whether the call has reached its run, which has the refusal in its record. */
+    get isRecorded(): boolean;
 }
 /** The request received no answer, or none of this service. Its status is 0; `cause` is the error of the connection. */
 export declare class NoAnswer extends WorkspacedError {
     readonly cause: unknown;
-    constructor(cause: unknown);
+    constructor(cause: unknown, url: string);
 }
 /**
  * A folder of a run, or the sandbox that has it, failed. Its status is 0; the run is as it was.

@@ -22,13 +22,17 @@ export class WorkspacedError extends Error {
         this.detail = detail;
         this.hint = problem.hint ?? "";
     }
+    /** Whether the call has reached its run, which has the refusal in its record. */
+    get isRecorded() {
+        return typeof this.problem.seq === "number";
+    }
 }
 /** The request received no answer, or none of this service. Its status is 0; `cause` is the error of the connection. */
 export class NoAnswer extends WorkspacedError {
     cause;
-    constructor(cause) {
+    constructor(cause, url) {
         const parts = cause instanceof Error ? [cause.message, cause.cause instanceof Error ? cause.cause.message : ""] : [String(cause)];
-        const hint = "Is this the address of the service, and does it run? What was asked for may have happened.";
+        const hint = `Does the service run, and is ${JSON.stringify(url)} its address? The examples take it from WORKSPACED_URL, such as http://127.0.0.1:8080. What was asked for may have happened.`;
         super(0, { detail: parts.filter((part) => part !== "").join(": "), hint }, null, "NO_ANSWER");
         this.cause = cause;
     }
@@ -62,13 +66,15 @@ export class ApprovalRequired extends WorkspacedError {
 /** Reads the refusal in an answer, as JSON or as the text for models. */
 export async function errorOf(response) {
     const text = await response.text();
-    const problem = (response.headers.get("content-type") ?? "").startsWith("text/plain") ? ofText(text) : ofJson(text);
+    const problem = (response.headers.get("content-type") ?? "").startsWith("text/plain") ? ofText(text, response.headers.get("workspaced-seq")) : ofJson(text);
     const kind = problem.code === "APPROVAL_REQUIRED" ? ApprovalRequired : WorkspacedError;
     return new kind(response.status, problem, response.headers.get("x-request-id"));
 }
-function ofText(text) {
+function ofText(text, seq) {
     const parts = /^([A-Z_]+): ([^\n]*)\n?([^]*)$/.exec(text);
-    return parts ? { code: parts[1], detail: parts[2], hint: parts[3].trim() } : {};
+    if (parts === null)
+        return {};
+    return { code: parts[1], detail: parts[2], hint: parts[3].trim(), ...(seq === null ? {} : { seq: Number(seq) }) };
 }
 function ofJson(text) {
     try {

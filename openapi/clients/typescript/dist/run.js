@@ -7,6 +7,8 @@ import { follow } from "./streams.js";
 import { pages } from "./transport.js";
 const MAX_WAIT_SECONDS = 60;
 const MAX_ARTIFACT_BYTES = 16 * 1024 * 1024;
+/** The tools that have a runner run a command, by our name and by those in the forms that models know. */
+const COMMANDS = new Set(["run_command", "bash", "exec_command", "run_shell_command", "write_stdin"]);
 const BYTES = { "Content-Type": "application/octet-stream" };
 /** The requests of one run, made with the token of an operator or of an agent. */
 export class Run {
@@ -48,7 +50,7 @@ export class Run {
     // Tools
     /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
     call(tool, input) {
-        return this.transport.json("POST", this.toolPath(tool), { json: withCallId(input) });
+        return this.transport.json("POST", this.toolPath(tool), { json: withCallId(input), isCommand: COMMANDS.has(tool) });
     }
     /** Calls a tool by its method: `(await run.tool.read_file({ path: "a.ts" })).content`. Throws refusals. */
     get tool() {
@@ -63,7 +65,7 @@ export class Run {
      * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
      */
     async text(tool, input = {}) {
-        return this.textOf(this.toolPath(tool), withCallId(input), { Accept: "text/plain" });
+        return this.textOf(this.toolPath(tool), withCallId(input), { Accept: "text/plain" }, COMMANDS.has(tool));
     }
     /**
      * Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
@@ -73,10 +75,10 @@ export class Run {
     textInFormat(format, tool, input, options = {}) {
         const { reason } = options;
         const headers = reason === undefined ? { "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` } : callHeaders(reason);
-        return this.textOf(`${this.path}/formats/${encodeURIComponent(format)}/${encodeURIComponent(tool)}`, input, headers);
+        return this.textOf(`${this.path}/formats/${encodeURIComponent(format)}/${encodeURIComponent(tool)}`, input, headers, COMMANDS.has(tool));
     }
-    async textOf(path, json, sent) {
-        const options = { json, headers: sent, acceptRefusal: true, whole: true };
+    async textOf(path, json, sent, isCommand) {
+        const options = { json, headers: sent, acceptRefusal: true, isCommand, whole: true };
         const response = await this.transport.send("POST", path, options);
         const { headers, status } = response;
         const seq = headers.get("workspaced-seq");

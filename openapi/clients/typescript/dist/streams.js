@@ -32,7 +32,7 @@ export async function* follow(transport, path, query, { resume = {}, signal }) {
             if (refused || signal?.aborted)
                 throw failure;
             if (++failures > transport.retries)
-                throw failure instanceof NoAnswer ? failure : new NoAnswer(failure);
+                throw failure instanceof NoAnswer ? failure : new NoAnswer(failure, transport.url);
         }
         finally {
             signal?.removeEventListener("abort", abort);

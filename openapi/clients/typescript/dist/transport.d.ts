@@ -21,6 +21,11 @@ export interface RequestOptions {
     repeatable?: boolean;
     /** Whether refusals are returned. Those are thrown anyway that no model can do anything about. */
     acceptRefusal?: boolean;
+    /**
+     * Whether a command is asked for. Where no runner runs it, the answer is a refusal with 503 in the run's record: to ask again would not
+     * help, and a model can go on without.
+     */
+    isCommand?: boolean;
     /** Whether the body is read before the answer is returned, and again if the connection is lost. Default: false. */
     whole?: boolean;
     signal?: AbortSignal | undefined;

@@ -23,7 +23,7 @@ export class Transport {
             return (text === "" ? undefined : JSON.parse(text));
         }
         catch (failure) {
-            throw new NoAnswer(failure);
+            throw new NoAnswer(failure, this.url);
         }
     }
     /** Sends a request and returns the answer, whose body is not read yet. Throws refusals, `NoAnswer`, and the reason of `signal`. */
@@ -39,7 +39,7 @@ export class Transport {
                 if (options.signal?.aborted)
                     throw failure;
                 if (last || !repeatable)
-                    throw new NoAnswer(failure);
+                    throw new NoAnswer(failure, this.url);
                 await sleep(waitMillis(attempt, null), options.signal);
                 continue;
             }
@@ -47,13 +47,14 @@ export class Transport {
                 return response;
             // The caller reads the body of a refusal that is returned.
             const error = await errorOf(response.clone());
-            const overloaded = response.status === 429 || response.status === 503;
+            const isAnswer = options.isCommand === true && response.status === 503 && error.isRecorded;
+            const overloaded = !isAnswer && (response.status === 429 || response.status === 503);
             if (overloaded && !last && error.code !== "RUN_NEEDS_REPAIR") {
                 await response.body?.cancel();
                 await sleep(waitMillis(attempt, response.headers.get("retry-after")), options.signal);
                 continue;
             }
-            const hopeless = response.status === 401 || response.status === 429 || response.status >= 500;
+            const hopeless = !isAnswer && (response.status === 401 || response.status === 429 || response.status >= 500);
             const refused = response.status !== 202 || error.code === "APPROVAL_REQUIRED";
             if (refused && (hopeless || !options.acceptRefusal))
                 throw error;

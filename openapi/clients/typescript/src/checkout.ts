@@ -425,7 +425,7 @@ export class Checkout {
     // If the sandbox is lost on the way, it has one or the other.
     this.known.push(now);
     try {
-      applied = await this.open.apply(now, unpacked(response), theirs);
+      applied = await this.open.apply(now, unpacked(response, this.transport.url), theirs);
     } catch (failure) {
       if (!(failure instanceof FolderError) || failure.code !== "LOST") this.known.pop();
       throw failure;
@@ -492,14 +492,14 @@ function cut(text: string, maxCharacters: number): string {
 }
 
 /** Gives the tar of an archive. */
-async function* unpacked(response: Response): AsyncGenerator<Uint8Array> {
+async function* unpacked(response: Response, url: string): AsyncGenerator<Uint8Array> {
   if (response.body === null) return;
   const body = response.body.getReader();
   let lost: NoAnswer | undefined;
   // So that a lost connection is told from an archive that cannot be unpacked.
   const source = new ReadableStream<Uint8Array<ArrayBuffer>>({
     async pull(controller) {
-      const read = await body.read().catch((failure: unknown) => Promise.reject((lost = new NoAnswer(failure))));
+      const read = await body.read().catch((failure: unknown) => Promise.reject((lost = new NoAnswer(failure, url))));
       if (read.done) controller.close();
       else controller.enqueue(read.value as Uint8Array<ArrayBuffer>);
     },

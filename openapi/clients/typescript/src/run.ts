@@ -10,6 +10,8 @@ import type * as types from "./types.js";
 
 const MAX_WAIT_SECONDS = 60;
 const MAX_ARTIFACT_BYTES = 16 * 1024 * 1024;
+/** The tools that have a runner run a command, by our name and by those in the forms that models know. */
+const COMMANDS = new Set(["run_command", "bash", "exec_command", "run_shell_command", "write_stdin"]);
 const BYTES = { "Content-Type": "application/octet-stream" };
 
 /** What a model reads. `ok` is false for a refusal, whose text says what to do next. */
@@ -76,7 +78,7 @@ export class Run {
 
   /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
   call<Tool extends keyof types.Tools>(tool: Tool, input: types.Tools[Tool]["input"]): Promise<types.Tools[Tool]["output"]> {
-    return this.transport.json("POST", this.toolPath(tool), { json: withCallId(input) });
+    return this.transport.json("POST", this.toolPath(tool), { json: withCallId(input), isCommand: COMMANDS.has(tool) });
   }
 
   /** Calls a tool by its method: `(await run.tool.read_file({ path: "a.ts" })).content`. Throws refusals. */
@@ -93,7 +95,7 @@ export class Run {
    * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
    */
   async text(tool: string, input: object = {}): Promise<TextAnswer> {
-    return this.textOf(this.toolPath(tool), withCallId(input), { Accept: "text/plain" });
+    return this.textOf(this.toolPath(tool), withCallId(input), { Accept: "text/plain" }, COMMANDS.has(tool));
   }
 
   /**
@@ -104,11 +106,11 @@ export class Run {
   textInFormat(format: string, tool: string, input: unknown, options: { reason?: string } = {}): Promise<TextAnswer> {
     const { reason } = options;
     const headers = reason === undefined ? { "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` } : callHeaders(reason);
-    return this.textOf(`${this.path}/formats/${encodeURIComponent(format)}/${encodeURIComponent(tool)}`, input, headers);
+    return this.textOf(`${this.path}/formats/${encodeURIComponent(format)}/${encodeURIComponent(tool)}`, input, headers, COMMANDS.has(tool));
   }
 
-  private async textOf(path: string, json: unknown, sent: { [name: string]: string }): Promise<TextAnswer> {
-    const options = { json, headers: sent, acceptRefusal: true, whole: true };
+  private async textOf(path: string, json: unknown, sent: { [name: string]: string }, isCommand: boolean): Promise<TextAnswer> {
+    const options = { json, headers: sent, acceptRefusal: true, isCommand, whole: true };
     const response = await this.transport.send("POST", path, options);
     const { headers, status } = response;
     const seq = headers.get("workspaced-seq");

@@ -52,7 +52,7 @@ export async function* follow<Data>(
     } catch (failure) {
       const refused = failure instanceof WorkspacedError && !(failure instanceof NoAnswer);
       if (refused || signal?.aborted) throw failure;
-      if (++failures > transport.retries) throw failure instanceof NoAnswer ? failure : new NoAnswer(failure);
+      if (++failures > transport.retries) throw failure instanceof NoAnswer ? failure : new NoAnswer(failure, transport.url);
     } finally {
       signal?.removeEventListener("abort", abort);
       controller.abort();

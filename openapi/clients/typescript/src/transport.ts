@@ -25,6 +25,11 @@ export interface RequestOptions {
   repeatable?: boolean;
   /** Whether refusals are returned. Those are thrown anyway that no model can do anything about. */
   acceptRefusal?: boolean;
+  /**
+   * Whether a command is asked for. Where no runner runs it, the answer is a refusal with 503 in the run's record: to ask again would not
+   * help, and a model can go on without.
+   */
+  isCommand?: boolean;
   /** Whether the body is read before the answer is returned, and again if the connection is lost. Default: false. */
   whole?: boolean;
   signal?: AbortSignal | undefined;
@@ -52,7 +57,7 @@ export class Transport {
     try {
       return (text === "" ? undefined : JSON.parse(text)) as Answer;
     } catch (failure) {
-      throw new NoAnswer(failure);
+      throw new NoAnswer(failure, this.url);
     }
   }
 
@@ -66,20 +71,21 @@ export class Transport {
         response = await this.once(method, path, options);
       } catch (failure) {
         if (options.signal?.aborted) throw failure;
-        if (last || !repeatable) throw new NoAnswer(failure);
+        if (last || !repeatable) throw new NoAnswer(failure, this.url);
         await sleep(waitMillis(attempt, null), options.signal);
         continue;
       }
       if (response.status < 400 && response.status !== 202) return response;
       // The caller reads the body of a refusal that is returned.
       const error = await errorOf(response.clone());
-      const overloaded = response.status === 429 || response.status === 503;
+      const isAnswer = options.isCommand === true && response.status === 503 && error.isRecorded;
+      const overloaded = !isAnswer && (response.status === 429 || response.status === 503);
       if (overloaded && !last && error.code !== "RUN_NEEDS_REPAIR") {
         await response.body?.cancel();
         await sleep(waitMillis(attempt, response.headers.get("retry-after")), options.signal);
         continue;
       }
-      const hopeless = response.status === 401 || response.status === 429 || response.status >= 500;
+      const hopeless = !isAnswer && (response.status === 401 || response.status === 429 || response.status >= 500);
       const refused = response.status !== 202 || error.code === "APPROVAL_REQUIRED";
       if (refused && (hopeless || !options.acceptRefusal)) throw error;
       return response;

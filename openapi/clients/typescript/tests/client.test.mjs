@@ -69,11 +69,34 @@ test("a failure of the connection is an error of the package", async () => {
   await assert.rejects(absent.limits(), (error) => {
     assert.ok(error instanceof WorkspacedError && error instanceof NoAnswer && error.cause instanceof Error);
     assert.deepEqual([error.code, error.status], ["NO_ANSWER", 0]);
-    return error.hint !== "" && error.detail !== "";
+    assert.match(error.message, /is "http:\/\/127.0.0.1:1" its address\? The examples take it from WORKSPACED_URL/);
+    return error.detail !== "";
   });
+  await assert.rejects(new Client("", "token", { retries: 0 }).limits(), /NO_ANSWER.* is "" its address\? .* WORKSPACED_URL/);
   await assert.rejects(all(absent.follow()), NoAnswer);
   const page = new Client("http://127.0.0.1:1", "token", { fetch: async () => new Response("<html>") });
   await assert.rejects(page.limits(), NoAnswer);
+});
+
+test("a command without a runner is refused at once", async () => {
+  const { run, agent } = await newRun();
+  const began = Date.now();
+  await assert.rejects(agent.tool.run_command({ command: "make" }), { code: "UNAVAILABLE", isRecorded: true });
+  for (const answer of [
+    await agent.text("run_command", { command: "make" }),
+    await agent.textInFormat("anthropic-toolset", "bash", { command: "make" }),
+    await agent.textInFormat("codex", "exec_command", { cmd: "make" }),
+    await agent.textInFormat("gemini", "run_shell_command", { command: "make" }),
+  ]) {
+    assert.deepEqual([answer.ok, answer.status], [false, 503]);
+    assert.match(answer.text, /^UNAVAILABLE: no runner is attached to the run/);
+  }
+  // A failure of the service itself is asked for again, and no answer for a model.
+  const busy = unreliable([503, 503, 503]);
+  await assert.rejects(busy.client.run(run.id).text("run_command", { command: "make" }), { code: "UNAVAILABLE" });
+  assert.equal(busy.requests.length, 3);
+  assert.equal((await all(run.audit())).filter((record) => record.tool === "run_command").length, 5);
+  assert.ok(Date.now() - began < 4000);
 });
 
 test("a caller waits for the decision", async () => {

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from anthropic.lib.tools import BetaBuiltinFunctionTool, ToolError
-from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
-from anthropic.types.beta import BetaToolParam, BetaToolUseBlock
-
+from .extras import needs
 from .anthropic_memory import MemoryTool
 from .run import Run
 from .tools import dispatch, member
+
+with needs("anthropic"):
+    from anthropic.lib.tools import BetaBuiltinFunctionTool, ToolError
+    from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
+    from anthropic.types.beta import BetaToolParam, BetaToolUseBlock
 
 __all__ = ["MemoryTool", "RunTool", "ToolsetTool", "answer", "message_tools", "tools_for", "toolset_for"]
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from anthropic.lib.tools import BetaAbstractMemoryTool, ToolError
-from anthropic.types import beta
-
+from .extras import needs
 from .values import TextAnswer
 from .run import Run
+
+with needs("anthropic"):
+    from anthropic.lib.tools import BetaAbstractMemoryTool, ToolError
+    from anthropic.types import beta
 
 ROOT = "/memories"
 # Lines of files have a number, or are indented.

@@ -25,12 +25,20 @@ class WorkspacedError(Exception):
         self.problem = problem
         super().__init__(f"{self.code}: {self.detail}" + (f" ({self.hint})" if self.hint else ""))
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the call has reached its run, which has the refusal in its record."""
+        return self.problem.get("seq") is not None
+
 
 class NoAnswer(WorkspacedError):
     """The request received no answer, or none of this service. Its status is 0; `__cause__` is the error of the connection."""
 
-    def __init__(self, code: str, detail: str) -> None:
-        hint = "Is this the address of the service, and does it run? What was asked for may have happened."
+    def __init__(self, code: str, detail: str, url: str) -> None:
+        hint = (
+            f"Does the service run, and is {url!r} its address? The examples take it from WORKSPACED_URL, such as "
+            "http://127.0.0.1:8080. What was asked for may have happened."
+        )
         super().__init__(0, {"code": code, "detail": detail, "hint": hint}, None)
 
 
@@ -45,10 +53,10 @@ class FolderError(WorkspacedError):
         super().__init__(0, {"code": code, "detail": detail, "hint": hint, **members}, None)
 
 
-def no_answer(failure: Exception) -> NoAnswer:
-    """Returns the error for a failure of the connection."""
+def no_answer(failure: Exception, url: str) -> NoAnswer:
+    """Returns the error for a failure of the connection to the service at `url`."""
     code = "TIMEOUT" if isinstance(failure, httpx.TimeoutException) else "NO_ANSWER"
-    return NoAnswer(code, str(failure) or type(failure).__name__)
+    return NoAnswer(code, str(failure) or type(failure).__name__, url)
 
 
 class ApprovalRequired(WorkspacedError):
@@ -76,7 +84,8 @@ def _problem(response: httpx.Response) -> Mapping[str, Any]:
     if response.headers.get("content-type", "").startswith("text/plain"):
         code, _, rest = response.text.partition(": ")
         detail, _, hint = rest.partition("\n")
-        return {"code": code, "detail": detail, "hint": hint.strip()} if code.isupper() else {}
+        seq = response.headers.get("workspaced-seq")
+        return {"code": code, "detail": detail, "hint": hint.strip(), **({"seq": int(seq)} if seq else {})} if code.isupper() else {}
     try:
         problem = json.loads(response.content)
     except ValueError:

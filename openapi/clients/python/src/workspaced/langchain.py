@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
-
+from .extras import needs
 from .run import Run
 from .tools import dispatch
+
+with needs("langchain"):
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 __all__ = ["tools_for"]
 

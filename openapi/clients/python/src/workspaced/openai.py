@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from openai.types.chat import (
-    ChatCompletionFunctionToolParam,
-    ChatCompletionMessageToolCallUnion,
-    ChatCompletionToolMessageParam,
-)
-from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
-from openai.types.responses.response_input_param import FunctionCallOutput
-
+from .extras import needs
 from .run import Run
 from .tools import dispatch, member
+
+with needs("openai"):
+    from openai.types.chat import (
+        ChatCompletionFunctionToolParam,
+        ChatCompletionMessageToolCallUnion,
+        ChatCompletionToolMessageParam,
+    )
+    from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
+    from openai.types.responses.response_input_param import FunctionCallOutput
 
 __all__ = ["answer_chat", "answer_response", "chat_tools", "response_tools"]
 

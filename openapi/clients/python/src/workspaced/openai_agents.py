@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agents.editor import ApplyPatchOperation, ApplyPatchResult
-
+from .extras import needs
 from .run import Run
+
+with needs("openai-agents"):
+    from agents.editor import ApplyPatchOperation, ApplyPatchResult
 
 __all__ = ["Editor"]
 

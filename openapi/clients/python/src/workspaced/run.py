@@ -23,6 +23,8 @@ from .transport import CHUNK_BYTES, Body, Transport, pages, segment
 Catalogue: TypeAlias = Literal["workspaced", "openai", "anthropic", "mcp"]
 
 MAX_WAIT_SECONDS = 60
+# The tools that have a runner run a command, by our name and by those in the forms that models know.
+COMMANDS = frozenset({"run_command", "bash", "exec_command", "run_shell_command", "write_stdin"})
 MAX_ARTIFACT_BYTES = 16 * 1024 * 1024
 
 
@@ -84,14 +86,15 @@ class Run:
     def call_tool(self, tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
         """Calls a tool whose name or input is only known at run time."""
         path = f"{self._path}/tools/{segment(tool)}"
-        return cast(dict[str, Any], self.transport.json("POST", path, with_call_id(input)))
+        return cast(dict[str, Any], self.transport.json("POST", path, with_call_id(input), is_command=tool in COMMANDS))
 
     def text(self, tool: str, /, **input: Any) -> TextAnswer:
         """Calls a tool and returns the text for a model, also of a refusal.
 
         Raises only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
         """
-        return self._text(f"{self._path}/tools/{segment(tool)}", with_call_id(input), {"Accept": "text/plain"})
+        headers = {"Accept": "text/plain"}
+        return self._text(f"{self._path}/tools/{segment(tool)}", with_call_id(input), headers, tool in COMMANDS)
 
     def text_in_format(self, format: str, tool: str, input: object, *, reason: str | None = None) -> TextAnswer:
         """Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
@@ -99,10 +102,10 @@ class Run:
         `input` is what the provider's API gives. Raises what `text` raises.
         """
         headers = {"X-Tool-Call-Id": f"tc_{uuid.uuid4()}"} if reason is None else _call_headers(reason)
-        return self._text(f"{self._path}/formats/{segment(format)}/{segment(tool)}", input, headers)
+        return self._text(f"{self._path}/formats/{segment(format)}/{segment(tool)}", input, headers, tool in COMMANDS)
 
-    def _text(self, path: str, json: object, headers: Mapping[str, str]) -> TextAnswer:
-        response = self.transport.send("POST", path, json=json, headers=headers, accept_refusal=True)
+    def _text(self, path: str, json: object, headers: Mapping[str, str], is_command: bool) -> TextAnswer:
+        response = self.transport.send("POST", path, json=json, headers=headers, accept_refusal=True, is_command=is_command)
         seq = response.headers.get("workspaced-seq")
         return TextAnswer(
             text=response.text,

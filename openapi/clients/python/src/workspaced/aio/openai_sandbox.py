@@ -13,21 +13,23 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from agents.sandbox.errors import (
-    ExecTimeoutError,
-    ExecTransportError,
-    WorkspaceArchiveReadError,
-    WorkspaceArchiveWriteError,
-    WorkspaceReadNotFoundError,
-)
-from agents.sandbox.files import EntryKind, FileEntry
-from agents.sandbox.manifest import Manifest
-from agents.sandbox.session import BaseSandboxSession, SandboxSessionState
-from agents.sandbox.snapshot import NoopSnapshot
-from agents.sandbox.types import ExecResult, Permissions, User
-
 from ..errors import NoAnswer, WorkspacedError
+from ..extras import needs
 from .run import Run
+
+with needs("openai-agents"):
+    from agents.sandbox.errors import (
+        ExecTimeoutError,
+        ExecTransportError,
+        WorkspaceArchiveReadError,
+        WorkspaceArchiveWriteError,
+        WorkspaceReadNotFoundError,
+    )
+    from agents.sandbox.files import EntryKind, FileEntry
+    from agents.sandbox.manifest import Manifest
+    from agents.sandbox.session import BaseSandboxSession, SandboxSessionState
+    from agents.sandbox.snapshot import NoopSnapshot
+    from agents.sandbox.types import ExecResult, Permissions, User
 
 __all__ = ["SandboxSession", "SandboxState"]
 
@@ -226,7 +228,7 @@ def _bytes(data: io.IOBase) -> bytes:
 
 def _is_fault(refusal: WorkspacedError) -> bool:
     """Whether a model can do nothing about it."""
-    return isinstance(refusal, NoAnswer) or refusal.status in (401, 429) or refusal.status >= 500
+    return isinstance(refusal, NoAnswer) or refusal.status in (401, 429) or (refusal.status >= 500 and not refusal.is_recorded)
 
 
 def _unwritten(path: Path | str, refusal: WorkspacedError) -> WorkspaceArchiveWriteError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic_ai import Tool
-
+from ..extras import needs
 from .run import Run
 from .tools import dispatch
+
+with needs("pydantic-ai"):
+    from pydantic_ai import Tool
 
 __all__ = ["tools_for"]
 

@@ -40,7 +40,7 @@ class Transport:
         try:
             return response.json() if response.content else None
         except ValueError as failure:
-            raise NoAnswer("INVALID_ANSWER", f"the answer is not JSON: {failure}") from failure
+            raise NoAnswer("INVALID_ANSWER", f"the answer is not JSON: {failure}", self.url) from failure
 
     async def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Sends a request and reads the answer. Raises refusals."""
@@ -57,13 +57,15 @@ class Transport:
         content: Body | None = None,
         repeatable: bool = True,
         accept_refusal: bool = False,
+        is_command: bool = False,
         read: bool = False,
         **options: Any,
     ) -> AsyncIterator[httpx.Response]:
         """Sends a request and gives the answer. Its body is read only with `read`, and then again if the connection is lost.
 
         `repeatable` says whether a request that may have been executed can be sent again. Refusals are raised unless
-        `accept_refusal` is set; then only those are that no model can do anything about.
+        `accept_refusal` is set; then only those are that no model can do anything about. Where no runner runs it, the answer to a
+        command (`is_command`) is a refusal with 503 in the run's record: to ask again would not help, and a model can go on without.
         """
         for attempt in range(self.retries + 1):
             last = attempt == self.retries or not _can_send_again(content)
@@ -76,21 +78,26 @@ class Transport:
             except (httpx.RequestError, httpx.InvalidURL) as failure:
                 is_lost = isinstance(failure, httpx.TransportError) and (repeatable or isinstance(failure, httpx.ConnectError))
                 if last or not is_lost:
-                    raise no_answer(failure) from failure
+                    raise no_answer(failure, self.url) from failure
                 await asyncio.sleep(_wait(attempt, None))
                 continue
             try:
-                if response.status_code in (429, 503) and not last:
+                if response.status_code in (429, 503):
                     await response.aread()
-                    if error_of(response).code != "RUN_NEEDS_REPAIR":
+                    error = error_of(response)
+                    is_answer = is_command and response.status_code == 503 and error.is_recorded
+                    if not last and not is_answer and error.code != "RUN_NEEDS_REPAIR":
                         await asyncio.sleep(_wait(attempt, response.headers.get("retry-after")))
                         continue
-                await _raise_refusal(response, accept_refusal)
+                    if not is_answer or not accept_refusal:
+                        raise error
+                else:
+                    await _raise_refusal(response, accept_refusal)
                 yield response
                 return
             except (httpx.RequestError, httpx.StreamError) as failure:
                 # While the body is read, here or by the caller.
-                raise no_answer(failure) from failure
+                raise no_answer(failure, self.url) from failure
             finally:
                 await response.aclose()
 
@@ -103,7 +110,7 @@ async def _raise_refusal(response: httpx.Response, accept_refusal: bool) -> None
     if status < 400 and status != 202:
         return
     await response.aread()
-    if not accept_refusal or status in (401, 429) or status >= 500:
+    if not accept_refusal or status == 401 or status >= 500:
         error: WorkspacedError = error_of(response)
         # Other answers with this status are no refusals.
         if status != 202 or error.code == "APPROVAL_REQUIRED":
