@@ -3,8 +3,8 @@ folder and runs it as it stands.
 
     python try_packages.py [--offline NODE_MODULES] [python | typescript]
 
-`WORKSPACED_URL` and `OPERATOR` name a service that runs, such as one that `deploy/quickstart` has started. A scripted model on loopback
-is in the place of the providers. Without registries (`--offline`), the packages that a command names beside ours are those of this
+`WORKSPACED_URL` and `OPERATOR` name a service that runs, such as one that `deploy/quickstart` has started, and the program `workspaced` is
+on the PATH. A scripted model on loopback is in the place of the providers. Without registries (`--offline`), the packages that a command names beside ours are those of this
 interpreter's environment and of NODE_MODULES: of Python, an example finds those alone that the command would install.
 """
 
@@ -28,6 +28,8 @@ from model_server import Model  # noqa: E402
 # What the model of each example writes, and how the patch that the example prints has it.
 WRITES = {"python": ("primes.py", "print(2, 3, 5)\n"), "typescript": ("primes.js", "console.log(2, 3, 5);\n")}
 FENCE = {"python": "python", "typescript": "ts"}
+# How README packs the package of TypeScript, and names the file: npm would link a folder, sooner or later.
+PACK, PACKED = "npm pack ./openapi/clients/typescript", "./workspaced-client-*.tgz"
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
@@ -45,8 +47,8 @@ def examples(language: str) -> list[tuple[str, str, str | None]]:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n((?!pip |npm ).*?)^```\n)?", readme, re.M | re.S)
     found, install = list[tuple[str, str, str | None]](), ""
     for fence, text, printed in blocks:
-        if fence == "text" and re.match(r"(pip|npm) install ", text):
-            install = text
+        if fence == "text" and (command := re.match(rf"(?:{re.escape(PACK)}\n)?((?:pip|npm) install .*\n)", text)):
+            install = command[1]
         if fence == FENCE[language]:
             found.append((install, text, printed or None))
     return found
@@ -58,14 +60,15 @@ def build(language: str, folder: Path, modules: Path | None) -> Path:
         pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", *(["--no-build-isolation"] if modules else [])]
         run([*pip, "-w", str(folder), str(CLIENTS / language)], folder)
     else:
-        run(["npm", "pack", "--silent", "--pack-destination", str(folder), str(CLIENTS / language)], folder)
-    [built] = [path for path in folder.iterdir() if path.suffix in (".whl", ".tgz")]
+        assert f"\n{PACK}\n" in (CLIENTS / language / "README.md").read_text()
+        run([*shlex.split(PACK), "--silent", "--pack-destination", str(folder)], CLIENTS.parent.parent)
+    [built] = folder.glob("*.whl" if language == "python" else PACKED.removeprefix("./"))
     return built
 
 
 def arguments(command: str, language: str, built: Path) -> list[str]:
-    """The arguments of a command of README that installs, of the built package instead of the folder in a clone."""
-    ours = f"./openapi/clients/{language}"
+    """The arguments of a command of README that installs, of the built package instead of what it is called in a clone."""
+    ours = PACKED if language == "typescript" else f"./openapi/clients/{language}"
     words = shlex.split(command)
     assert any(word.startswith(ours) for word in words), command
     return [str(built) + word.removeprefix(ours) if word.startswith(ours) else word for word in words]
@@ -76,7 +79,15 @@ def install(language: str, command: list[str], folder: Path, modules: Path | Non
     if language == "typescript":
         (folder / "package.json").write_text('{"private":true}')
         beside = [word for word in command[2:] if not word.startswith(("/", "-"))] if modules else []
-        run(["npm", *(word for word in command[1:] if word not in beside), "--silent", "--no-audit", "--no-fund", *(["--offline"] if modules else [])], folder)
+        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", *(["--offline"] if modules else [])]
+        run([*npm, *(word for word in command[2:] if word not in beside)], folder)
+        # Another package later leaves ours as it is.
+        (folder / "later").mkdir()
+        (folder / "later/package.json").write_text('{"name":"later","version":"1.0.0"}')
+        run([*npm, "./later"], folder)
+        package = folder / "node_modules/workspaced-client"
+        if package.is_symlink() or not (package / "dist/index.js").is_file():
+            sys.exit(f"{shlex.join(command)}: {package} is no folder of its own")
         for name in beside:
             link = folder / "node_modules" / name
             link.parent.mkdir(exist_ok=True)
@@ -134,10 +145,12 @@ def main() -> None:
 
 def try_example(language: str, command: list[str], example: str, printed: str | None, modules: Path | None) -> None:
     path, content = WRITES[language]
-    step = ("write_file", {"path": path, "content": content, "reason": "the task"})
+    steps: list[tuple[str, dict[str, str]]] = [("list_dir", {}), ("write_file", {"path": path, "content": content, "reason": "the task"})]
     if "ApplyPatchTool" in example:
-        step = ("apply_patch", {"type": "create_file", "path": path, "diff": f"+{content}"})
-    model = Model([step])
+        steps[1] = ("apply_patch", {"type": "create_file", "path": path, "diff": f"+{content}"})
+    if "SandboxSession" in example:
+        steps = [("exec_command", {"cmd": "ls"}), ("exec_command", {"cmd": f"echo {shlex.quote(content.strip())} >{path}"})]
+    model = Model(steps)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = install(language, command, folder, modules)
@@ -145,8 +158,9 @@ def try_example(language: str, command: list[str], example: str, printed: str | 
         environment = {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": model.url, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": model.url,
                        "OPENAI_AGENTS_DISABLE_TRACING": "1"}
         shown = run(program, folder, **environment, PYTHONPATH=str(folder / "site"))
-    if shown != printed if printed else f"+{content}" not in shown:
-        sys.exit(f"{example}\nprinted\n{shown}\n{model.problems}")
+    is_right = shown == printed if printed else f"+{content}" in shown and len(model.results) == len(steps)
+    if not is_right or model.problems:
+        sys.exit(f"{example}\nprinted\n{shown}\n{model.results}\n{model.problems}")
 
 
 if __name__ == "__main__":

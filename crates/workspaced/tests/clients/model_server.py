@@ -28,7 +28,7 @@ class Model:
     def __init__(self, steps, before=lambda step: None):
         self.steps, self.before = steps, before
         self.results, self.offered, self.others, self.problems, self.offered_bytes = [], [], [], [], 0
-        self.lock, self.prepared = threading.Lock(), -1
+        self.lock, self.prepared, self.threads = threading.Lock(), -1, {}
         model = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -72,9 +72,21 @@ class Model:
             (":streamGenerateContent", Gemini), (":generateContent", Gemini),
         ]:
             if path.endswith(suffix):
-                protocol = protocol(body, is_stream=body.get("stream") or "stream" in suffix)
-                return protocol.answer(*self.next(protocol))
+                protocol = protocol(self.whole(body), is_stream=body.get("stream") or "stream" in suffix)
+                kind, text = protocol.answer(*self.next(protocol))
+                if "thread" in body:
+                    self.threads[protocol.message_id] = protocol.body
+                return kind, text
         raise ValueError("no such protocol")
+
+    def whole(self, body):
+        """A request with what the provider holds of its conversation: Anthropic's own runner sends the new messages alone, and its tools
+        once."""
+        thread = body.get("thread") or {}
+        if thread.get("type") != "continue":
+            return body
+        held = self.threads[thread["previous_message_id"]]
+        return {**held, **body, "messages": [*held["messages"], *body["messages"]]}
 
     def next(self, protocol):
         """The next call, as the agent names the tool, or the text at the end."""
@@ -167,7 +179,7 @@ class Responses(Protocol):
             namespace = getattr(self, "namespace", None)
             if namespace and name.startswith(namespace):
                 item |= {"name": name[len(namespace):], "namespace": namespace}
-            if {"type": "apply_patch"} in self.body["tools"]:
+            if name == "apply_patch" and {"type": "apply_patch"} in self.body["tools"]:
                 item = {"type": "apply_patch_call", "id": f"apc_{call_id}", "call_id": call_id, "status": "completed", "operation": arguments}
         else:
             part = {"type": "output_text", "text": text, "annotations": []}
@@ -187,6 +199,10 @@ class Responses(Protocol):
 
 
 class Messages(Protocol):
+    @property
+    def message_id(self):
+        return f"msg_{len(self.body['messages'])}"
+
     def tools(self):
         return [tool["name"] for tool in self.body.get("tools") or []]
 
@@ -207,7 +223,7 @@ class Messages(Protocol):
             block, deltas = {"type": "text", "text": ""}, [{"type": "text_delta", "text": text}]
         reason = "tool_use" if call else "end_turn"
         usage = {"input_tokens": 1, "output_tokens": 1}
-        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": self.body.get("model", "scripted"),
+        message = {"id": self.message_id, "type": "message", "role": "assistant", "model": self.body.get("model", "scripted"),
                    "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         if not self.is_stream:
             whole = {**block, "input": call[1]} if call else {**block, "text": text}

@@ -8,15 +8,16 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-const { WORKSPACED_URL: url, OPERATOR: token, WORKSPACED_TEST_CLIENTS: clients } = process.env;
+// `MODULES` has the folders of the providers' packages, as a PATH: the first that has one gives it.
+const { WORKSPACED_URL: url, OPERATOR: token, MODULES: modules } = process.env;
 const source = fileURLToPath(new URL("..", import.meta.url));
 
 // The package as npm installs it, beside the providers' packages.
 const folder = mkdtempSync(join(tmpdir(), "workspaced-adapters-"));
 after(() => rmSync(folder, { recursive: true }));
-const installed = join(clients, "node/node_modules");
 mkdirSync(join(folder, "node_modules"));
-for (const name of readdirSync(installed)) symlinkSync(join(installed, name), join(folder, "node_modules", name));
+const installed = modules.split(":").reverse().flatMap((from) => readdirSync(from).map((name) => [name, join(from, name)]));
+for (const [name, from] of new Map(installed)) symlinkSync(from, join(folder, "node_modules", name));
 for (const part of ["package.json", "dist"]) cpSync(join(source, part), join(folder, "node_modules/workspaced-client", part), { recursive: true });
 
 // Packages are resolved from the folder of the module that imports them.
@@ -128,6 +129,8 @@ async function doTask(api, drive) {
 const ASKED = [{ role: "user", content: "Correct add." }];
 const ofMessages = (asked) =>
   asked.slice(1).flatMap((one) => one.messages.at(-1).content.map((part) => ({ id: part.tool_use_id, text: part.content, failed: part.is_error ?? false })));
+/** The text of a refusal that `@ai-sdk/openai` 4 has put into JSON. */
+const unwrapped = (text) => (text.startsWith('{"error":"Error: ') ? JSON.parse(text).error.replace("Error: ", "") : text);
 const ofChat = (asked) =>
   asked.at(-1).messages.filter((one) => one.role === "tool").map((one) => ({ id: one.tool_call_id, text: one.content }));
 
@@ -229,5 +232,5 @@ test("the loop of ai does a whole task", () =>
     assert.deepEqual(failed.map((part) => part.toolCallId), REFUSED.map((number) => `call_${number}`));
     const declared = asked[0].tools.map((tool) => tool.function);
     assert.deepEqual(declared, (await agent.tools("openai", "model")).map((tool) => tool.function));
-    return ofChat(asked);
+    return ofChat(asked).map(({ id, text }) => ({ id, text: unwrapped(text) }));
   }));

@@ -34,13 +34,19 @@ fn python() -> Command {
     python
 }
 
-/// Compiles with the settings in `config`, which find the packages that `.ci/test` has installed.
-fn tsc(folder: &Path, mut config: serde_json::Value) -> Command {
-    let modules = clients().join("node/node_modules");
-    config["compilerOptions"]["paths"]["*"] = serde_json::json!([modules.join("*")]);
+/// The folders of the packages that `.ci/test` has installed, the first before the others: `next` has later majors of some.
+fn modules(is_next: bool) -> Vec<PathBuf> {
+    let names: &[&str] = if is_next { &["next", "node"] } else { &["node"] };
+    names.iter().map(|name| clients().join(name).join("node_modules")).collect()
+}
+
+/// Compiles with the settings in `config`, which find the packages of `modules`.
+fn tsc(folder: &Path, mut config: serde_json::Value, is_next: bool) -> Command {
+    let paths: Vec<_> = modules(is_next).iter().map(|folder| folder.join("*")).collect();
+    config["compilerOptions"]["paths"]["*"] = serde_json::json!(paths);
     std::fs::write(folder.join("tsconfig.json"), config.to_string()).unwrap();
     let mut tsc = Command::new("node");
-    tsc.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(folder);
+    tsc.arg(clients().join("node/node_modules/typescript/bin/tsc")).arg("-p").arg(folder);
     tsc
 }
 
@@ -88,9 +94,7 @@ async fn the_typescript_package_passes_its_tests(#[values(Backend::Sqlite)] back
     let (server, _receiver) = start(backend).await;
     let mut tests = Command::new("node");
     tests.env("WEBHOOK", "hook").arg("--test");
-    tests.args(
-        ["client", "checkout", "adapters"].map(|name| packages().join(format!("typescript/tests/{name}.test.mjs"))),
-    );
+    tests.args(["client", "checkout"].map(|name| packages().join(format!("typescript/tests/{name}.test.mjs"))));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token);
     tests.env("WORKSPACED_CLIENT", packages().join("typescript/dist/index.js")).env("WORKSPACED_SHIM", shim());
     run(tests).await;
@@ -136,14 +140,24 @@ async fn the_built_files_are_those_of_the_source() {
     let config = serde_json::json!({
         "extends": package.join("tsconfig.json"), "include": [package.join("src")], "compilerOptions": {"outDir": built},
     });
-    run(tsc(folder.path(), config)).await;
+    run(tsc(folder.path(), config, false)).await;
     let mut compare = Command::new("diff");
     compare.arg("-r").arg(built).arg(package.join("dist"));
     run(compare).await;
 }
 
+/// The adapters take two majors of some packages: each is the other's successor, and both are in use.
+#[rstest]
+#[case::that_are_tested(false)]
+#[case::exhaustive_that_came_next(true)]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_typescript_example_compiles_with_the_packages_of_models() {
+async fn the_typescript_adapters_take_the_packages_of_models(#[case] is_next: bool) {
+    let server = Server::shared(Backend::Sqlite).await;
+    let mut tests = Command::new("node");
+    tests.arg("--test").arg(packages().join("typescript/tests/adapters.test.mjs"));
+    tests.env("MODULES", std::env::join_paths(modules(is_next)).unwrap());
+    tests.env("WORKSPACED_URL", &server.operator().base).env("OPERATOR", &server.operator_token);
+    run(tests).await;
     let folder = tempfile::tempdir().unwrap();
     let (modules, package) = (clients().join("node/node_modules"), packages().join("typescript"));
     let options = serde_json::json!({
@@ -153,7 +167,7 @@ async fn the_typescript_example_compiles_with_the_packages_of_models() {
         "paths": {"workspaced-client": [package.join("dist/index.d.ts")], "workspaced-client/*": [package.join("dist/*")]},
     });
     let config = serde_json::json!({"compilerOptions": options, "files": [package.join("examples/models.ts")]});
-    run(tsc(folder.path(), config)).await;
+    run(tsc(folder.path(), config, is_next)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,8 +187,11 @@ async fn both_packages_install_from_the_repository_without_a_registry() {
 
     std::fs::write(folder.path().join("package.json"), r#"{"private":true,"type":"module"}"#).unwrap();
     let mut npm = Command::new("npm");
-    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--offline"]).arg(packages().join("typescript"));
-    npm.current_dir(folder.path());
+    npm.args(["pack", "--silent"]).arg(packages().join("typescript")).current_dir(folder.path());
+    run(npm).await;
+    let packed = format!("./workspaced-client-{}.tgz", env!("CARGO_PKG_VERSION"));
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--offline", &packed]).current_dir(folder.path());
     run(npm).await;
     let mut import = Command::new("node");
     import.args(["-e", "import('workspaced-client').then(({ Client }) => new Client('http://127.0.0.1', 'token'))"]);
@@ -196,5 +213,10 @@ async fn each_example_of_readme_runs_with_what_its_command_installs(#[case] lang
         .arg("--offline")
         .arg(clients().join("node/node_modules"));
     examples.arg(language).env("WORKSPACED_URL", &server.operator().base).env("OPERATOR", &server.operator_token);
+    // One of them starts a runner.
+    let program = Path::new(env!("CARGO_BIN_EXE_workspaced")).parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(program).chain(std::env::split_paths(&path))).unwrap();
+    examples.env("PATH", path).env("WORKSPACED_SHIM", shim());
     run(examples).await;
 }
