@@ -21,9 +21,16 @@ export type Item = { step: Step } | { seq: number };
 /** What runners do for a call that has a record of its own: they fetch the files, and report how its command ended. */
 const isOfRunner = (record: AuditRecord): boolean => record.tool === "archive" || commandOf(record)?.toolCallId !== undefined;
 
+/** Whether a record is that of a person who looked at something: reading a run leaves such records. */
+export const isReadOfPerson = (record: Pick<AuditRecord, "outcome" | "mutates" | "by" | "actor" | "tool">): boolean =>
+  record.outcome === "ok" && !record.mutates && madeBy(record) === "operator" && !record.tool.includes(".");
+
+/** Whether a person has changed files by a call of their own. It belongs to no step of the agent. */
+export const isEditOfPerson = (record: AuditRecord): boolean => record.outcome === "ok" && record.mutates && madeBy(record) === "operator" && !record.tool.includes(".");
+
 /** Whether a record is not part of the story: what a person looked at, what runners do, and uploads, which the event that names them shows. */
 export const isAside = (record: AuditRecord): boolean =>
-  record.outcome === "ok" && !record.mutates && (record.tool === "artifact.upload" || isOfRunner(record) || (madeBy(record) === "operator" && !record.tool.includes(".")));
+  isReadOfPerson(record) || (record.outcome === "ok" && !record.mutates && (record.tool === "artifact.upload" || isOfRunner(record)));
 
 const count = (step: Step, record: AuditRecord, stateOf: StateOf): void => {
   step.endedAt = record.timestamp;
@@ -47,11 +54,12 @@ export function itemsOf(records: AuditRecord[], folded: Set<number>, stateOf: St
   let step: Step | undefined;
   let tested: Step | undefined;
   for (const record of records) {
-    if (record.stepId !== undefined && record.stepId !== null && record.stepId !== step?.name) {
+    const isOwn = isEditOfPerson(record);
+    if (!isOwn && record.stepId !== undefined && record.stepId !== null && record.stepId !== step?.name) {
       step = { name: record.stepId, first: record.seq, reads: 0, changes: 0, refused: 0, waiting: 0, commands: 0, changedSince: 0, records: 0, startedAt: record.timestamp, endedAt: record.timestamp };
       items.push({ step });
     }
-    const isOfStep = step !== undefined && record.stepId === step.name;
+    const isOfStep = step !== undefined && !isOwn && record.stepId === step.name;
     if (isOfStep) count(step!, record, stateOf);
     if (commandOf(record) && record.outcome !== "pending") {
       tested = isOfStep ? step : undefined;

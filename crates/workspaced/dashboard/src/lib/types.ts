@@ -36,7 +36,7 @@ export interface AuditRecord {
 }
 
 /** Whose call a record is, also one of an earlier version. */
-export const madeBy = ({ by, actor }: AuditRecord): string => by ?? (actor.startsWith("run-token:") ? "agent" : actor.startsWith("operator:") ? "operator" : "service");
+export const madeBy = ({ by, actor }: Pick<AuditRecord, "by" | "actor">): string => by ?? (actor.startsWith("run-token:") ? "agent" : actor.startsWith("operator:") ? "operator" : "service");
 
 /** What the record of a command says of it. */
 export interface CommandData {
@@ -83,7 +83,7 @@ export interface Report {
   verification?: { intact: boolean; verifiedSeq: number; checkpointedSeq: number };
   commands: { seq: number; tool: string; summary: string; exitCode?: number; isCurrent: boolean; notAppliedSeq?: number; isAttested: boolean; treeSha256?: string }[];
   moreCommands: number;
-  approvals: { approvalId: string; tool: string; state: string; reason?: string; paths: string[] }[];
+  approvals: { approvalId: string; tool: string; state: Approval["state"]; reason?: string; paths: string[]; decidedBy?: string; onBehalfOf?: string; editedSeq?: number; note?: string }[];
   timeline: { seq: number; kind: string; tool: string; timestamp: string; reason?: string; summary?: string; code?: string; paths: string[] }[];
   moreEntries: number;
 }

@@ -4,7 +4,9 @@ import { get, getText, query, RequestError, runPath } from "./api.ts";
 import { type Exact, parseExact } from "./canonical.ts";
 import { isSameKey, KeyHistory, KeyHistoryError, splitStatements } from "./key_history.ts";
 import { checkInclusion, checkRecord, GENESIS, type Link, parseKey } from "./proof.ts";
+import { isReadOfPerson } from "./steps.ts";
 import { Story } from "./story.ts";
+import type { AuditRecord } from "./types.ts";
 
 export interface Verdict {
   state: "checking" | "intact" | "broken" | "incomplete";
@@ -12,6 +14,8 @@ export interface Verdict {
   checked: number;
   /** The last record that the signed checkpoint covers. */
   signed: number;
+  /** Which of the checked records are reads of people: looking at a run makes them. */
+  reads?: number[];
   /** Leaves of the checkpoint. */
   treeSize?: number;
   /** The name of the key. */
@@ -59,6 +63,7 @@ async function checkChain(run: string, signal: AbortSignal, onProgress: (checked
   let last: Link = GENESIS;
   let cursor: string | undefined;
   const story = new Story();
+  const reads: number[] = [];
   let gap: Pick<Verdict, "brokenSeq" | "problem"> | undefined;
   do {
     const text = await getText(`${runPath(run)}/audit${query({ limit: 500, cursor })}`, signal);
@@ -71,11 +76,12 @@ async function checkChain(run: string, signal: AbortSignal, onProgress: (checked
       const problem = story.add(record);
       if (problem) gap ??= { brokenSeq: link.seq, problem: `Record ${link.seq} ${problem}.` };
       hashes.set(link.seq, link.hash);
+      if (record instanceof Map && isReadOfPerson({ by: record.get("by"), actor: String(record.get("actor")), tool: String(record.get("tool")), outcome: record.get("outcome"), mutates: record.get("mutates") } as AuditRecord)) reads.push(link.seq);
     }
     cursor = page.get("nextCursor") as string | undefined;
     onProgress(last.seq);
   } while (cursor);
-  return { state: gap ? "broken" : "intact", checked: last.seq, signed: 0, ...gap };
+  return { state: gap ? "broken" : "intact", checked: last.seq, signed: 0, reads, ...gap };
 }
 
 async function checkSignature(run: string, signal: AbortSignal, chain: Verdict, hashes: Map<number, string>): Promise<Verdict> {

@@ -39,6 +39,9 @@ export const rulesInWords = (rules: string[]): [words: string, rule: string][] =
   return [...found];
 };
 
+/** The paths of an approval. An entry that is damaged is shown as that by the table of versions, and takes nothing else with it. */
+export const pathsOf = ({ files }: Approval): string[] => files.flatMap((file: Approval["files"][number] | null) => (file ? [file.path] : []));
+
 const VERBS = new Map([["create", "Create"], ["replace", "Change"], ["delete", "Delete"], ["move", "Move"]]);
 
 /** Returns what an approval would do, in two words before the path: `Change`, `Delete`, `Run`. */

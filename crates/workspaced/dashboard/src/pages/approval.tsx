@@ -3,19 +3,22 @@ import type { Rights } from "../app.tsx";
 import { get, query, runPath } from "../lib/api.ts";
 import { parseDiff } from "../lib/diff.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
-import { diffOfEdits, editedHunks, hunksOf } from "../lib/edits.ts";
+import { diffOfDrafts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
 import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
+import { newHosts, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { DiffView } from "../ui/diff_view.tsx";
+import { DiffView, FilesDiff } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
+import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
-import { Context, useOwnCommand } from "./context.tsx";
+import { Context, useFailures, useOwnCommand, usePrompt, useRelated } from "./context.tsx";
 import { Decide } from "./decide.tsx";
+import { Marks } from "./marks.tsx";
 
 interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
 
@@ -37,9 +40,16 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const mayEdit = mayDecide && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
   const edits = drafts && editedHunks(hunks, drafts);
   const command = useOwnCommand(approval);
+  const failures = useFailures(command.data);
   const ran = command.data && commandOf(command.data);
+  const failed = ran && isFailed(ran) ? ended(ran) : undefined;
   const stale = drift?.size ? [...drift.keys()] : [];
   const superseding = useSuperseding(approval, isPending ? stale[0] : undefined);
+  const prompt = usePrompt(approval.runId);
+  const related = [...useRelated(approval), ...elsewhere];
+  const besides = useBesides(approval, run);
+  const hosts = useMemo(() => newHosts(files), [files]);
+  const reasons = readyReasons({ approval, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, failed, failures, hosts, earlier: related });
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
@@ -48,19 +58,20 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
-      <p class="inline"><Rules rules={approval.reasons} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
+      <p class="inline marks"><Rules rules={approval.reasons} /> <Marks stale={isPending && stale.length > 0} failed={failed !== undefined} failures={failures.length} hosts={hosts} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} elsewhere={elsewhere} command={command} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} command={command} failures={failures} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {drift && drift.size > 0 && <div class="note bad" role="alert">{stale.slice(0, 20).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{drift.size > 20 && <p>and {drift.size - 20} more files</p>}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole readLines={approvalReader(approval.approvalId)} />}
-      {drafts && edits && edits.length > 0 && <section aria-label="Your changes"><h3>Your changes upon it</h3><DiffView text={diffOfEdits(edits)} isWhole /></section>}
+      {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
       {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} mayRead={rights.audit} /></Boundary>}
+      <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
-      {mayDecide && <Decide approval={approval} rights={rights} drift={drift?.size ?? 0} failed={ran && isFailed(ran) ? `The command ran with this change and ended with ${ended(ran)}.` : undefined}
-        stale={stale.length ? `Superseded: ${stale[0]} has changed since this was asked${superseding ? ` (record ${superseding.seq}, ${superseding.tool})` : ""}. Read it again before you ask anew.` : undefined} edits={edits} decided={decided} changed={changed}
+      {mayDecide && <Decide approval={approval} rights={rights} drift={drift?.size ?? 0} reasons={reasons} edits={edits} decided={decided} changed={changed}
+        failed={failed && `The command ran with this change and ended with ${failed}${failures.length ? `: ${failures[0].name} fails${failures.length > 1 ? `, and ${failures.length - 1} more` : ""}` : ""}.`}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
   );
@@ -110,17 +121,37 @@ function Outcome({ approval }: { approval: Approval }) {
   );
 }
 
-interface EditorProps { hunks: ReturnType<typeof hunksOf>; drafts: Map<string, string>; change: (drafts: Map<string, string>) => void }
+interface EditorProps { hunks: EditableHunk[]; drafts: Map<string, string>; change: (drafts: Map<string, string>) => void }
 
-/** The proposed text, to be changed before it is approved. */
+/** The proposed text with the numbers of its lines, to be changed before it is approved. */
 function Editor({ hunks, drafts, change }: EditorProps) {
   return (
     <section class="editor" aria-label="Proposed text">
       <p class="quiet">Change the proposed text. Both are applied at once or not at all, so that nobody sees the agent's version alone; yours has a record of its own, and both are judged by the policy.</p>
-      {hunks.map(({ key, path, text, from, to }) => (
-        <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{drafts.has(key) && drafts.get(key) !== text && <b class="tone-wait"> changed</b>}</span>
-          <textarea spellcheck={false} rows={Math.min(30, text.split("\n").length + 1)} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></label>
-      ))}
+      {hunks.map(({ key, path, text, from, to }) => {
+        const lines = (drafts.get(key) ?? text).split("\n").length;
+        return (
+          <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{drafts.has(key) && drafts.get(key) !== text && <b class="tone-wait"> changed</b>}</span>
+            <span class="numbered"><span class="numbers" aria-hidden="true">{Array.from({ length: lines }, (_, index) => from + index).join("\n")}</span>
+              <textarea spellcheck={false} wrap="off" rows={lines} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></span></label>
+        );
+      })}
+    </section>
+  );
+}
+
+/** What the reviewer's edit comes to, before it is approved: against the agent's text, or against the files as they are. */
+function NetDiff({ hunks, drafts }: { hunks: EditableHunk[]; drafts: Map<string, string> }) {
+  const [from, setFrom] = useState<"proposal" | "present">("proposal");
+  const files = useMemo(() => diffOfDrafts(hunks, drafts, from), [hunks, drafts, from]);
+  return (
+    <section aria-label="Your changes">
+      <div class="toolbar"><h3>Your changes</h3>
+        <span class="segments" role="group" aria-label="Compared with">
+          <button type="button" aria-pressed={from === "proposal"} onClick={() => setFrom("proposal")}>the agent's → mine</button>
+          <button type="button" aria-pressed={from === "present"} onClick={() => setFrom("present")}>the file now → mine</button>
+        </span></div>
+      {files.length ? <FilesDiff key={from} files={files} isWhole isBare /> : <p class="state">Nothing changes: the files stay as they are.</p>}
     </section>
   );
 }

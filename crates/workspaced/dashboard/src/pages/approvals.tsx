@@ -1,26 +1,32 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { get, getAll, runPath } from "../lib/api.ts";
-import { count, visible } from "../lib/format.ts";
+import { count } from "../lib/format.ts";
+import { knownPerson, needsPerson } from "../lib/person.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import type { Approval, Run } from "../lib/types.ts";
-import { repositoryOf, resolutionOf, rulesInWords, taskOf } from "../lib/words.ts";
+import { repositoryOf, resolutionOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Choice, Counts, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
+import { Badge, Choice, Empty, Failed, Foreign, Loading, Path } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
+import { ApprovalRow } from "./approval_row.tsx";
 import { announceDecision, DecideMany } from "./decide.tsx";
+import { type MarksOf, useMarks } from "./marks.tsx";
 
-const STATES: [string, string][] = [["pending", "waiting"], ["approved", "approved"], ["denied", "denied"], ["expired", "expired"], ["failed", "failed"], ["all", "every state"]];
+/** What is shown: the approvals of a state, as the API names it, or all of them. */
+const VIEWS: [string, string][] = [["pending", "waiting"], ["approved", "approved"], ["denied", "denied"], ["expired", "expired"], ["failed", "failed"], ["all", "every state"]];
+const viewOf = (params: URLSearchParams): string => (params.has("view") || !VIEWS.some(([name]) => name === (params.get("state") ?? "pending")) ? "all" : (params.get("state") ?? "pending"));
 /** From this width on the queue is beside the open approval. */
 const WIDE = "(min-width: 800px)";
 
 /** The queue of calls that wait for a person, and the change that each would make. */
 export function Approvals({ rights }: { rights: Rights }) {
   const { params } = useRoute();
-  const [state, id] = [params.get("state") ?? "pending", params.get("id") ?? ""];
+  const [state, id] = [viewOf(params), params.get("id") ?? ""];
   const load = useLoad(`approvals ${state}`, (signal) => getAll<Approval>("/v1/approvals", { state: state === "all" ? "" : state, order: state === "pending" ? "asc" : "desc" }, 2000, signal), 5000);
   const runs = useRuns(load.data?.items ?? []);
+  const marks = useMarks(load.data?.items ?? []);
   const [opened, setOpened] = useState(() => new Set<string>());
   const [selected, setSelected] = useState(() => new Set<string>());
   const [decided, setDecided] = useState<Approval[]>([]);
@@ -72,6 +78,8 @@ export function Approvals({ rights }: { rights: Rights }) {
     open(next?.approvalId ?? "");
     load.reload();
   };
+  const isDone = state === "pending" && load.data !== undefined && !items.length;
+  const today = useDecidedToday(isDone ? rights : undefined, decided);
   const waiting = items.filter((approval) => approval.state === "pending").length;
   const repositoryOfRun = (runId: string) => repositoryOf(runs.get(runId)?.labels ?? {});
   /** What other runs of the same repository ask for the same files. */
@@ -83,16 +91,16 @@ export function Approvals({ rights }: { rights: Rights }) {
     <>
       <div class="toolbar approvals-head">
         <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
-        <Choice label="State" value={state} options={STATES} onChange={(value) => setParams({ state: value === "pending" ? "" : value, id: "" })} />
+        <Choice label="State" value={state} options={VIEWS} onChange={(value) => setParams({ state: value === "pending" || value === "all" ? "" : value, view: value === "all" ? "all" : "", id: "" })} />
         {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} done={manyDone} />}
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
       {!load.data && !load.error && <Loading what="approvals" />}
-      {load.data && !items.length && !id && !decided.length && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
-      <div class={`approvals ${id ? "with-call" : ""} ${items.length || (state === "pending" && decided.length) ? "" : "alone"}`}>
-        {!items.length && state === "pending" && decided.length > 0 && <Ending decided={decided} open={id} />}
+      {load.data && !items.length && !id && !today.length && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
+      <div class={`approvals ${id ? "with-call" : ""} ${items.length || today.length ? "" : "alone"}`}>
+        {today.length > 0 && <Ending decided={today} open={id} />}
         {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
-          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
+          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} marks={marks.get(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
         ))}
           {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}
         </ul>}
@@ -116,44 +124,44 @@ function useRuns(approvals: Approval[]): Map<string, Run> {
   return load.data ?? known.current;
 }
 
-interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; toggle?: () => void }
+interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; marks?: MarksOf; toggle?: () => void }
 
-function QueueRow({ approval, run, isOpen, isSelected, wasOpened, toggle }: QueueProps) {
+function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, toggle }: QueueProps) {
   const params = new URLSearchParams(location.search);
   params.set("id", approval.approvalId);
   const element = useRef<HTMLLIElement>(null);
   useEffect(() => {
     if (isOpen) element.current?.scrollIntoView({ block: "nearest" });
   }, [isOpen]);
-  const { files } = approval;
-  const changed = files.reduce((sum, file) => ({ insertions: sum.insertions + file.insertions, deletions: sum.deletions + file.deletions }), { insertions: 0, deletions: 0 });
-  const isPending = approval.state === "pending";
   return (
     <li ref={element} class={isOpen ? "focused" : ""}>
-      {toggle && isPending && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
-      <a href={`/approvals?${params.toString()}`} aria-current={isOpen ? "true" : undefined}>
-        <span class="first">
-          {!isPending && <Badge state={approval.state} short />}
-          <span class="cut strong">{files.length ? <Path path={files[0].path} /> : <code>{approval.tool}</code>}{files.length > 1 && <span class="quiet"> and {files.length - 1} more</span>}</span>
-          {changed.insertions + changed.deletions > 0 && <span class="small"><Counts plus={changed.insertions} minus={changed.deletions} /></span>}
-          <span class="quiet small"><Time at={approval.createdAt} /></span>
-        </span>
-        <span class="cut sentence">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
-        <span class="cut quiet small"><bdi>{approval.runId}</bdi>{run && taskOf(run.labels) && <> · <Foreign text={taskOf(run.labels)!} /></>}{wasOpened && !isOpen && <> · opened</>}</span>
-        {!isPending && approval.resolution && <span class="cut quiet small"><Foreign text={approval.resolution} /></span>}
-      </a>
+      {toggle && approval.state === "pending" && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
+      <ApprovalRow approval={approval} run={run} href={`/approvals?${params.toString()}`} isOpen={isOpen} marks={marks} note={wasOpened && !isOpen && <> · opened</>} />
     </li>
   );
 }
 
-/** The end of the queue: what was decided in this tab. */
+/** What an operator has decided of what was asked today, the newest first, and in this tab. Nothing without `rights`. */
+function useDecidedToday(rights: Rights | undefined, here: Approval[]): Approval[] {
+  const load = useLoad(rights ? `decided today ${here.length}` : "", async (signal) => {
+    const createdAfter = new Date(new Date().setHours(0, 0, 0, 0)).toISOString();
+    const lists = await Promise.all(["approved", "denied", "failed"].map((state) => getAll<Approval>("/v1/approvals", { state, createdAfter, order: "desc" }, 1000, signal)));
+    // Several persons may share the first token: what each of them decided is told by the name that they gave.
+    return lists.flatMap(({ items }) => items).filter(({ decidedBy, onBehalfOf }) => decidedBy === rights!.operator && (!needsPerson(rights!) || onBehalfOf === knownPerson()));
+  });
+  if (!rights) return [];
+  const known = load.data ?? [];
+  return [...here.filter(({ approvalId }) => !known.some((approval) => approval.approvalId === approvalId)), ...known].sort((a, b) => (a.createdAt < b.createdAt ? 1 : -1));
+}
+
+/** The end of the queue: what was decided today. */
 function Ending({ decided, open }: { decided: Approval[]; open: string }) {
   return (
     <div class="queue ending">
-      <p role="status"><strong>Nothing waits.</strong> You decided {count(decided.length)}:</p>
-      <ul class="queue" aria-label="Your decisions">{decided.map((approval) => (
+      <p role="status"><strong>Nothing waits.</strong> You decided {count(decided.length)} today:</p>
+      <ul class="queue" aria-label="Your decisions">{decided.slice(0, 100).map((approval) => (
         <li key={approval.approvalId} class={approval.approvalId === open ? "focused" : ""}><a href={`/approvals?id=${approval.approvalId}`}>
-          <span class="first"><span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}</span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
+          <span class="first"><span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} fit /> : <code>{approval.tool}</code>}</span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
           <span class="cut small"><Foreign text={approval.note ?? resolutionOf(approval)} /></span>
           <span class="cut quiet small"><bdi>{approval.runId}</bdi></span>
         </a></li>
@@ -171,7 +179,7 @@ function Selected({ id, rights, run, elsewhere, decided, close, afterDecision, c
       {decided && decided.approvalId !== id && <p class="note last-decision" role="status">
         <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} />
         <span class="cut"><span class="quiet">your last decision, about</span> {decided.files.length > 0 && <Path path={decided.files[0].path} />} <bdi class="quiet">{decided.runId}</bdi></span>
-        <a href={`/approvals?id=${decided.approvalId}&state=all`}>Look at it</a>{decided.decidedSeq && <a href={callHref(decided.runId, decided.decidedSeq)}>{decided.state === "approved" && rights.orchestrate ? "its record, where it can be reverted" : "its record"}</a>}
+        <a href={`/approvals?id=${decided.approvalId}&view=all`}>Look at it</a>{decided.decidedSeq && <a href={callHref(decided.runId, decided.decidedSeq)}>{decided.state === "approved" && rights.orchestrate ? "its record, where it can be reverted" : "its record"}</a>}
       </p>}
       {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
         : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} elsewhere={elsewhere} rights={rights} error={load.error} close={close}

@@ -2,11 +2,12 @@ import { useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { callTool, get, getText, runPath } from "../lib/api.ts";
 import { duration, exactTime, visible } from "../lib/format.ts";
-import { useLoad } from "../lib/hooks.ts";
+import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { lineReader } from "../lib/files.ts";
 import { callHref } from "../lib/route.ts";
 import { commandOf, isFailed, outputOf, typed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
+import { resolutionOf } from "../lib/words.ts";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules } from "../ui/parts.tsx";
 
@@ -14,11 +15,12 @@ interface Props { record: AuditRecord; rights: Rights; close: () => void; last: 
 
 /** One call: what was asked, what was decided and by which rules, and what changed. */
 export function Call({ record, rights, close, last }: Props) {
+  const approval = useApprovalOf(record);
   const mayRevert = rights.orchestrate && record.mutates && record.outcome === "ok" && record.files.length > 0;
   return (
     <section class="call" aria-label={`Call ${record.seq}`}>
       <header>
-        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span></h2> <Badge state={record.outcome} /> <Exit record={record} />
+        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span></h2> {record.outcome === "pending" && approval.data ? <Badge state={approval.data.state} text={approval.data.state === "pending" ? undefined : resolutionOf(approval.data)} /> : <Badge state={record.outcome} />} <Exit record={record} />
         <span class="inline end">
           {record.seq > 1 && <a href={callHref(record.runId, record.seq - 1) + location.search} aria-label="Previous record">↑</a>}
           {record.seq < last && <a href={callHref(record.runId, record.seq + 1) + location.search} aria-label="Next record">↓</a>}
@@ -28,7 +30,7 @@ export function Call({ record, rights, close, last }: Props) {
       {record.reason && <blockquote><Foreign text={record.reason} /></blockquote>}
       {record.input?.summary && <blockquote><Foreign text={record.input.summary} /></blockquote>}
       <Decision record={record} />
-      {record.outcome === "pending" && <PendingApproval record={record} />}
+      {record.outcome === "pending" && <PendingApproval load={approval} />}
       <Command record={record} />
       {record.artifactUris.map((uri) => (isUpload(uri) ? <Output key={uri} uri={uri} run={record.runId} /> : <Artifact key={uri} uri={uri} record={record} mayRead={rights.audit} />))}
       {mayRevert && <Revert record={record} />}
@@ -60,11 +62,14 @@ function EvidenceEvent({ run, id }: { run: string; id: string }) {
   return load.data ? <span class="inline"><Exit record={load.data} /> <a class="cut" href={callHref(run, load.data.seq)}>#{load.data.seq} <code>{visible(((command && typed(command)) ?? id).split("\n")[0])}</code></a></span> : <>…</>;
 }
 
+/** Reads the approval that a call waits or waited for. */
+function useApprovalOf({ runId, toolCallId, outcome }: AuditRecord): Loaded<Approval | undefined> {
+  return useLoad(outcome === "pending" ? `approval of ${toolCallId}` : "", async (signal) => (await get<{ approval?: Approval }>(`${runPath(runId)}/tool-calls/${encodeURIComponent(toolCallId)}`, signal)).approval, 5000);
+}
+
 /** The link to the approval that the call waits for. */
-function PendingApproval({ record }: { record: AuditRecord }) {
-  const load = useLoad(record.toolCallId, (signal) => get<{ approval?: Approval }>(`${runPath(record.runId)}/tool-calls/${encodeURIComponent(record.toolCallId)}`, signal), 5000);
-  if (load.error) return <Failed error={load.error} what="Reading the approval" retry={load.reload} />;
-  const approval = load.data?.approval;
+function PendingApproval({ load: { data: approval, error, reload } }: { load: Loaded<Approval | undefined> }) {
+  if (error) return <Failed error={error} what="Reading the approval" retry={reload} />;
   if (!approval) return <Loading what="the approval" />;
   return <p><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>;
 }
@@ -101,11 +106,13 @@ function Command({ record }: { record: AuditRecord }) {
   );
 }
 
+/** Reads what a command has printed. */
+export const readOutput = (run: string, uri: string, signal: AbortSignal): Promise<string> => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal);
+
 /** The output of a command: its last lines, and all of it when that is wanted. */
 export function Output({ uri, run, most = SHOWN_LINES, isFolded }: { uri: string; run: string; most?: number; isFolded?: boolean }) {
-  const digest = uri.slice(uri.lastIndexOf("/") + 1);
   const [isWhole, setWhole] = useState(false);
-  const load = useLoad(uri, (signal) => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(digest)}`, signal));
+  const load = useLoad(uri, (signal) => readOutput(run, uri, signal));
   if (load.error) return <Failed error={load.error} what="Reading the output" retry={load.reload} />;
   if (load.data === undefined) return <Loading what="the output" />;
   const lines = load.data.replace(/\n$/, "").split("\n");

@@ -2,8 +2,10 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { post, RequestError } from "../lib/api.ts";
 import type { Edit } from "../lib/edits.ts";
+import { visible } from "../lib/format.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
+import { isOnlyReady, type ReadyReason, toggleReason } from "../lib/reasons.ts";
 import type { Approval } from "../lib/types.ts";
 import { Dialog, Failed } from "../ui/parts.tsx";
 
@@ -27,8 +29,8 @@ interface Props {
   approval: Approval; rights: Rights; drift: number;
   /** What the command that made the change says against it. */
   failed?: string;
-  /** Why a change that cannot be applied any more is denied. */
-  stale?: string;
+  /** Reasons to deny it, which are given with one key. */
+  reasons: ReadyReason[];
   /** The changes of the reviewer, while they edit. */
   edits?: Edit[];
   edit?: () => void; discard: () => void;
@@ -36,7 +38,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drift, failed, stale, edits, edit, discard, decided, changed }: Props) {
+export function Decide({ approval, rights, drift, failed, reasons, edits, edit, discard, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -63,10 +65,15 @@ export function Decide({ approval, rights, drift, failed, stale, edits, edit, di
   };
   const deny = () => {
     setDenying(true);
-    if (stale && !note.trim()) setNote(stale);
+    // What the records say by themselves is the reason, unless another is given.
+    const fact = reasons.find(({ isFact }) => isFact);
+    if (fact && !note.trim()) setNote(fact.text);
   };
+  const isReady = isOnlyReady(note, reasons);
   const stop = () => {
     setDenying(false);
+    // A reason to deny is no note on an approval.
+    if (isReady) setNote("");
     discard();
   };
   const isDoubtful = drift > 0 || failed !== undefined;
@@ -77,23 +84,45 @@ export function Decide({ approval, rights, drift, failed, stale, edits, edit, di
     d: deny,
     ...(edit ? { e: edit } : {}),
   });
-  const keys = (event: KeyboardEvent) => {
-    if (event.key === "Escape") stop();
-    if (event.key === "Enter" && (event.metaKey || event.ctrlKey) && note.trim()) void submit("deny");
+  const give = (text: string) => {
+    setNote(toggleReason(note, text));
+    reason.current?.focus();
   };
+  const keys = (event: KeyboardEvent) => {
+    const ready = event.ctrlKey || event.metaKey || event.altKey ? undefined : reasons[Number(event.key) - 1];
+    if (event.key === "Escape") stop();
+    // A digit gives a reason as long as nothing is typed.
+    else if (ready && isReady) give(ready.text);
+    // Enter alone and with Ctrl sends it; a line begins with Shift.
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      if (note.trim() && busy === undefined) void submit("deny");
+    } else return;
+    event.preventDefault();
+  };
+  // From the editor too, which is not part of this bar.
+  const send = useRef(() => {});
+  send.current = () => void (edits && mayApprove && !isDenying && submit("approve"));
+  useLayoutEffect(() => {
+    const listener = (event: KeyboardEvent) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && send.current();
+    addEventListener("keydown", listener);
+    return () => removeEventListener("keydown", listener);
+  }, []);
   return (
     <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
-      {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing. Deny it with a note, and the agent can ask again for the files as they are.</p>}
+      {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing.</p>}
       {failed && <p class="tone-bad">✕ {failed}</p>}
       {error && <Failed error={error} what="Deciding" />}
-      {isDenying ? <label class="field grow"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} onKeyDown={keys} onFocus={(event) => note === stale && event.currentTarget.select()} onInput={(event) => setNote(event.currentTarget.value)} /></label>
-        : <label class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
+      {isDenying && <fieldset class="ready"><legend class="sr-only">Ready reasons</legend>{reasons.map(({ text }, index) => (
+        <button key={text} type="button" aria-pressed={note.includes(text)} aria-keyshortcuts={`${index + 1}`} title={visible(text)} onClick={() => give(text)}><Key name={`${index + 1}`} /><bdi class="cut">{visible(text)}</bdi></button>
+      ))}</fieldset>}
+      {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => setNote(event.currentTarget.value)} /></label>
+        : <label key="note" class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
       {!isDenying && isDoubtful && !edits && <button type="button" class="danger primary" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
       {!isDenying && <button type="button" class={isDoubtful && !edits ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : isDoubtful ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
       {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
       {!isDenying && !edits && !isDoubtful && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
-      {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}</button>}
+      {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}<Key name="↵" /></button>}
       {(isDenying || edits) && <button type="button" onClick={stop}>Back</button>}
     </form>
   );

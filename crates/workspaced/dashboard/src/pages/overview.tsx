@@ -6,14 +6,19 @@ import { type Loaded, useLoad, useNow } from "../lib/hooks.ts";
 import { runHref } from "../lib/route.ts";
 import { summarise, type Summary } from "../lib/summary.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
-import { repositoryOf, ruleInWords, rulesInWords, taskOf } from "../lib/words.ts";
+import { repositoryOf, ruleInWords, taskOf } from "../lib/words.ts";
 import { Chart } from "../ui/chart.tsx";
-import { Badge, Empty, Failed, Foreign, Loading, Path, Time } from "../ui/parts.tsx";
+import { Badge, Empty, Failed, Foreign, Loading } from "../ui/parts.tsx";
+import { ApprovalRow } from "./approval_row.tsx";
+import { useMarks } from "./marks.tsx";
 import { FIRST_RUN } from "./runs.tsx";
 
 const HOURS = 24;
 const MOST_RECORDS = 5000;
-const ROWS = 5;
+const ROWS = 8;
+/** The decisions that are listed. */
+const DECISIONS = 6;
+const REASONS = 5;
 const REFRESH_MILLIS = 15000;
 
 interface Readiness { degraded?: { what: string; detail: string; hint: string }[] }
@@ -31,6 +36,7 @@ export function Overview({ rights }: { rights: Rights }) {
       <div class="overview-now">
         <Waiting load={approvals} runs={runs.data?.items ?? []} mayDecide={rights.decide} />
         <InProgress load={runs} />
+        {!rights.audit && <Decided runs={runs.data?.items ?? []} />}
       </div>
       {rights.audit && <Activity />}
     </>
@@ -52,24 +58,15 @@ function Part({ id, title, number, action, children }: PartProps) {
 function Waiting({ load, runs, mayDecide }: { load: Loaded<Page<Approval>>; runs: Run[]; mayDecide: boolean }) {
   const now = useNow();
   const { items = [], nextCursor } = load.data ?? {};
-  const labels = new Map(runs.map((run) => [run.runId, run.labels]));
+  const known = new Map(runs.map((run) => [run.runId, run]));
+  const marks = useMarks(items.slice(0, ROWS));
   return (
     <Part id="needs" title={mayDecide ? "Waiting for you" : "Waiting for a reviewer"} number={load.data && `${items.length}${nextCursor ? "+" : ""}`}
       action={items.length > 0 && <><span class="quiet oldest">the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</span><a class={`button ${mayDecide ? "primary" : ""}`} href="/approvals">{mayDecide ? "Review" : "Look at them"}</a></>}>
       {load.error ? <Failed error={load.error} what="Reading the approvals" retry={load.reload} />
         : !load.data ? <Loading what="approvals" />
         : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing waits for a person.</p></Empty>
-        : <ul class="queue" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => (
-          <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}>
-            <span class="first">
-              <span class="cut strong">{approval.files.length ? <Path path={approval.files[0].path} /> : <code>{approval.tool}</code>}{approval.files.length > 1 && <span class="quiet"> and {approval.files.length - 1} more</span>}</span>
-              <span class="cut sentence tone-wait">{rulesInWords(approval.reasons).map(([words]) => visible(words)).join(", ")}</span>
-              <span class="quiet small"><Time at={approval.createdAt} /></span>
-            </span>
-            <Foreign class="cut" text={approval.reason} />
-            <span class="cut quiet small"><bdi>{approval.runId}</bdi>{taskOf(labels.get(approval.runId) ?? {}) && <> · <Foreign text={taskOf(labels.get(approval.runId)!)!} /></>}</span>
-          </a></li>
-        ))}
+        : <ul class="queue" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}`} marks={marks.get(approval.approvalId)} /></li>)}
           {items.length > ROWS && <li><a class="more" href="/approvals">and {items.length - ROWS}{nextCursor ? "+" : ""} more</a></li>}</ul>}
     </Part>
   );
@@ -91,6 +88,23 @@ function InProgress({ load }: { load: Loaded<Page<Run>> }) {
           </a></li>
         ))}
           {active.length > ROWS && <li><a class="more" href="/runs">and {active.length - ROWS}{nextCursor ? "+" : ""} more</a></li>}</ul>}
+    </Part>
+  );
+}
+
+/** What was decided last, by anybody: for who does not see the records of all runs. */
+function Decided({ runs }: { runs: Run[] }) {
+  const load = useLoad("decided", async (signal) => {
+    const lists = await Promise.all(["approved", "denied"].map((state) => get<Page<Approval>>(`/v1/approvals?state=${state}&order=desc&limit=${DECISIONS}`, signal)));
+    return lists.flatMap(({ items }) => items).sort((a, b) => (a.createdAt < b.createdAt ? 1 : -1)).slice(0, DECISIONS);
+  }, REFRESH_MILLIS);
+  const known = new Map(runs.map((run) => [run.runId, run]));
+  return (
+    <Part id="decided" title="Decided" action={<a href="/approvals?view=all">All approvals</a>}>
+      {load.error ? <Failed error={load.error} what="Reading what was decided" retry={load.reload} />
+        : !load.data ? <Loading what="what was decided" />
+        : !load.data.length ? <Empty><p>Nothing was decided so far.</p></Empty>
+        : <ul class="queue" aria-label="Decided approvals">{load.data.map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`} /></li>)}</ul>}
     </Part>
   );
 }
@@ -129,7 +143,7 @@ function Figures({ summary, newest }: { summary: Summary; newest?: number }) {
         <Chart title="Calls by the hour" labels={labels} series={[{ name: "reads", tone: "quiet", values: reads }, { name: "changes", tone: "good", values: changes }, { name: "refused", tone: "bad", values: refused }, { name: "waiting", tone: "wait", values: waiting }]} />
         <Chart title="95 of 100 calls took at most" labels={labels} series={[{ name: "", tone: "accent", values: durations.map((values) => percentile(values, 0.95)) }]} format={duration} />
         <section aria-labelledby="refusals"><h3 id="refusals">Refused because</h3>
-          {rules.length ? <table class="dense"><tbody>{rules.slice(0, ROWS).map(([rule, number]) => <tr key={rule}><th scope="row" class="wrap"><Refusal rule={rule} /></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">Nothing was refused.</p>}
+          {rules.length ? <table class="dense"><tbody>{rules.slice(0, REASONS).map(([rule, number]) => <tr key={rule}><th scope="row" class="wrap"><Refusal rule={rule} /></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">Nothing was refused.</p>}
         </section>
       </div>
     </>

@@ -86,8 +86,11 @@ function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
   if (!verdict) return null;
   if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(head)}</span>;
   if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
-  if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {count(verdict.checked)} records checked, not signed</span>;
-  return <span class="proof tone-good">✓ {count(verdict.checked)} records checked, {count(verdict.signed)} signed</span>;
+  // Whoever looks at the run adds reads to it: they are checked like the others, and are not counted among what happened.
+  const upTo = (last: number) => count(last - (verdict.reads ?? []).filter((seq) => seq <= last).length);
+  const aside = verdict.reads?.length ? <span class="quiet reads">{" "}· {count(verdict.reads.length)} {verdict.reads.length === 1 ? "read" : "reads"} of people not shown</span> : null;
+  if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {upTo(verdict.checked)} records checked, not signed{aside}</span>;
+  return <span class="proof tone-good">✓ {upTo(verdict.checked)} records checked, {upTo(verdict.signed)} signed{aside}</span>;
 }
 
 export interface RunReport { load: Loaded<Report>; isLong: boolean; isWanted: boolean; read: () => void }

@@ -26,6 +26,8 @@ interface Shown {
   readLines?: LineReader;
   /** Unfolds large and machine-made files too: a person decides by them. */
   isWhole?: boolean;
+  /** Leaves out what is said and chosen above a diff: it is one of several on its page. */
+  isBare?: boolean;
   /** What the reviewer has viewed, and a tree of the files beside the diff. */
   viewed?: Viewed;
   tree?: (tree: TreeProps) => ComponentChildren;
@@ -67,7 +69,7 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
 }
 
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, viewed, tree, comments, comment, readFile, show }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, show }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -127,7 +129,7 @@ export function FilesDiff({ files, readLines, isWhole, viewed, tree, comments, c
     <div class={tree ? "diff-columns" : "diff-alone"}>
       {tree?.({ files, hidden, current, jump, filter, setFilter })}
       <section class="diff" aria-label="Diff">
-        <div class="toolbar">
+        {!isBare && <div class="toolbar">
           <span>{count(files.length)} {files.length === 1 ? "file" : "files"} <Counts plus={total.plus} minus={total.minus} /></span>
           {viewed && <span class="quiet">{count(viewedCount)} of {count(files.length)} viewed</span>}
           {files.length > 1 && <button type="button" onClick={() => setFolded(isFolded ? new Set() : new Set(files.map(({ path }) => path)))}>{isFolded ? "Expand all" : "Collapse all"}</button>}
@@ -135,9 +137,9 @@ export function FilesDiff({ files, readLines, isWhole, viewed, tree, comments, c
             <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
             <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
           </span>
-        </div>
+        </div>}
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
-        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit label="Lines of the diff" render={render} focus={focus} focusAtTop head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label="Lines of the diff" render={render} focus={focus} focusAtTop head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
     </div>
   );

@@ -59,11 +59,11 @@ export function Foreign({ text, class: name }: { text: string; class?: string })
   return <bdi class={name}>{visible(text)}</bdi>;
 }
 
-/** A path: its folder is quiet, its name is not. Each part has a direction of its own. */
-export function Path({ path, from }: { path: string; from?: string }) {
+/** A path: its folder is quiet, its name is not. Each part has a direction of its own. With `fit` the folder is cut before the name is. */
+export function Path({ path, from, fit }: { path: string; from?: string; fit?: boolean }) {
   const cut = path.lastIndexOf("/", path.length - 2) + 1;
   return (
-    <span class="path" title={visiblePath(path)}>
+    <span class={fit ? "path fit" : "path"} title={visiblePath(path)}>
       {from !== undefined && <><bdi class="folder">{visiblePath(from)}</bdi> → </>}
       {cut > 0 && <bdi class="folder">{visiblePath(path.slice(0, cut))}</bdi>}<bdi>{visiblePath(path.slice(cut))}</bdi>
     </span>

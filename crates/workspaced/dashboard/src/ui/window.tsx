@@ -26,6 +26,8 @@ interface Props {
   minWidth?: string;
   /** Makes the list as high as its rows, up to the limit of the style sheet. */
   fit?: boolean;
+  /** Scrolls with what the list is part of, so that there is one scroll. Only with `fit`. */
+  isInline?: boolean;
   class?: string;
   /** What stays at the top while the row with the given index is the first in view. */
   head?: (top: number) => ComponentChildren;
@@ -35,27 +37,45 @@ interface Props {
 export const ROW_HEIGHT = 36;
 const OVERSCAN = 12;
 
+/** Returns the element whose scrolling moves this one: the nearest that scrolls upwards and downwards. */
+function scrollerOf(element: HTMLElement): HTMLElement {
+  for (let parent = element.parentElement; parent; parent = parent.parentElement) if (/auto|scroll/.test(getComputedStyle(parent).overflowY)) return parent;
+  return document.documentElement;
+}
+
 /** Renders a row within its boundary, so that one that cannot be shown does not take the others with it. */
 const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
 const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;
 
-export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, class: name, head }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, isInline, class: name, head }: Props) {
   const box = useRef<HTMLDivElement>(null);
+  const scroller = useRef<HTMLElement | null>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const wasAtEnd = useRef(true);
   const update = () => {
     const element = box.current;
     if (!element) return;
+    if (scroller.current) {
+      // What lies above the list may be any height: only what is scrolled past is left out.
+      const top = Math.max(0, scroller.current.getBoundingClientRect().top - element.getBoundingClientRect().top);
+      const height = scroller.current.clientHeight;
+      return setView((before) => (before.top === top && before.height === height ? before : { top, height }));
+    }
     wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
     onEnd?.(wasAtEnd.current);
     onStart?.(element.scrollTop < rowHeight);
     setView((before) => (before.top === element.scrollTop && before.height === element.clientHeight ? before : { top: element.scrollTop, height: element.clientHeight }));
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
+    scroller.current = isInline ? scrollerOf(box.current!) : null;
     const observer = new ResizeObserver(update);
-    observer.observe(box.current!);
-    return () => observer.disconnect();
-  }, []);
+    for (const element of [box.current!, scroller.current]) if (element) observer.observe(element);
+    scroller.current?.addEventListener("scroll", update, { passive: true });
+    return () => {
+      observer.disconnect();
+      scroller.current?.removeEventListener("scroll", update);
+    };
+  }, [isInline]);
   const wasAbove = useRef(above);
   useLayoutEffect(() => {
     box.current!.scrollTop += (above - wasAbove.current) * rowHeight;
@@ -71,7 +91,11 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
     if (focus === undefined || focus < 0) return;
     const element = box.current!;
     const top = focus * rowHeight;
-    if (focusAtTop) {
+    if (scroller.current) {
+      // A row in the upper half stays where it is.
+      const at = element.getBoundingClientRect().top + top - scroller.current.getBoundingClientRect().top;
+      if (at < rowHeight || at > scroller.current.clientHeight / 2) scroller.current.scrollTop += at - 2 * rowHeight;
+    } else if (focusAtTop) {
       // A row in the upper half stays where it is.
       if (top < element.scrollTop + rowHeight || top > element.scrollTop + element.clientHeight / 2) element.scrollTop = top - 2 * rowHeight;
     } else if (top < element.scrollTop) element.scrollTop = top;
@@ -84,10 +108,13 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
   const rows = [];
   for (let index = first; index < last; index += 1)
     rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}><Boundary what="a row" instead={brokenRow}><Row index={index} render={render} /></Boundary></div>);
-  return (
-    <div ref={box} class={`window ${fit ? "fit" : ""} ${name ?? ""}`} style={fit ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
-      {head && <div class="window-head" aria-hidden="true">{head(Math.floor(view.top / rowHeight))}</div>}
+  const top = head && <div class="window-head" aria-hidden="true">{head(Math.floor(view.top / rowHeight))}</div>;
+  const list = (
+    <div ref={box} class={`window ${fit ? "fit" : ""} ${isInline ? "inline-window" : ""} ${name ?? ""}`} style={fit ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
+      {!isInline && top}
       <div role="list" class="window-content" aria-label={label} style={{ height: `${count * rowHeight}px`, minWidth }}>{rows}</div>
     </div>
   );
+  // The head stays at the top of what scrolls, which is not this list.
+  return isInline ? <>{top}{list}</> : list;
 }

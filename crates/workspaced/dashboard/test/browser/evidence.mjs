@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { startRun } from "./agent.mjs";
+import { Client, startRun } from "./agent.mjs";
 import { tar } from "./seed.mjs";
 
 const COMMAND = "git apply fix.patch &&\npython3 -m unittest";
@@ -99,9 +99,13 @@ export async function decisions_of_people_are_told_from_calls_of_the_agent({ bas
   await close();
 }
 
-export async function the_end_of_the_queue_says_what_was_decided({ base, operator, open }) {
+export async function the_end_of_the_queue_says_what_was_decided({ base, operator, open, tokens }) {
   const call = await startRun(operator, "evidence-5", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
   const { approvalId } = await call("write_file", { path: "a.py", content: "a = 1\n", reason: "one" });
+  // What the reviewer has decided before this page was opened counts too; what others have does not.
+  const [before, others] = [await call("write_file", { path: "b.py", content: "b = 1\n", reason: "two" }), await call("write_file", { path: "c.py", content: "c = 1\n", reason: "three" })];
+  await new Client(base, tokens.approver).create(`/v1/approvals/${before.approvalId}/deny`, { note: "decided before" });
+  await operator.create(`/v1/approvals/${others.approvalId}/deny`, { note: "decided by another", onBehalfOf: "Bob" });
   const { page, close } = await open("approver");
   const only = (items) => ({ status: 200, contentType: "application/json", body: JSON.stringify({ items }) });
   // Nothing else waits, whatever other tests have left.
@@ -111,8 +115,14 @@ export async function the_end_of_the_queue_says_what_was_decided({ base, operato
   });
   await page.goto(`${base}/approvals`);
   await page.getByRole("button", { name: "Approve", exact: true }).click();
-  await page.getByText("Nothing waits. You decided 1:").waitFor();
-  await page.getByRole("list", { name: "Your decisions" }).getByText("a.py").waitFor();
+  await page.getByText(/^Nothing waits\. You decided ([2-9]|\d\d+) today:/).waitFor();
+  const mine = page.getByRole("list", { name: "Your decisions" });
+  await mine.getByText("a.py").first().waitFor();
+  await mine.getByText("decided before").waitFor();
+  assert.equal(await mine.getByText("decided by another").count(), 0);
+  // The same when the page is opened anew.
+  await page.goto(`${base}/approvals`);
+  await mine.getByText("decided before").waitFor();
   await page.getByRole("heading", { name: "Approvals" }).waitFor();
   await close();
 }
@@ -128,5 +138,44 @@ export async function a_step_says_what_still_waits({ base, operator, open }) {
   await operator.create(`/v1/approvals/${approvalId}/approve`, { onBehalfOf: "Bob" });
   await head.getByText("1 changed").waitFor();
   assert.equal(await head.getByText("asked").count(), 0);
+  await close();
+}
+
+export async function what_people_read_is_told_apart_and_what_they_change_is_theirs({ base, operator, open }) {
+  const run = "evidence-6";
+  const call = await startRun(operator, run);
+  await call("write_file", { path: "a.md", content: "one\n", reason: "start", stepId: "write" });
+  await operator.create(`/v1/runs/${run}/tools/read_file`, { path: "a.md" });
+  await operator.create(`/v1/runs/${run}/tools/edit_file`, { path: "a.md", oldString: "one", newString: "two", expectedSha256: "seen", reason: "by hand" });
+  await operator.create(`/v1/runs/${run}/tools/list_dir`, {});
+  await call("read_file", { path: "a.md", stepId: "write" });
+  const { headSeq } = (await operator.request("GET", `/v1/runs/${run}`)).body;
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/runs/${run}`);
+  // Looking at the run adds reads: the numbers of what happened stay.
+  const proof = page.locator(".proof", { hasText: `${headSeq - 2} records checked` });
+  await proof.getByText("2 reads of people not shown").waitFor({ timeout: 30000 });
+  await page.locator(".aside").getByText("2 reads of people not shown.").waitFor();
+  const row = page.locator(".call-row.decision", { hasText: "edited" });
+  assert.match(await row.innerText(), /operator edited a\.md by hand|orchestrate edited a\.md by hand/);
+  const head = page.locator(".step-row", { hasText: "write" });
+  await head.getByText("1 read · 1 changed").waitFor();
+  await head.click();
+  await row.waitFor();
+  await close();
+}
+
+export async function the_report_names_who_approved_with_changes({ base, operator, open }) {
+  const call = await startRun(operator, "evidence-7", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const { approvalId } = await call("write_file", { path: "a.py", content: "limit = 30 * 60 * 60\n", reason: "the limit" });
+  const { editedSeq } = await operator.create(`/v1/approvals/${approvalId}/approve`, { onBehalfOf: "Ada", note: "seconds", edits: [{ path: "a.py", oldString: "30 * 60 * 60", newString: "30 * 60" }] });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/runs/evidence-7?tab=report`);
+  const line = page.getByRole("list", { name: "Approvals" }).getByRole("listitem").first();
+  await line.getByText("approved with changes by Ada").waitFor();
+  assert.match(await line.innerText(), new RegExp(`\\(record ${editedSeq}\\): seconds$`));
+  await page.getByRole("button", { name: "Preview" }).click();
+  const body = page.getByRole("region", { name: "Body of a pull request" });
+  await body.getByText(/approved with changes.*Ada/s).waitFor();
   await close();
 }

@@ -10,7 +10,7 @@ export async function every_page_is_accessible_at_every_size({ base, operator, o
   const pages = {
     overview: "/", runs: "/runs", run: "/runs/fix-login-42", call: "/runs/fix-login-42/calls/5", split: "/runs/fix-login-42/calls/5?diff=split",
     changes: "/runs/fix-login-42?tab=changes", files: "/runs/fix-login-42?tab=files&path=src/main.rs", report: "/runs/fix-login-42?tab=report",
-    approvals: "/approvals?state=all", approval: `/approvals?id=${id}`, audit: "/audit", operators: "/operators?run=fix-login-42", nodes: "/nodes", about: "/about", none: "/runs/none", empty: "/runs?label=nothing:like-this", quiet: "/audit?tool=nothing",
+    approvals: "/approvals?view=all", approval: `/approvals?id=${id}`, audit: "/audit", operators: "/operators?run=fix-login-42", nodes: "/nodes", about: "/about", none: "/runs/none", empty: "/runs?label=nothing:like-this", quiet: "/audit?tool=nothing",
   };
   const problems = [];
   for (const { options, label } of LOOKS) {

@@ -9,6 +9,7 @@
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
 import * as changes from "./changes.mjs";
+import * as deciding from "./deciding.mjs";
 import * as decisions from "./decisions.mjs";
 import * as docs from "./docs.mjs";
 import * as evidence from "./evidence.mjs";
@@ -57,7 +58,7 @@ async function open(token, options = {}, address = base, others = []) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : process.env.WORKSPACED_SIGN_IN ? signIn : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...deciding, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

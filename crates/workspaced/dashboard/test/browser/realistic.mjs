@@ -10,7 +10,7 @@ const LOOKS = [[390, 844, "dark"], [768, 1024, "light"], [1440, 900, "dark"], [1
 export async function realistic_runs_are_shown_at_every_size({ base, operator, open, screenshots }) {
   const first = await seed(operator);
   const pages = {
-    overview: "/", runs: "/runs", queue: "/approvals", approval: `/approvals?id=${first}`, failed: "/approvals?state=failed", denied: "/approvals?state=denied", expired: "/approvals?state=expired", states: "/approvals?state=all", run: "/runs/fix-login-redirect",
+    overview: "/", runs: "/runs", queue: "/approvals", approval: `/approvals?id=${first}`, failed: "/approvals?state=failed", denied: "/approvals?state=denied", expired: "/approvals?state=expired", states: "/approvals?view=all", run: "/runs/fix-login-redirect",
     steps: "/runs/fix-typos", call: "/runs/fix-login-redirect/calls/20", changes: "/runs/replace-http-client?tab=changes", split: "/runs/replace-http-client?tab=changes&diff=split",
     large: "/runs/generate-fixtures?tab=changes", hostile: "/runs/hostile-names", "hostile-changes": "/runs/hostile-names?tab=changes", files: "/runs/fix-login-redirect?tab=files&path=src/auth/session.rs",
     report: "/runs/fix-login-redirect?tab=report", audit: "/audit",

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { buildRows, type Comment, digest, inReadingOrder, parseDiff } from "../../src/lib/diff.ts";
-import { diffOfEdits, editedHunks, hunksOf } from "../../src/lib/edits.ts";
+import { diffOfDrafts, editedHunks, hunksOf } from "../../src/lib/edits.ts";
 import { visiblePath } from "../../src/lib/format.ts";
 import { treeRows } from "../../src/lib/tree.ts";
 
@@ -82,10 +82,28 @@ it("shows line breaks, tabs and blanks at the ends of names", () => {
 });
 
 describe("the changes of a reviewer", () => {
+  const old = ["a", "b", "c", "d", "limit = 8 * 60 * 60", "e"];
+  const proposed = old.with(4, "limit = 30 * 60 * 60");
+  const name = "src/é \"x\".py";
+  const hunks = hunksOf(parseDiff(`diff --git "a/${JSON.stringify(name).slice(1, -1)}" "b/${JSON.stringify(name).slice(1, -1)}"\n--- "a/${JSON.stringify(name).slice(1, -1)}"\n+++ "b/${JSON.stringify(name).slice(1, -1)}"\n@@ -41,6 +41,6 @@\n${old.slice(0, 4).map((line) => ` ${line}`).join("\n")}\n-${old[4]}\n+${proposed[4]}\n e\n`));
+  const mine = new Map([[hunks[0].key, proposed.with(4, "limit = 30 * 60").join("\n")]]);
+  const shown = (from: "proposal" | "present", drafts = mine) => diffOfDrafts(hunks, drafts, from);
   it("are a diff that shows what they replace", () => {
-    const oldString = ["a", "b", "c", "d", "limit = 30 * 60 * 60", "e"].join("\n");
-    const [file] = parseDiff(diffOfEdits([{ path: "src/é \"x\".py", oldString, newString: oldString.replace("30 * 60 * 60", "30 * 60") }]));
+    const [file] = shown("proposal");
     expect([file.path, file.insertions, file.deletions]).toEqual(["src/é \"x\".py", 1, 1]);
     expect(file.hunks[0].lines.map(({ type, text }) => `${type[0]} ${text}`)).toEqual(["c b", "c c", "c d", "d limit = 30 * 60 * 60", "a limit = 30 * 60", "c e"]);
+    expect(file.hunks[0].lines.at(-1)).toMatchObject({ old: 46, new: 46 });
+  });
+  it("are shown from the file as it is too, with what the proposal leaves", () => {
+    const lines = (drafts: typeof mine) => shown("present", drafts)[0].hunks[0].lines.filter(({ type }) => type !== "context").map(({ type, text }) => `${type[0]} ${text}`);
+    expect(lines(mine)).toEqual(["d limit = 8 * 60 * 60", "a limit = 30 * 60"]);
+    expect(lines(new Map())).toEqual(["d limit = 8 * 60 * 60", "a limit = 30 * 60 * 60"]);
+    expect([shown("proposal", new Map()), shown("present", new Map([[hunks[0].key, old.join("\n")]]))]).toEqual([[], []]);
+  });
+  it("number the lines after one that grows", () => {
+    const two = hunksOf(parseDiff("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n@@ -11 +11 @@\n-11\n+eleven\n"));
+    const [file] = diffOfDrafts(two, new Map([[two[0].key, "one\nmore"], [two[1].key, "eleven!"]]), "proposal");
+    expect(file.hunks.map(({ oldStart, newStart }) => [oldStart, newStart])).toEqual([[1, 1], [11, 12]]);
+    expect(file.hunks[0].lines.map(({ type, text }) => `${type[0]} ${text}`)).toEqual(["c one", "a more"]);
   });
 });

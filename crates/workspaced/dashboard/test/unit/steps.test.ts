@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { outputOf, typed } from "../../src/lib/command.ts";
-import { isAside, itemsOf } from "../../src/lib/steps.ts";
+import { isAside, isEditOfPerson, isReadOfPerson, itemsOf } from "../../src/lib/steps.ts";
 import type { AuditRecord } from "../../src/lib/types.ts";
 import { ruleInWords, rulesInWords } from "../../src/lib/words.ts";
 
@@ -52,6 +52,15 @@ describe("the steps of a run", () => {
   it("hide their own records when they are folded", () => {
     const items = itemsOf(records, new Set([2]));
     expect(items.map((item) => ("seq" in item ? item.seq : item.step.name))).toEqual([1, "look", 3, "change", 5, 6, "look", 7]);
+  });
+  it("have no edit of a person, whatever step it names", () => {
+    const edit = record(3, { stepId: "x", by: "operator", actor: "operator:alice", tool: "edit_file", mutates: true });
+    const records = [record(1, { stepId: "x", mutates: true }), record(2, { stepId: "x" }), edit, record(4, { stepId: "x" })];
+    const items = itemsOf(records, new Set([1]));
+    expect(items.map((item) => ("seq" in item ? item.seq : item.step.name))).toEqual(["x", 3]);
+    expect(items.flatMap((item) => ("step" in item ? [[item.step.changes, item.step.records]] : []))).toEqual([[1, 3]]);
+    expect(records.filter(isEditOfPerson)).toEqual([edit]);
+    expect([record(1, { by: "operator" }), edit, record(2), record(5, { by: "operator", tool: "event.message" })].map(isReadOfPerson)).toEqual([true, false, false, false]);
   });
   it("leave out what people looked at and uploads, and nothing else", () => {
     const asides = [record(1, { by: "operator" }), record(2, { tool: "artifact.upload", by: "operator" })];

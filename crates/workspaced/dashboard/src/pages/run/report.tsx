@@ -45,7 +45,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
         {report.diff.moreFiles > 0 && <p class="quiet">{count(report.diff.moreFiles)} more files are not listed.</p>}
       </>}
       <h2>Approvals</h2>
-      {report.approvals.length ? <ul class="rows">{report.approvals.map((approval) => <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}><Badge state={approval.state} /> <code>{approval.tool}</code> {approval.paths.map(visible).join(", ")}</a> <Foreign class="quiet" text={approval.reason ?? ""} /></li>)}</ul> : <p class="quiet">None.</p>}
+      {report.approvals.length ? <ul class="rows" aria-label="Approvals">{report.approvals.map((approval) => <ApprovalLine key={approval.approvalId} run={run} approval={approval} />)}</ul> : <p class="quiet">None.</p>}
       {report.commands.length > 0 && <>
         <h2>Commands and tests</h2>
         <ul class="rows">{report.commands.map((command) => <li key={command.seq}><a href={callHref(run, command.seq)}>#{command.seq} <Foreign text={command.summary} /></a> <Badge state={command.exitCode === 0 ? "exit" : "exit failed"} text={command.exitCode === undefined ? "failed" : `exit ${command.exitCode}`} /> <span class="quiet">{command.notAppliedSeq !== undefined ? `with changes of its own that are not in the run (#${command.notAppliedSeq})` : command.isCurrent ? "on the present files" : "before later changes"}{!command.isAttested && ", not attested"}</span></li>)}</ul>
@@ -61,5 +61,17 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       <ol class="rows">{report.timeline.map((entry) => <li key={entry.seq}><a href={callHref(run, entry.seq)}>#{entry.seq} <code>{entry.tool}</code></a> {entry.kind.replace("_", " ")} {entry.paths.slice(0, 3).map(visible).join(", ")} <Foreign class="quiet" text={entry.reason ?? entry.summary ?? ""} /> {entry.code && <code class="tone-bad">{entry.code}</code>}</li>)}</ol>
       {report.moreEntries > 0 && <p class="quiet">{count(report.moreEntries)} more entries are in the timeline.</p>}
     </article>
+  );
+}
+
+/** An approval: what it was about, who decided, with which changes and why. */
+function ApprovalLine({ run, approval: { approvalId, tool, state, reason, paths, decidedBy, onBehalfOf, editedSeq, note } }: { run: string; approval: Report["approvals"][number] }) {
+  const person = onBehalfOf ?? decidedBy;
+  const decision = `${state}${editedSeq === undefined ? "" : " with changes"}${person ? ` by ${person}` : ""}`;
+  return (
+    <li class="decided">
+      <a href={`/approvals?id=${approvalId}&state=${state}`}>{paths.length ? <Path path={paths[0]} /> : <code>{tool}</code>}{paths.length > 1 && ` and ${paths.length - 1} more`}</a> <Foreign class="quiet" text={reason ?? ""} />
+      <span class="decision"><Badge state={state} text={state === "pending" ? undefined : decision} />{editedSeq !== undefined && <> (<a href={callHref(run, editedSeq)}>record {editedSeq}</a>)</>}{note && <>: <Foreign text={note} /></>}</span>
+    </li>
   );
 }

@@ -40,7 +40,7 @@ function Proof({ verdict, verify, head }: { verdict?: Verdict; verify: () => voi
     <>
       {verdict.problem && <p class={verdict.state === "broken" ? "tone-bad" : "tone-wait"} role={verdict.state === "broken" ? "alert" : undefined}>{visible(verdict.problem)}</p>}
       <ul class="facts">
-        <li>{isDone ? "Checked" : "Checking"} in this browser: the hash and the order of {count(verdict.checked)} records.</li>
+        <li>{isDone ? "Checked" : "Checking"} in this browser: the hash and the order of {count(verdict.checked)} records{verdict.reads?.length ? `, ${count(verdict.reads.length)} of them ${verdict.reads.length === 1 ? "a read" : "reads"} of people` : ""}.</li>
         {verdict.signed > 0 && <li>A checkpoint over {count(verdict.treeSize ?? 0)} leaves covers records 1 to {count(verdict.signed)}; its inclusion proof and Ed25519 signature are valid.</li>}
         {verdict.signed > 0 && verdict.checked > verdict.signed && <li>{count(verdict.checked - verdict.signed)} newer records are in the chain, and not signed yet.</li>}
         {verdict.key && <li>Key: <code class="wrap">{verdict.key}</code>, {verdict.isKeyNew ? "which is new to this browser." : verdict.isKeyReplaced ? "to which signed statements lead from the one that this browser trusted. It is trusted from now on." : "the one that this browser trusts."}</li>}

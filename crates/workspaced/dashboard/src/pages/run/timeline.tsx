@@ -6,7 +6,7 @@ import { getAll } from "../../lib/api.ts";
 import { useKeys, useLoad } from "../../lib/hooks.ts";
 import { type RecordCache, type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
 import { callHref, navigate, runHref, setParams, useRoute } from "../../lib/route.ts";
-import { isAside, type Item, itemsOf, type Step } from "../../lib/steps.ts";
+import { isAside, isEditOfPerson, isReadOfPerson, type Item, itemsOf, type Step } from "../../lib/steps.ts";
 import { type Approval, type AuditRecord, madeBy } from "../../lib/types.ts";
 import { resolutionOf } from "../../lib/words.ts";
 import { Boundary } from "../../ui/boundary.tsx";
@@ -145,6 +145,7 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   useKeys({ j: () => focusOn(focus + 1, 1), k: () => focusOn(focus < 0 ? rows.count - 1 : focus - 1), Home: () => focusOn(0, 1), End: () => focusOn(rows.count - 1), Enter: () => open(rows.seqAt(focus)), Escape: close });
   // Records that are no part of the story: what people looked at, and what runners and uploads did.
   const aside = items && by !== "all" ? cache.head - items.reduce((sum, item) => sum + ("seq" in item ? 1 : 0), 0) - foldedRecords(items, folded) : 0;
+  const peopleReads = useMemo(() => (items && by !== "all" ? Array.from({ length: cache.head }, (_, index) => cache.get(index + 1)).filter((record) => record && record.seq !== seq && isReadOfPerson(record)).length : 0), [items, by, cache.head, seq]);
   const fresh = isAtEnd ? 0 : rows.newerThan(seen);
   const error = records.error ?? matches.error;
   return (
@@ -165,7 +166,7 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
         <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={ROW_HEIGHT} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
           onRange={(first, end) => filter || items || records.want("view", first + 1, end + 1)}
           render={(index) => rows.stepAt?.(index) ? <StepRow step={rows.stepAt(index)!} isOpen={!folded.has(rows.stepAt(index)!.first)} toggle={() => fold(rows.stepAt!(index)!)} /> : <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "") ?? edited.get(rows.seqAt(index) ?? 0)} seq={rows.seqAt(index)!} before={items ? undefined : rows.at(index - 1)} hasSteps={items !== undefined} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
-        {aside > 0 && <p class="small quiet aside" title="What people looked at, uploads, and what runners did">{count(aside)} {aside === 1 ? "record is" : "records are"} not in the story. <a href={`${runHref(run)}?by=all`}>Show all {count(cache.head)}</a></p>}
+        {aside > 0 && <p class="small quiet aside" title="Uploads, and what runners did, stand with the records that name them">{[peopleReads > 0 && `${count(peopleReads)} ${peopleReads === 1 ? "read" : "reads"} of people`, aside > peopleReads && `${count(aside - peopleReads)} ${aside - peopleReads === 1 ? "record" : "records"} of uploads and runners`].filter(Boolean).join(" and ")} not shown. <a href={`${runHref(run)}?by=all`}>Show all {count(cache.head)}</a></p>}
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
       {seq !== undefined && (selected ? <Boundary key={selected.seq} what={`record ${selected.seq}`}><Call record={selected} rights={rights} close={close} last={cache.head} /></Boundary> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
@@ -215,10 +216,10 @@ function TimelineRow({ record, approval, seq, before, hasSteps, run, isFocused, 
   if (!record) return <a class={`row call-row soft ${isFocused ? "focused" : ""}`} href={callHref(run, seq) + location.search}><span class="number quiet">{seq}</span><span class="quiet">…</span></a>;
   const weight = isAside(record) ? "soft" : record.outcome !== "ok" ? `loud ${record.outcome}` : record.mutates ? "change" : record.tool.includes(".") ? "" : "soft";
   const startsStep = !hasSteps && record.stepId && record.stepId !== before?.stepId;
-  const decision = approval && decisionOf(record, approval);
+  const decision = (approval && decisionOf(record, approval)) ?? editOf(record);
   if (decision) return <DecisionRow record={record} decision={decision} run={run} isFocused={isFocused} isBroken={isBroken} />;
   return (
-    <a class={`row call-row ${weight} ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined} title={visible(record.reason ?? "") || undefined}>
+    <a class={`row call-row ${hasSteps && record.stepId ? "of-step" : ""} ${weight} ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined} title={visible(record.reason ?? "") || undefined}>
       <span class="number quiet">{record.seq}</span>
       <span class="cut">{startsStep && <span class="tag">{visible(record.stepId!)}</span>} <code class="tool">{record.tool}</code>{record.format && <span class="quiet"> {record.format}</span>} <bdi class="subject">{visible(subject(record))}</bdi> {record.code && record.outcome !== "pending" && <code class="tone-bad">{record.code}</code>} <bdi class="quiet">{visible(record.reason ?? "")}</bdi></span>
       <span class="row-state">{record.outcome === "pending" && approval ? <Badge state={approval.state} text={stateInWords(approval)} /> : <OutcomeOf record={record} />}</span>
@@ -243,6 +244,9 @@ function decisionOf(record: AuditRecord, { state, decidedSeq, editedSeq, decided
   if (record.seq === decidedSeq) return { verb: state, person, note };
   return editedSeq !== undefined && record.seq >= editedSeq ? { verb: "edited", person, note } : undefined;
 }
+
+/** A change that a person has made by a call of their own. */
+const editOf = (record: AuditRecord): PersonsDecision | undefined => (isEditOfPerson(record) ? { verb: "edited", person: record.actor.replace(/^operator:/, ""), note: record.reason } : undefined);
 
 /** A row of a person, which is told from those of the agent. */
 function DecisionRow({ record, decision: { verb, person, note }, run, isFocused, isBroken }: { record: AuditRecord; decision: PersonsDecision; run: string; isFocused: boolean; isBroken: boolean }) {

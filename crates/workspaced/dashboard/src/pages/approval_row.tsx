@@ -1,0 +1,30 @@
+import type { ComponentChildren } from "preact";
+import { visible } from "../lib/format.ts";
+import type { Approval, Run } from "../lib/types.ts";
+import { rulesInWords, taskOf } from "../lib/words.ts";
+import { Badge, Counts, Foreign, Path, Time } from "../ui/parts.tsx";
+import { Marks, type MarksOf } from "./marks.tsx";
+
+interface Props { approval: Approval; run?: Run; href: string; isOpen?: boolean; marks?: MarksOf; note?: ComponentChildren }
+
+/** An approval in a list: its file, what the agent says of it, what is to be noticed, and where it comes from. */
+export function ApprovalRow({ approval, run, href, isOpen, marks, note }: Props) {
+  const { files, state, reasons } = approval;
+  const changed = files.reduce((sum, file) => ({ insertions: sum.insertions + file.insertions, deletions: sum.deletions + file.deletions }), { insertions: 0, deletions: 0 });
+  const isPending = state === "pending";
+  const task = run && taskOf(run.labels);
+  return (
+    <a href={href} aria-current={isOpen ? "true" : undefined}>
+      <span class="first">
+        {!isPending && <Badge state={state} short />}
+        <span class="title strong">{files.length ? <Path path={files[0].path} fit /> : <code class="cut">{approval.tool}</code>}{files.length > 1 && <span class="quiet more-files">and {files.length - 1} more</span>}</span>
+        {changed.insertions + changed.deletions > 0 && <span class="small"><Counts plus={changed.insertions} minus={changed.deletions} /></span>}
+        <span class="quiet small"><Time at={approval.createdAt} /></span>
+      </span>
+      <Foreign class="two-lines" text={approval.reason} />
+      <span class="cut quiet small"><span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
+      {marks && <span class="marks-row"><Marks {...marks} /></span>}
+      {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={approval.resolution} /></span>}
+    </a>
+  );
+}

@@ -1,0 +1,62 @@
+import { useState } from "preact/hooks";
+import { callTool, get, runPath } from "../lib/api.ts";
+import { count } from "../lib/format.ts";
+import { type Loaded, useLoad } from "../lib/hooks.ts";
+import { runHref } from "../lib/route.ts";
+import type { Approval, Report, Run, WorkspaceDiff } from "../lib/types.ts";
+import { VERIFY_AT_ONCE } from "../lib/verify.ts";
+import { DiffView } from "../ui/diff_view.tsx";
+import { Counts, Failed, Loading, Path } from "../ui/parts.tsx";
+
+type Changed = NonNullable<Report["diff"]>;
+interface State { load: Loaded<Changed>; isOpen: boolean; setOpen: (isOpen: boolean) => void; isPending: boolean }
+
+/** What else the run of an approval has changed: read at once if the run is short, and of a long one when somebody asks. */
+export function useBesides({ runId, state, decidedSeq }: Approval, run: Run | undefined): State {
+  const [isOpen, setOpen] = useState(false);
+  const isShort = run !== undefined && run.headSeq <= VERIFY_AT_ONCE;
+  // The report makes no record, unlike a diff that is read as a tool.
+  const load = useLoad(isShort || isOpen ? `besides ${runId} ${decidedSeq}` : "", async (signal) => (await get<Report>(`${runPath(runId)}/report?format=json&verify=false`, signal)).diff ?? { filesChanged: 0, insertions: 0, deletions: 0, diffSha256: "", files: [], moreFiles: 0 });
+  return { load, isOpen, setOpen, isPending: state === "pending" };
+}
+
+/** How many files that are, which opens the list of them. */
+export function BesidesLink({ state: { load: { data }, setOpen, isPending } }: { state: State }) {
+  const show = () => {
+    setOpen(true);
+    requestAnimationFrame(() => document.getElementById("besides")?.scrollIntoView({ block: "start" }));
+  };
+  if (data && !data.filesChanged) return <span class="quiet">{isPending ? "nothing else changed" : "nothing changed"}</span>;
+  return <button type="button" class="link" onClick={show}>{data ? <>{count(data.filesChanged)} {isPending && "other "}{data.filesChanged === 1 ? "file" : "files"} changed <Counts plus={data.insertions} minus={data.deletions} /></> : isPending ? "what else it changed" : "what it changed"}</button>;
+}
+
+/** The files that the run has changed besides, each with its diff when that is opened. */
+export function Besides({ runId, state: { load, isOpen, setOpen, isPending } }: { runId: string; state: State }) {
+  const { data } = load;
+  if (data && !data.filesChanged) return null;
+  return (
+    <details class="fold besides" id="besides" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{isPending ? "What else this run changed" : "What this run changed"}{data && <>: {count(data.filesChanged)} {data.filesChanged === 1 ? "file" : "files"} <Counts plus={data.insertions} minus={data.deletions} /></>}</summary>
+      {isOpen && (data ? <>
+        <ul class="files-changed" aria-label="Changed files">{data.files.map((file) => <ChangedFile key={file.path} runId={runId} file={file} />)}</ul>
+        {data.moreFiles > 0 && <p class="quiet">{count(data.moreFiles)} more files are not listed. <a href={`${runHref(runId)}?tab=changes`}>All changes of the run</a></p>}
+      </> : load.error ? <Failed error={load.error} what="Reading what the run changed" retry={load.reload} /> : <Loading what="what the run changed" />)}
+    </details>
+  );
+}
+
+/** The most text of a diff that is read. */
+const MAX_BYTES = 1_048_576;
+
+function ChangedFile({ runId, file: { path, status, insertions, deletions } }: { runId: string; file: Changed["files"][number] }) {
+  const [isOpen, setOpen] = useState(false);
+  const load = useLoad(isOpen ? `diff ${runId} ${path}` : "", (signal) => callTool<WorkspaceDiff>(runId, "diff_workspace", { path, maxBytes: MAX_BYTES }, signal));
+  return (
+    <li>
+      <button type="button" class="plain changed-file" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <Path path={path} /> <Counts plus={insertions} minus={deletions} /> <span class="quiet">{status === "modified" ? "" : status}</span>
+      </button>
+      {isOpen && (load.data ? <>{load.data.truncated && <p class="tone-wait">The diff is cut: the Changes of the run have more of it.</p>}<DiffView text={load.data.diff} isWhole isBare /></> : load.error ? <Failed error={load.error} what="Reading the diff" retry={load.reload} /> : <Loading what="the diff" />)}
+    </li>
+  );
+}

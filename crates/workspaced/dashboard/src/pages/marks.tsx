@@ -1,0 +1,66 @@
+/** What is to be noticed of a change before it is opened. */
+
+import { useRef } from "preact/hooks";
+import { get } from "../lib/api.ts";
+import { commandOf, isFailed, outputOf } from "../lib/command.ts";
+import { parseDiff } from "../lib/diff.ts";
+import { failuresOf } from "../lib/failures.ts";
+import { count, visible } from "../lib/format.ts";
+import { useLoad } from "../lib/hooks.ts";
+import { type NewHost, newHosts } from "../lib/reasons.ts";
+import type { Approval } from "../lib/types.ts";
+import { readOutput } from "./call.tsx";
+import { readOwnCommand } from "./context.tsx";
+
+export interface MarksOf { stale: boolean; failed: boolean; failures: number; hosts: NewHost[] }
+
+/** The marks of a change: a file has changed since, tests fail with it, added lines name a new host. */
+export function Marks({ stale, failed, failures, hosts }: MarksOf) {
+  return (
+    <>
+      {stale && <span class="tag mark">✕ file changed since</span>}
+      {failed && <span class="tag mark">✕ {failures ? `${count(failures)} ${failures === 1 ? "test fails" : "tests fail"}` : "its command failed"}</span>}
+      {hosts.slice(0, 3).map(({ host, path, line, secret }) => <span key={host} class="tag mark" title={visible(`${path}, line ${line}${secret ? `, beside ${secret}` : ""}`)}>! new host <bdi>{visible(host)}</bdi>{secret && " and a secret"}</span>)}
+    </>
+  );
+}
+
+/** The rows whose marks are read. */
+const MOST_ROWS = 30;
+/** Larger changes are looked at once they are opened. */
+const MOST_LINES = 5000;
+const AGAIN_MILLIS = 30000;
+
+/** Reads the marks of the first approvals that wait. */
+export function useMarks(approvals: Approval[]): Map<string, MarksOf> {
+  const waiting = approvals.filter(({ state, files }) => state === "pending" && files.reduce((sum, { insertions, deletions }) => sum + insertions + deletions, 0) <= MOST_LINES).slice(0, MOST_ROWS);
+  // What a command did stays as it is; whether a file has changed does not.
+  const commands = useRef(new Map<string, { failed: boolean; failures: number }>());
+  const ids = waiting.map(({ approvalId }) => approvalId);
+  const load = useLoad(ids.length ? `marks ${ids.join(" ")}` : "", async (signal) => {
+    const found = new Map<string, MarksOf>();
+    for (const { approvalId } of waiting) {
+      try {
+        const approval = await get<Approval>(`/v1/approvals/${encodeURIComponent(approvalId)}`, signal);
+        const ran = commands.current.get(approvalId) ?? (await readFailures(approval, signal));
+        commands.current.set(approvalId, ran);
+        found.set(approvalId, { ...ran, stale: approval.present?.some(({ isExpected }) => isExpected === false) ?? false, hosts: newHosts(parseDiff(approval.diff ?? "")) });
+      } catch (error) {
+        if (signal.aborted) throw error;
+        // The row stands without marks: the page of the approval says what cannot be read.
+      }
+    }
+    return found;
+  }, AGAIN_MILLIS);
+  const known = useRef(new Map<string, MarksOf>());
+  if (load.data) for (const [id, marks] of load.data) known.current.set(id, marks);
+  return known.current;
+}
+
+async function readFailures(approval: Approval, signal: AbortSignal): Promise<{ failed: boolean; failures: number }> {
+  const record = await readOwnCommand(approval, signal);
+  const command = record && commandOf(record);
+  if (!command || !isFailed(command)) return { failed: false, failures: 0 };
+  const output = outputOf(record);
+  return { failed: true, failures: output === undefined ? 0 : failuresOf(await readOutput(approval.runId, output, signal)).length };
+}

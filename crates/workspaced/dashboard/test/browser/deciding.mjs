@@ -1,0 +1,212 @@
+// How quickly a person decides: one scroll, ready reasons, what else a run changed, what the queue says of a change, their own edit.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { startRun } from "./agent.mjs";
+import { tar } from "./seed.mjs";
+
+const SOURCE = { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } };
+const FAILED = `F\n${"=".repeat(70)}\nFAIL: test_half_a_cent (tests.test_total.Totals.test_half_a_cent)\n${"-".repeat(70)}\nTraceback (most recent call last):\n  File "/sandbox/tests/test_total.py", line 19, in test_half_a_cent\n    self.assertEqual(total(), 1)\nAssertionError: 1 != 1.01\n\nFAILED (failures=1)\n`;
+
+/** Sends what a failed command has changed. Returns the approval that it waits for. */
+async function failedChange({ base, token, request }, run, path) {
+  const digest = createHash("sha256").update(FAILED).digest("hex");
+  const headers = { authorization: `Bearer ${token}` };
+  const stored = await fetch(`${base}/v1/runs/${run}/artifacts/sha256/${digest}`, { method: "PUT", headers: { ...headers, "content-type": "text/plain" }, body: FAILED });
+  assert.ok(stored.ok, await stored.text());
+  const { headSeq } = await (await fetch(`${base}/v1/runs/${run}`, { headers })).json();
+  const form = new FormData();
+  form.append("changeset", JSON.stringify({ basedOnSeq: headSeq, reason: "sum whole cents", command: { argv: ["sh", "-c", "python3 -m unittest"], cwd: ".", exitCode: 1, durationMicros: 412_345, outputSha256: digest } }));
+  form.append("layer", new Blob([tar({ [path]: "cents = 0\n" })]));
+  return (await (await fetch(`${base}/v1/runs/${run}/changesets`, { method: "POST", headers, body: form })).json()).approvalId;
+}
+
+export async function a_change_has_one_scroll_and_its_decision_stays_in_view({ base, operator, open }) {
+  const call = await startRun(operator, "one-scroll", SOURCE);
+  const { approvalId } = await call("write_file", { path: "long.py", content: Array.from({ length: 900 }, (_, line) => `line_${line} = ${line}`).join("\n"), reason: "900 lines" });
+  for (const viewport of [{ width: 1440, height: 900 }, { width: 390, height: 844 }]) {
+    const { page, close } = await open("approver", { viewport });
+    await page.goto(`${base}/approvals?id=${approvalId}`);
+    const region = page.getByRole("region", { name: "Approval" });
+    await region.locator(".diff-line", { hasText: "line_0 = 0" }).waitFor();
+    const scrolling = () => page.evaluate(() => [...document.querySelectorAll("main, main *")].filter((part) => part.scrollHeight > part.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(part).overflowY)).map((part) => part.className));
+    assert.deepEqual((await scrolling()).filter((name) => name !== "queue"), ["call approval"], `${viewport.width}`);
+    // Far lines are rendered when they come into view, and the bar is there all the time.
+    for (const [share, text] of [[0.5, /line_4\d\d/], [1, "line_899 = 899"], [0, "line_0 = 0"]]) {
+      await region.evaluate((part, at) => part.scrollTo(0, part.scrollHeight * at), share);
+      await region.locator(".diff-line", { hasText: text }).first().waitFor();
+      const bar = await region.locator(".bar").boundingBox();
+      assert.ok(Math.abs(bar.y + bar.height - viewport.height) <= 20, `${viewport.width} ${JSON.stringify(bar)}`);
+    }
+    // The name of the file stays above its lines.
+    await region.evaluate((part) => part.scrollTo(0, part.scrollHeight / 2));
+    await region.locator(".diff-head", { hasText: "long.py" }).waitFor();
+    await close();
+  }
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+}
+
+export async function a_denial_takes_a_ready_reason_and_three_keys({ base, operator, open }) {
+  const run = "ready-reasons";
+  const call = await startRun(operator, run, SOURCE);
+  await operator.create(`/v1/runs/${run}/events`, { kind: "prompt", summary: "Fix the typo in README.md." });
+  const hook = await call("write_file", { path: "deploy.py", content: "key = \"$DEPLOY_TOKEN\"\nurl = \"https://deploy-status.dev/hook\"\n", reason: "report the state" });
+  const failing = await failedChange(operator, run, "total.py");
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  const text = region.getByLabel(/^Why not\?/);
+  const note = async (id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.note;
+  // What the records say by themselves is there already, and is replaced by typing.
+  await page.goto(`${base}/approvals?id=${failing}`);
+  await region.getByText("test_half_a_cent", { exact: true }).waitFor();
+  await region.getByText("tests/test_total.py:19").waitFor();
+  const fact = "A test fails with this change: test_half_a_cent (tests/test_total.py, line 19): AssertionError: 1 != 1.01.";
+  await page.keyboard.press("d");
+  assert.equal(await text.inputValue(), fact);
+  await page.keyboard.type("no");
+  assert.equal(await text.inputValue(), "no");
+  await page.keyboard.press("Escape");
+  await page.getByLabel("Note (optional)").fill("");
+  await page.locator("h1").click();
+  await page.keyboard.press("d");
+  // A second reason joins the first, and leaves it again.
+  await page.keyboard.press("2");
+  assert.equal(await text.inputValue(), `${fact}\nOutside of the task: total.py. The task is: Fix the typo in README.md.`);
+  await page.keyboard.press("2");
+  assert.equal(await text.inputValue(), fact);
+  // A reason that was not given is no note on an approval.
+  await page.keyboard.press("Escape");
+  assert.equal(await page.getByLabel("Note (optional)").inputValue(), "");
+  await page.locator("h1").click();
+  await page.keyboard.press("d");
+  await page.keyboard.press("Enter");
+  await region.getByText("✕ denied").first().waitFor();
+  assert.equal(await note(failing), fact);
+  // Without such a fact a digit gives a reason, which can be edited.
+  await page.goto(`${base}/approvals?id=${hook.approvalId}`);
+  await region.getByText("! new host deploy-status.dev and a secret").waitFor();
+  await page.locator("h1").click();
+  await page.keyboard.press("d");
+  assert.equal(await text.inputValue(), "");
+  await page.keyboard.press("1");
+  await page.keyboard.type(" Remove it.");
+  await region.getByRole("button", { name: /^Outside of the task: deploy\.py/ }).click();
+  await page.keyboard.press("Enter");
+  await region.getByText("✕ denied").first().waitFor();
+  assert.equal(await note(hook.approvalId), "Added lines use DEPLOY_TOKEN and a new host, deploy-status.dev (deploy.py, line 2): a secret must not be sent there. Remove it.\nOutside of the task: deploy.py. The task is: Fix the typo in README.md.");
+  await close();
+}
+
+export async function what_else_a_run_changed_is_told_in_place({ base, operator, open }) {
+  const run = "besides";
+  const call = await startRun(operator, run, SOURCE);
+  const alone = await call("write_file", { path: "a.py", content: "a = 1\n", reason: "alone" });
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals?id=${alone.approvalId}`);
+  await region.getByText("nothing else changed").waitFor();
+  await call("write_file", { path: "notes.md", content: "one\ntwo\n", reason: "notes" });
+  await call("write_file", { path: "docs/guide.md", content: "guide\n", reason: "guide" });
+  const { headSeq } = (await operator.request("GET", `/v1/runs/${run}`)).body;
+  await page.reload();
+  await region.getByRole("button", { name: "2 other files changed +3 −0" }).click();
+  const list = region.getByRole("list", { name: "Changed files" });
+  await list.getByRole("button", { name: /docs\/guide\.md.*\+1/ }).waitFor();
+  // Counting leaves no record; a diff that is opened is a read.
+  assert.equal((await operator.request("GET", `/v1/runs/${run}`)).body.headSeq, headSeq);
+  await list.getByRole("button", { name: /notes\.md/ }).click();
+  await list.locator(".diff-line.add", { hasText: "two" }).waitFor();
+  assert.equal(new URL(page.url()).pathname, "/approvals");
+  await operator.create(`/v1/approvals/${alone.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function a_row_of_the_queue_says_why_and_what_to_notice({ base, operator, open }) {
+  const run = "queue-rows";
+  const call = await startRun(operator, run, SOURCE);
+  const path = "services/authentication/internal/session_policy_of_the_administrators_console.py";
+  const ids = [
+    (await call("write_file", { path, content: "limit = 30\n", reason: "End sessions after 30 minutes." })).approvalId,
+    (await call("write_file", { path: "fetch.py", content: "url = \"https://registry.example-cdn.org/a\"\n", reason: "use the mirror" })).approvalId,
+    await failedChange(operator, run, "total.py"),
+  ];
+  const stale = await call("write_file", { path: "stale.py", content: "a = 1\n", reason: "one" });
+  const other = await call("write_file", { path: "stale.py", content: "a = 2\n", reason: "two" });
+  await operator.create(`/v1/approvals/${other.approvalId}/approve`, { onBehalfOf: "Bob" });
+  for (const [width, height] of [[1440, 900], [390, 844]]) {
+    const { page, close } = await open("approver", { viewport: { width, height } });
+    await page.goto(`${base}/approvals`);
+    const row = (text) => page.locator(".queue li", { hasText: run }).filter({ hasText: text });
+    await row("End sessions after 30 minutes.").waitFor();
+    // The folder is cut, and the name as little as can be.
+    const cut = await row("End sessions").locator(".path > bdi").evaluateAll((parts) => parts.map((part) => part.scrollWidth - part.clientWidth));
+    assert.ok(cut[0] > cut[1], `${width}: ${cut}`);
+    await row("use the mirror").getByText("new host registry.example-cdn.org").waitFor();
+    await row("sum whole cents").getByText("1 test fails").waitFor();
+    await row("stale.py").getByText("file changed since").waitFor();
+    assert.equal(await row("End sessions").locator(".mark").count(), 0);
+    await close();
+  }
+  for (const id of [...ids, stale.approvalId]) await operator.create(`/v1/approvals/${id}/deny`, { note: "done", onBehalfOf: "Ada" });
+}
+
+export async function an_edit_is_shown_against_both_versions_before_it_is_approved({ base, operator, open }) {
+  const call = await startRun(operator, "net-edit", { policy: { kinds: { TEXT_DOC: "REQUIRE_APPROVAL" } } });
+  const first = await call("write_file", { path: "notes.md", content: Array.from({ length: 40 }, (_, line) => `line ${line + 1}`).join("\n") + "\n", reason: "notes" });
+  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
+  await call("read_file", { path: "notes.md" });
+  const { approvalId } = await call("edit_file", { path: "notes.md", oldString: "line 20\n", newString: "line 20, which is 30 * 60 * 60\n", expectedSha256: "seen", reason: "the limit" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  await region.getByText("line 20, which is").waitFor();
+  await page.keyboard.press("e");
+  const field = region.getByLabel(/notes\.md, lines 17 to 23/);
+  await field.fill((await field.inputValue()).replace("30 * 60 * 60", "30 * 60\nand more"));
+  assert.equal(await region.locator(".numbers").innerText(), "17\n18\n19\n20\n21\n22\n23\n24");
+  const mine = region.getByRole("region", { name: "Your changes" });
+  const changed = () => mine.locator(".diff-line:not(.context)").evaluateAll((rows) => rows.map((row) => row.innerText.replace(/\s+/g, " ").trim()));
+  await mine.locator(".diff-line.delete", { hasText: "30 * 60 * 60" }).waitFor();
+  assert.deepEqual(await changed(), ["20 −line 20, which is 30 * 60 * 60", "20 +line 20, which is 30 * 60", "21 +and more"]);
+  await mine.getByRole("button", { name: "the file now → mine" }).click();
+  await mine.locator(".diff-line.delete", { hasText: /line 20$/ }).waitFor();
+  assert.deepEqual(await changed(), ["20 −line 20", "20 +line 20, which is 30 * 60", "21 +and more"]);
+  await region.getByRole("button", { name: "Approve with my changes" }).click();
+  await region.getByText(/with changes \(record \d+\)/).first().waitFor();
+  await close();
+}
+
+export async function the_address_names_a_state_as_the_api_does({ base, operator, open }) {
+  const call = await startRun(operator, "views", SOURCE);
+  const { approvalId } = await call("write_file", { path: "a.py", content: "a = 1\n", reason: "of every state" });
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "denied here", onBehalfOf: "Ada" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals`);
+  const asked = [];
+  page.on("request", (request) => request.url().includes("/v1/approvals?") && asked.push(new URL(request.url()).searchParams.get("state")));
+  for (const [label, search, state] of [["denied", "?state=denied", "denied"], ["every state", "?view=all", null]]) {
+    asked.length = 0;
+    await page.getByLabel("State").selectOption({ label });
+    await page.locator(".queue li", { hasText: "of every state" }).getByText("denied here").first().waitFor();
+    assert.equal(new URL(page.url()).search.replace(/&?id=[^&]+&?/, ""), search);
+    assert.ok(asked.includes(state), `${asked}`);
+  }
+  // An address that names no state of the API shows all.
+  await page.goto(`${base}/approvals?state=all`);
+  await page.locator(".queue li", { hasText: "of every state" }).waitFor();
+  await close();
+}
+
+export async function the_heading_of_a_call_says_what_became_of_it({ base, operator, open }) {
+  const call = await startRun(operator, "heading", SOURCE);
+  const { approvalId } = await call("write_file", { path: "a.py", content: "a = 1\n", reason: "one" });
+  const { page, close } = await open("approver");
+  const { items } = (await operator.request("GET", "/v1/runs/heading/audit?outcome=pending")).body;
+  await page.goto(`${base}/runs/heading/calls/${items[0].seq}`);
+  const heading = page.getByRole("region", { name: `Call ${items[0].seq}` }).locator("header");
+  await heading.getByText("waiting for approval").waitFor();
+  await operator.create(`/v1/approvals/${approvalId}/approve`, { onBehalfOf: "Ada" });
+  await heading.getByText(/approved \(record \d+\)/).waitFor();
+  assert.equal(await heading.getByText("waiting for approval").count(), 0);
+  await close();
+}
