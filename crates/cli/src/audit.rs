@@ -3,7 +3,7 @@
 use std::io;
 
 use futures_util::TryStreamExt as _;
-use model::{LogicalPath, Outcome, Record, Verdict};
+use model::{Code, LogicalPath, Outcome, Record, Verdict};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use workspaced_client::{AuditFilter, RunId};
@@ -38,6 +38,9 @@ pub struct AuditArgs {
     /// Only calls with this outcome: `ok`, `refused`, `pending` or `failed`.
     #[arg(long, value_parser = parse_name::<Outcome>)]
     outcome: Option<Outcome>,
+    /// Only calls that were refused with this code, such as `WRITE_CONFLICT`.
+    #[arg(long, value_parser = parse_name::<Code>)]
+    code: Option<Code>,
     /// Only calls about this path.
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
@@ -60,13 +63,13 @@ pub struct AuditArgs {
 pub(super) async fn run(args: AuditArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let AuditArgs { run, tool, decision, outcome, path, since, until, caller: actor, list, follow, .. } = args;
+    let AuditArgs { run, tool, decision, outcome, code, path, since, until, caller: actor, list, follow, .. } = args;
     let run = match run {
         Some(run) => Some(resolve_run(&client, run).await?),
         None => None,
     };
     let newest_first = list.is_newest_first();
-    let filter = AuditFilter { tool, decision, outcome, path, since, until, actor, newest_first };
+    let filter = AuditFilter { tool, decision, outcome, code, path, since, until, actor, newest_first };
     if follow {
         let mut records = std::pin::pin!(client.follow_audit(run.as_ref(), &filter, None)?);
         while let Some(followed) = records.try_next().await? {
@@ -81,7 +84,8 @@ pub(super) async fn run(args: AuditArgs, env: &Env<'_>) -> Result<(), CliError> 
     }
 }
 
-/// Prints a record on one line: time, run, number, outcome, tool, then the code, the paths or the summary, the reason and the caller.
+/// Prints a record on one line: time, run, number, outcome, tool, then the code, the paths or the summary, what decided against it, the
+/// reason and the caller.
 pub(super) fn print(output: Output, record: &Record) -> io::Result<()> {
     if output.is_json {
         return output.json(record);
@@ -101,16 +105,26 @@ pub(super) fn print(output: Output, record: &Record) -> io::Result<()> {
 
 fn details(record: &Record) -> String {
     let mut parts: Vec<String> = record.code.iter().map(ToString::to_string).collect();
-    let paths = if record.paths_written.is_empty() { &record.paths_read } else { &record.paths_written };
+    let mut paths: Vec<_> = record.paths_written.iter().collect();
+    if paths.is_empty() {
+        paths.extend(&record.paths_read);
+    }
+    if paths.is_empty() {
+        // What a refused call wanted to change.
+        paths.extend(record.files.iter().map(|file| &file.path));
+    }
     match moved(record) {
         Some((from, to)) => parts.push(format!("{from} -> {to}")),
-        None => parts.extend(paths.iter().take(MAX_PATHS).map(ToString::to_string)),
+        None => parts.extend(paths.iter().take(MAX_PATHS).map(|path| path.as_str().to_owned())),
     }
     if paths.len() > MAX_PATHS {
         parts.push(format!("and {} more", paths.len() - MAX_PATHS));
     }
     let summary = record.input.as_ref().and_then(|input| input.get("summary")).and_then(Value::as_str);
     parts.extend(summary.map(str::to_owned));
+    if record.outcome != Outcome::Ok && !record.reasons.is_empty() {
+        parts.push(format!("[{}]", record.reasons.join(", ")));
+    }
     parts.extend(record.reason.as_ref().map(|reason| format!("\"{reason}\"")));
     parts.push(format!("({})", record.actor));
     parts.join(" ")

@@ -1,7 +1,7 @@
 //! The audit: records by page, single calls, verification, artifacts.
 
 use futures_util::Stream;
-use model::{ArtifactId, ChainReport, Outcome, Record, RunId, ToolCallId, Verdict};
+use model::{ArtifactId, ChainReport, Code, Outcome, Record, RunId, ToolCallId, Verdict};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,6 +19,8 @@ pub struct AuditFilter {
     pub decision: Option<Verdict>,
     /// Only calls with this outcome.
     pub outcome: Option<Outcome>,
+    /// Only calls that were refused with this code.
+    pub code: Option<Code>,
     /// Only calls that read or wrote this path, or requested it and were refused.
     pub path: Option<String>,
     /// Only calls at or after this time, RFC 3339.
@@ -48,6 +50,7 @@ impl AuditFilter {
             ("tool", self.tool.clone()),
             ("decision", name_of(self.decision)?),
             ("outcome", name_of(self.outcome)?),
+            ("code", name_of(self.code)?),
             ("path", self.path.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),

@@ -5,7 +5,8 @@
 /// Triggers the failpoint `name` if the environment variable `WORKSPACED_FAILPOINT` arms it. Debug builds only.
 ///
 /// The value `NAME:N` kills the process with SIGKILL at the N-th pass, by default at the first. `NAME:N:panic` panics instead.
-/// `@FILE` reads the value from a file, so that a test can arm a running process. With `NAME:N:pause`, the thread creates
+/// `@FILE` reads the value from a file, so that a test can arm a running process. The file must be in the data folder: the sandbox hides
+/// others, and one that cannot be read arms nothing. With `NAME:N:pause`, the thread creates
 /// `FILE.paused` and waits until the content of the file changes.
 #[cfg(debug_assertions)]
 pub fn hit(name: &str) {

@@ -148,7 +148,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
-    /// Lists the records after `after` that match `filter`, in order. Oldest first over all runs, the list ends before a position that
+    /// Lists the records after `after` that match `filter`, in order. With a condition that no index has, a page may have fewer items than
+    /// asked for, or none, although more follow: go on at [`LedgerPage::resume`]. Oldest first over all runs, the list ends before a position that
     /// a commit in flight may still take, so that a caller that continues after its last record misses none. Newest first, it has
     /// every committed record; what a commit in flight adds among them is on no later page. The records of one run are complete in
     /// either order.

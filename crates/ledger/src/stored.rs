@@ -69,7 +69,7 @@ pub struct RecordFilter {
     pub actor: Option<String>,
     /// Whose call it is. Without an index.
     pub by: Option<By>,
-    /// The code of a refusal. Without an index, except in one run.
+    /// The code of a refusal. No index has it; in one run, only the records of calls that did not succeed are read.
     pub code: Option<String>,
     /// Labels of the record's run, each as `name:value`. Without an index.
     pub labels: Vec<String>,

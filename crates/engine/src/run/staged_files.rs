@@ -17,7 +17,7 @@ pub(crate) fn names(steps: &[Step]) -> Vec<String> {
 pub(crate) fn discard(run: &OpenRun, names: &[String]) {
     for name in names {
         if let Err(error) = run.workspace.discard(name) {
-            // The next start empties the folder.
+            // The folder is emptied when the run is next opened.
             tracing::warn!(run.id = %run.run_id, %error, "a staged file could not be removed");
         }
     }

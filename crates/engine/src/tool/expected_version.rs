@@ -72,6 +72,8 @@ const REMOVED_HINT: &str =
 /// The hint where another version is expected than the present one.
 const STALE_HINT: &str =
     "Read the file again, base the change on its present content, and give its sha256 as `expectedSha256`.";
+/// The hint where the call names no version.
+const UNNAMED_HINT: &str = "Read the file first if you have not, base the change on its content, and give its sha256, or `seen`, as `expectedSha256`.";
 /// The hint where the file is not as the caller has last seen it.
 const CHANGED_HINT: &str = "Read it again with read_file, then make a new call that is based on its present content.";
 /// The hint where the caller has not seen the file.
@@ -128,7 +130,7 @@ pub(crate) fn expect_version(
             conflict(format!("`{path}` exists again since this token has removed it"), UNSEEN_HINT)
         }
         (Some(_), Some(_), None) => conflict(format!("this token has not seen `{path}`: read it first"), UNSEEN_HINT),
-        (Some(_), None, None) => conflict(format!("`{path}` exists; changing it needs `expectedSha256`"), STALE_HINT),
+        (Some(_), None, None) => conflict(format!("`{path}` exists; changing it needs `expectedSha256`"), UNNAMED_HINT),
     }
 }
 

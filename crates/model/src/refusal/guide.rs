@@ -168,7 +168,7 @@ const GUIDES: [(Code, &str, &str, &str); Code::ALL.len()] = [
     ),
     (
         Code::WriteConflict,
-        "The file is not in the version that the call expects: another call has changed it.",
+        "The call does not name the present version of the file: it names none, or the file has changed since.",
         "Read the file again, make the change to the current version, and send its hash.",
         "write_file with the `expectedSha256` of a version that another agent has replaced.",
     ),

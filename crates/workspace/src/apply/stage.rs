@@ -196,7 +196,7 @@ impl Drop for StagedSteps {
     fn drop(&mut self) {
         for folder in self.folders.iter().filter(|folder| !folder.moved) {
             if let Err(error) = remove_tree(self.tmp.as_fd(), folder.name.as_bytes()) {
-                // The folder is emptied at the next start.
+                // The folder is emptied when the run is next opened.
                 tracing::warn!(%error, "a staged folder could not be removed");
             }
         }
@@ -207,7 +207,7 @@ impl Drop for StagedSteps {
             if let Some(name) = &item.file
                 && let Err(error) = self.kept.remove(&self.tmp, name)
             {
-                // The folder is emptied at the next start.
+                // The folder is emptied when the run is next opened.
                 tracing::warn!(%error, "a staged file could not be removed");
             }
         }

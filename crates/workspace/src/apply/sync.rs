@@ -120,7 +120,7 @@ impl Drop for Applied {
     fn drop(&mut self) {
         for name in &self.replaced {
             if let Err(error) = self.kept.remove(&self.tmp, name) {
-                // Nothing depends on it, and the folder is emptied at the next start.
+                // Nothing depends on it, and the folder is emptied when the run is next opened.
                 tracing::warn!(%error, "a replaced file could not be removed");
             }
         }

@@ -384,7 +384,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(self.git.dir()) {
-            // The next start empties the folder.
+            // The folder is emptied when the run is next opened.
             tracing::warn!(%error, "the temporary repository of a bundle could not be removed");
         }
     }

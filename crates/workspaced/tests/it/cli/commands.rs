@@ -53,6 +53,14 @@ async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite)] b
         operator(&["run", "create", "--id", "r2", "--archive", archive, "--profile", "READ_ONLY", "--json"]).json();
     assert_eq!((&copy["run"]["state"], &copy["run"]["import"]["files"]), (&json!("open"), &json!(1)));
     assert_eq!(operator(&["call", "read_file", "--run", "r2", "path=a.txt"]).ok(), "1  one\n2  two\n");
+    operator(&["call", "write_file", "--run", "r2", "path=x.txt", "content=x", "reason=why"])
+        .failed(1, "workspaced: POLICY_DENIED: ");
+    let refused = operator(&["audit", "--run", "r2", "--code", "POLICY_DENIED"]).ok();
+    assert!(
+        refused.contains("write_file      POLICY_DENIED x.txt [write:no-match, kind:TEXT_DOC] \"why\" (operator:"),
+        "{refused}"
+    );
+    assert_eq!(operator(&["audit", "--run", "r2", "--code", "WRITE_CONFLICT"]).out, "");
 
     assert!(operator(&["run", "close", "r1"]).ok().contains("state    closed"));
     let refused = agent(&["call", "write_file", "--run", "r1", "path=b.txt", "content=", "reason=late", "--json"]);
@@ -63,7 +71,10 @@ async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite)] b
     let audit = agent(&["audit", "--run", "r1", "--tool", "write_file", "--oldest-first"]).ok();
     let lines: Vec<_> = audit.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("r1      2  ok       write_file      a.txt \"a test\""), "{audit}");
-    assert!(lines[1].contains("refused  write_file      RUN_CLOSED \"late\" (run-token:"), "{audit}");
+    assert!(
+        lines[1].contains("refused  write_file      RUN_CLOSED ") && lines[1].contains(" \"late\" (run-token:"),
+        "{audit}"
+    );
     assert!(
         lines[0].trim_start().split(' ').next().unwrap().parse::<u64>().is_ok() || lines[0].contains("now"),
         "{audit}"
