@@ -34,6 +34,8 @@ pub(crate) enum Repeat {
     Always,
     /// Only those after which the service has not executed the request.
     IfNotExecuted,
+    /// All but a refusal that is in the run's record: the answer to a command that no runner runs.
+    IfNotRecorded,
 }
 
 /// Makes a body, as often as it is sent.
@@ -210,8 +212,12 @@ impl Client {
 impl Repeat {
     fn permits(self, error: &Error) -> bool {
         match error {
-            Error::Problem(problem) => problem.is_temporary(),
-            Error::Transport(error) => self == Self::Always || error.is_connect(),
+            Error::Problem(problem) => {
+                let is_answer =
+                    self == Self::IfNotRecorded && problem.status == 503 && problem.members.contains_key("seq");
+                problem.is_temporary() && !is_answer
+            }
+            Error::Transport(error) => self != Self::IfNotExecuted || error.is_connect(),
             _ => false,
         }
     }
@@ -233,6 +239,7 @@ pub(crate) async fn refusal(response: Response) -> Error {
     let status = response.status();
     let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let tool_call_id = response.headers().get("workspaced-call").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let seq: Option<u64> = response.headers().get("workspaced-seq").and_then(|seq| seq.to_str().ok()?.parse().ok());
     let body = match read(response, MAX_PROBLEM_BYTES).await {
         Ok(body) => body,
         Err(error) => return error,
@@ -245,6 +252,9 @@ pub(crate) async fn refusal(response: Response) -> Error {
     problem.retry_after = retry_after.map(Duration::from_secs);
     if let Some(id) = tool_call_id {
         problem.members.entry("toolCallId").or_insert(Value::from(id));
+    }
+    if let Some(seq) = seq {
+        problem.members.entry("seq").or_insert(Value::from(seq));
     }
     Error::Problem(Box::new(problem))
 }

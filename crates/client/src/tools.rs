@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::problem::Error;
-use crate::request::{call_header, into_text, new_id, read, sha256_header, with_id};
+use crate::request::{Repeat, call_header, into_text, new_id, read, sha256_header, with_id};
 use crate::transport::Client;
 
 /// The answer of a tool call in the text view, which is made for models.
@@ -99,7 +99,7 @@ impl Client {
     ) -> Result<O, Error> {
         let input = with_id(input, "toolCallId", new_id("tc_"))?;
         let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "tools", tool])?;
-        request.json(&input).answer(self).await
+        request.json(&input).repeat(repeat_of(tool)).answer(self).await
     }
 
     /// Calls a tool and returns its answer in the text view.
@@ -110,7 +110,8 @@ impl Client {
     pub async fn call_as_text<I: Serialize>(&self, run: &RunId, tool: &str, input: &I) -> Result<TextAnswer, Error> {
         let input = with_id(input, "toolCallId", new_id("tc_"))?;
         let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "tools", tool])?;
-        let response = request.header(header::ACCEPT, "text/plain")?.json(&input).send(self).await?;
+        let request = request.header(header::ACCEPT, "text/plain")?.json(&input).repeat(repeat_of(tool));
+        let response = request.send(self).await?;
         let seq = response.headers().get("workspaced-seq").and_then(|seq| seq.to_str().ok()?.parse().ok());
         let (call, sha256) = (call_header(&response, "workspaced-call"), sha256_header(&response, "workspaced-sha256"));
         let text = into_text(read(response, self.max_answer_bytes).await?)?;
@@ -130,4 +131,8 @@ impl Client {
         let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "batch"])?;
         request.json(&batch).answer(self).await
     }
+}
+
+fn repeat_of(tool: &str) -> Repeat {
+    if tool == "run_command" { Repeat::IfNotRecorded } else { Repeat::Always }
 }

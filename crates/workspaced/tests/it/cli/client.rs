@@ -54,6 +54,25 @@ async fn files_are_streams_in_both_directions(#[values(Backend::Sqlite)] backend
 
 #[rstest]
 #[tokio::test]
+async fn a_command_without_a_runner_is_refused_at_once(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, used) = Run::shared(backend, &[]).await;
+    let (agent, _) = client(&server.base, used.agent.token.as_ref());
+    let run = RunId::parse(&used.id).unwrap();
+    let input = json!({"command": "make", "reason": "r"});
+    let refused = agent.call::<_, Value>(&run, "run_command", &input).await.unwrap_err();
+    let refused_as_text = agent.call_as_text(&run, "run_command", &input).await.unwrap_err();
+    for error in [refused, refused_as_text] {
+        let problem = error.problem().unwrap();
+        assert_eq!((problem.code.as_str(), problem.status), ("UNAVAILABLE", 503));
+        assert!(problem.members["seq"].is_u64() && problem.hint.contains("workspaced runner"), "{problem:?}");
+    }
+    let filter = AuditFilter { tool: Some("run_command".into()), ..AuditFilter::default() };
+    let (operator, _) = client(&server.base, Some(&server.operator_token));
+    assert_eq!(operator.run_audit(&run, &filter).try_collect::<Vec<_>>().await.unwrap().len(), 2);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_lost_answer_is_asked_for_again_and_the_change_made_once(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let relay = Relay::start(&server.base).await;
