@@ -1030,6 +1030,16 @@ async fn the_protocol_lists_and_calls_the_tools_of_a_format(#[values(Backend::Sq
         let result = rpc(format, "tools/call", json!({"name": name, "arguments": arguments})).await["result"].clone();
         (result["isError"].as_bool().unwrap(), result["content"][0]["text"].as_str().unwrap().to_owned())
     };
+    // The forms of our own tools have their names, and take null for what is left out.
+    let names =
+        |list: &Value| functions(&list["result"]["tools"]).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let listed = rpc("openai-responses", "tools/list", json!({})).await;
+    assert_eq!(names(&listed), names(&rpc("openai-strict", "tools/list", json!({})).await));
+    assert!(names(&listed).contains(&"revert_calls".to_owned()), "{listed}");
+    for format in ["openai-responses", "openai-strict"] {
+        let read = called(format, "read_file", json!({"path": "README.md", "startLine": null})).await;
+        assert_eq!(read, (false, "1  # Calc\n".to_owned()), "{format}");
+    }
     let read = called("claude-code", "Read", json!({"file_path": "/workspace/README.md"})).await;
     assert_eq!(read, (false, "     1\t# Calc\n".to_owned()));
     let (is_error, text) =
