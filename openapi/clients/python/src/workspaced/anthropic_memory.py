@@ -1,5 +1,5 @@
 # Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
-"""A memory for the package `anthropic` that is kept in the files of a run."""
+"""A memory for the package `anthropic` that is kept in the files of a run: `pip install "workspaced-client[anthropic]"`."""
 
 from __future__ import annotations
 

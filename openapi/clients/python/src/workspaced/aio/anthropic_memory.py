@@ -1,4 +1,4 @@
-"""A memory for the package `anthropic` that is kept in the files of a run."""
+"""A memory for the package `anthropic` that is kept in the files of a run: `pip install "workspaced-client[anthropic]"`."""
 
 from __future__ import annotations
 
