@@ -158,7 +158,7 @@ class Memory(unittest.TestCase):
         [waiting] = operator().approvals(run=run.id)
         operator().approve(waiting["approvalId"], on_behalf_of="ada")
         shown = str(memory.call({"command": "view", "path": "/memories/Cargo.lock"}))
-        self.assertTrue(shown.startswith("approved: Cargo.lock (write_file), applied\nHere's the content"), shown)
+        self.assertTrue(shown.startswith("approved: Cargo.lock (create), applied\nHere's the content"), shown)
 
 
 if __name__ == "__main__":
