@@ -16,6 +16,12 @@ export function kindsInWords(kinds: Record<string, string>): string[] {
   return Object.entries(kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${VERDICTS.get(verdict) ?? verdict}: ${KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind}`);
 }
 const OTHER_KINDS = new Map([["DIRECTORY", "a folder"], ["GIT_INTERNAL", "what git keeps"], ["SYMLINK", "a link"], ["SPECIAL", "what is no file"]]);
+/** The kind of a file in words. */
+export const kindInWords = (kind: string): string => (KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind).replace(/^an? (?=\w+ file$|folder$|link$)/, "").replace(/^a file that /, "");
+/** A name of the API in words: `maxFilesTouched` as `files touched`. */
+export const nameInWords = (name: string): string => name.replace(/^max(?=[A-Z])/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).trim();
+const DECISIONS = new Map([["ALLOW", "allowed"], ["REQUIRE_APPROVAL", "a person is asked"], ["DENY", "refused"]]);
+export const decisionInWords = (decision: string): string => DECISIONS.get(decision) ?? decision;
 const LIMITS = new Map([["maxFilesTouched", "many files"], ["maxInsertions", "many added lines"], ["maxDeletions", "many removed lines"], ["maxFilesDeleted", "many deleted files"], ["maxBytes", "many bytes"]]);
 
 /** Returns a rule in words; a rule without words as it is. */

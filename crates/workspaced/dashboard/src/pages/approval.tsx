@@ -103,7 +103,7 @@ function Edited({ approval: { runId, editedSeq, decidedSeq, onBehalfOf, decidedB
     <section aria-label="Changes of the reviewer">
       <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, in the same decision</h3>
       {load.error ? <Failed error={load.error} what="Reading the reviewer's changes" retry={load.reload} /> : !load.data ? <Loading what="the reviewer's changes" />
-        : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} />)}</div>)}
+        : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} isBare />)}</div>)}
     </section>
   );
 }

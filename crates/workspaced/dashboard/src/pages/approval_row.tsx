@@ -17,12 +17,12 @@ export function ApprovalRow({ approval, run, href, isOpen, marks, note }: Props)
     <a href={href} aria-current={isOpen ? "true" : undefined}>
       <span class="first">
         {!isPending && <Badge state={state} short />}
-        <span class="title strong">{files.length ? <Path path={files[0].path} fit /> : <code class="cut">{approval.tool}</code>}{files.length > 1 && <span class="quiet more-files">and {files.length - 1} more</span>}</span>
+        <span class="title strong">{files.length ? <Path path={files[0].path} fit /> : <code class="cut">{approval.tool}</code>}</span>
         {changed.insertions + changed.deletions > 0 && <span class="small"><Counts plus={changed.insertions} minus={changed.deletions} /></span>}
         <span class="quiet small"><Time at={approval.createdAt} /></span>
       </span>
       <Foreign class="two-lines" text={approval.reason} />
-      <span class="cut quiet small"><span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
+      <span class="cut quiet small">{files.length > 1 && <b>{files.length} files · </b>}<span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
       {marks && <span class="marks-row"><Marks {...marks} /></span>}
       {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={approval.resolution} /></span>}
     </a>

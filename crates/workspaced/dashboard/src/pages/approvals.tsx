@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, getAll, runPath } from "../lib/api.ts";
+import { get, getAll, query, runPath } from "../lib/api.ts";
 import { count } from "../lib/format.ts";
 import { knownPerson, needsPerson } from "../lib/person.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
-import type { Approval, Run } from "../lib/types.ts";
+import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { repositoryOf, resolutionOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Choice, Empty, Failed, Foreign, Loading, Path } from "../ui/parts.tsx";
@@ -141,13 +141,23 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, toggle 
   );
 }
 
-/** What an operator has decided of what was asked today, the newest first, and in this tab. Nothing without `rights`. */
+/** The longest that an approval waits. */
+const APPROVAL_MILLIS = 24 * 3600_000;
+/** Decisions about what was asked before today, of which the record is asked when they were made. */
+const MOST_OLDER = 50;
+
+/** What an operator has decided today, what was asked last first, and in this tab. Nothing without `rights`. */
 function useDecidedToday(rights: Rights | undefined, here: Approval[]): Approval[] {
   const load = useLoad(rights ? `decided today ${here.length}` : "", async (signal) => {
-    const createdAfter = new Date(new Date().setHours(0, 0, 0, 0)).toISOString();
+    const midnight = new Date().setHours(0, 0, 0, 0);
+    const createdAfter = new Date(midnight - APPROVAL_MILLIS).toISOString();
     const lists = await Promise.all(["approved", "denied", "failed"].map((state) => getAll<Approval>("/v1/approvals", { state, createdAfter, order: "desc" }, 1000, signal)));
     // Several persons may share the first token: what each of them decided is told by the name that they gave.
-    return lists.flatMap(({ items }) => items).filter(({ decidedBy, onBehalfOf }) => decidedBy === rights!.operator && (!needsPerson(rights!) || onBehalfOf === knownPerson()));
+    const mine = lists.flatMap(({ items }) => items).filter(({ decidedBy, onBehalfOf }) => decidedBy === rights!.operator && (!needsPerson(rights!) || onBehalfOf === knownPerson()));
+    const isOfToday = ({ createdAt }: Approval) => Date.parse(createdAt) >= midnight;
+    const older = mine.filter((approval) => !isOfToday(approval) && approval.decidedSeq).slice(0, MOST_OLDER);
+    const records = await Promise.all(older.map(async ({ runId, decidedSeq }) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ fromSeq: decidedSeq!, limit: 1 })}`, signal)).items[0] as AuditRecord | undefined));
+    return [...mine.filter(isOfToday), ...older.filter((_, index) => Date.parse(records[index]?.timestamp ?? "") >= midnight)];
   });
   if (!rights) return [];
   const known = load.data ?? [];

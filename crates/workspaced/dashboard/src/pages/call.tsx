@@ -3,11 +3,11 @@ import type { Rights } from "../app.tsx";
 import { callTool, get, getText, runPath } from "../lib/api.ts";
 import { duration, exactTime, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
-import { lineReader } from "../lib/files.ts";
+import { approvalReader, lineReader } from "../lib/files.ts";
 import { callHref } from "../lib/route.ts";
 import { commandOf, isFailed, outputOf, typed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
-import { resolutionOf } from "../lib/words.ts";
+import { decisionInWords, kindInWords, resolutionOf } from "../lib/words.ts";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules } from "../ui/parts.tsx";
 
@@ -44,7 +44,7 @@ export function Call({ record, rights, close, last }: Props) {
 function Decision({ record }: { record: AuditRecord }) {
   return (
     <dl>
-      <dt>Decision</dt><dd>{record.decision}{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
+      <dt>Decision</dt><dd><span title={record.decision}>{decisionInWords(record.decision)}</span>{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
       <dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd>
       {record.evidence && <><dt>Evidence</dt><dd>{record.evidence.eventId !== undefined ? <EvidenceEvent run={record.runId} id={record.evidence.eventId} /> : <Foreign text={`${record.evidence.command ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} />}</dd></>}
     </dl>
@@ -71,15 +71,21 @@ function useApprovalOf({ runId, toolCallId, outcome }: AuditRecord): Loaded<Appr
 function PendingApproval({ load: { data: approval, error, reload } }: { load: Loaded<Approval | undefined> }) {
   if (error) return <Failed error={error} what="Reading the approval" retry={reload} />;
   if (!approval) return <Loading what="the approval" />;
-  return <p><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>;
+  return (
+    <>
+      <p class="inline"><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>
+      {/* Once it is approved, the change has a record of its own. */}
+      {approval.diff && approval.state !== "approved" && approval.tool !== "run_command" && <DiffView text={approval.diff} isWhole readLines={approvalReader(approval.approvalId)} />}
+    </>
+  );
 }
 
-export function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; mayRead: boolean }) {
+export function Artifact({ uri, record, mayRead, isBare }: { uri: string; record: AuditRecord; mayRead: boolean; isBare?: boolean }) {
   const id = uri.slice(uri.lastIndexOf("/") + 1);
   const load = useLoad(uri, (signal) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(id)}`, signal));
   if (load.error) return <Failed error={load.error} what="Reading the diff" retry={load.reload} />;
   if (load.data === undefined) return <Loading what="the diff" />;
-  return <DiffView text={load.data} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
+  return <DiffView text={load.data} isBare={isBare} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
 }
 
 /** The lines of an output that are shown first: the end says how it ended. */
@@ -131,7 +137,7 @@ function Files({ record }: { record: AuditRecord }) {
     <details class="fold"><summary>Files and hashes ({record.files.length})</summary>
       <div class="scroll" role="region" aria-label="Files and hashes" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
-        <tbody>{record.files.slice(0, 500).map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind}</td><td data-label="Before"><Hash value={file.oldSha256} /></td><td data-label="After"><Hash value={file.newSha256} /></td></tr>)}</tbody>
+        <tbody>{record.files.slice(0, 500).map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet" title={file.kind}>{kindInWords(file.kind)}</td><td data-label="Before"><Hash value={file.oldSha256} /></td><td data-label="After"><Hash value={file.newSha256} /></td></tr>)}</tbody>
       </table></div>
     </details>
   );

@@ -27,7 +27,7 @@ export function RunPage({ run, seq, rights }: Props) {
   const report = useReport(load.data);
   // What the run was asked to do; the first prompt is near the start of the chain.
   const prompt = useLoad(`prompt ${run}`, (signal) => get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ tool: "event.prompt", limit: 1 })}`, signal).then(({ items }) => items[0]?.input?.summary ?? ""));
-  if (!load.data) return load.error ? <Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /> : <Loading what="the run" />;
+  if (!load.data) return load.error ? <><Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /><p><a href="/runs">All runs</a></p></> : <Loading what="the run" />;
   const tabs = TABS.filter(([, , needsAudit]) => rights.audit || !needsAudit);
   const wanted = params.get("tab") ?? "";
   const tab = tabs.some(([id]) => id === wanted) ? wanted : tabs[0][0];
@@ -84,7 +84,7 @@ function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
 
 function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
   if (!verdict) return null;
-  if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(head)}</span>;
+  if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(Math.max(head, verdict.checked))}</span>;
   if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   // Whoever looks at the run adds reads to it: they are checked like the others, and are not counted among what happened.
   const upTo = (last: number) => count(last - (verdict.reads ?? []).filter((seq) => seq <= last).length);

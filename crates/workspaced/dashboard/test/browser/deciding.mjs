@@ -203,10 +203,14 @@ export async function the_heading_of_a_call_says_what_became_of_it({ base, opera
   const { page, close } = await open("approver");
   const { items } = (await operator.request("GET", "/v1/runs/heading/audit?outcome=pending")).body;
   await page.goto(`${base}/runs/heading/calls/${items[0].seq}`);
-  const heading = page.getByRole("region", { name: `Call ${items[0].seq}` }).locator("header");
+  const panel = page.getByRole("region", { name: `Call ${items[0].seq}` });
+  const heading = panel.locator("header");
   await heading.getByText("waiting for approval").waitFor();
+  // What waits is shown here too, until it has a record of its own.
+  await panel.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
   await operator.create(`/v1/approvals/${approvalId}/approve`, { onBehalfOf: "Ada" });
   await heading.getByText(/approved \(record \d+\)/).waitFor();
   assert.equal(await heading.getByText("waiting for approval").count(), 0);
+  assert.equal(await panel.locator(".diff-line").count(), 0);
   await close();
 }

@@ -77,7 +77,7 @@ export async function what_nobody_asked_for_is_not_read({ base, open }) {
   await page.getByRole("button", { name: "Read the budgets" }).waitFor();
   assert.deepEqual(asked, []);
   await page.getByRole("button", { name: "Read the budgets" }).click();
-  await page.getByRole("row", { name: /FilesTouched/ }).waitFor();
+  await page.getByRole("row", { name: /files touched/ }).waitFor();
   await close();
 }
 

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { outputOf, typed } from "../../src/lib/command.ts";
 import { isAside, isEditOfPerson, isReadOfPerson, itemsOf } from "../../src/lib/steps.ts";
 import type { AuditRecord } from "../../src/lib/types.ts";
-import { ruleInWords, rulesInWords } from "../../src/lib/words.ts";
+import { decisionInWords, kindInWords, nameInWords, ruleInWords, rulesInWords } from "../../src/lib/words.ts";
 
 const record = (seq: number, more: Partial<AuditRecord> = {}): AuditRecord => ({
   runId: "r", seq, toolCallId: `c${seq}`, tool: "read_file", timestamp: `2026-01-01T00:00:0${seq}Z`, actor: "run-token:t", by: "agent", mutates: false, reasons: [], pathsRead: [], pathsWritten: [],
@@ -88,6 +88,11 @@ describe("rules in words", () => {
     expect(rulesInWords(["kind:LOCKFILE", "requireApprovalIf:touchesLockfile", "requireApprovalIf:deletesFile"])).toEqual([
       ["changes a lock file", "kind:LOCKFILE, requireApprovalIf:touchesLockfile"], ["deletes a file", "requireApprovalIf:deletesFile"],
     ]);
+  });
+  it("name kinds, budgets and decisions", () => {
+    expect(["TEXT_SOURCE", "LOCKFILE", "SECRET_LIKE", "DIRECTORY", "OTHER"].map(kindInWords)).toEqual(["source", "lock file", "may hold secrets", "folder", "OTHER"]);
+    expect(["maxFilesTouched", "approvalsRequested", "reads"].map(nameInWords)).toEqual(["files touched", "approvals requested", "reads"]);
+    expect(["ALLOW", "DENY", "OTHER"].map(decisionInWords)).toEqual(["allowed", "refused", "OTHER"]);
   });
   it("leave a rule without words as it is", () => {
     for (const rule of ["deny:src/**", "requireApprovalIf:constructor", "toString", "commands:ask:cargo publish"]) expect(ruleInWords(rule)).toBe(rule.startsWith("commands") ? "runs `cargo publish`" : rule);

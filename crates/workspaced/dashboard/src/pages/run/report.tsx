@@ -5,6 +5,7 @@ import { useLoad } from "../../lib/hooks.ts";
 import { callHref, runHref } from "../../lib/route.ts";
 import type { Report } from "../../lib/types.ts";
 import { VERIFY_AT_ONCE } from "../../lib/verify.ts";
+import { kindInWords, nameInWords } from "../../lib/words.ts";
 import { Badge, Counts, Failed, Foreign, Loading, Path } from "../../ui/parts.tsx";
 
 /** The whole account of a run, as the service gives it. */
@@ -29,9 +30,12 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
   const report = load.data;
   return (
     <article class="report" aria-label="Report">
-      <p class="inline">
-        {Object.entries(report.counts).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}</span>)}
+      <p class="inline figures">
+        {/* The number of records is in the header, without what people looked at. */}
+        {Object.entries(report.counts).filter(([name, number]) => name !== "records" && number > 0).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {number === 1 ? nameInWords(name).replace(/s\b/, "") : nameInWords(name)}</span>)}
         {report.diff && <span>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
+      </p>
+      <p class="inline">
         <button type="button" class="primary" disabled={copied === "wanted" && !body.error} onClick={copy}>{copied === "done" ? "✓ Copied" : copied === "wanted" && !body.error ? "Copying…" : "Copy for a pull request"}</button>
         <button type="button" aria-expanded={isBodyWanted} onClick={() => setBodyWanted(!isBodyWanted)}>{isBodyWanted ? "Hide the preview" : "Preview"}</button>
       </p>
@@ -54,7 +58,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       <h2>Files</h2>
       <div class="scroll" role="region" aria-label="Files" tabIndex={0}><table class="counted">
         <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col" class="number">Reads</th><th scope="col" class="number">Writes</th><th scope="col" class="number">Refused</th><th scope="col" class="number">Last</th></tr></thead>
-        <tbody>{report.files.map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind ?? ""}</td><td class="number">{count(file.reads)}</td><td class="number">{count(file.writes)}</td><td class="number">{count(file.refused)}</td><td class="number"><a href={callHref(run, file.lastSeq)}>#{file.lastSeq}</a></td></tr>)}</tbody>
+        <tbody>{report.files.map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet" title={file.kind}>{kindInWords(file.kind ?? "")}</td><td class="number">{count(file.reads)}</td><td class="number">{count(file.writes)}</td><td class="number">{count(file.refused)}</td><td class="number"><a href={callHref(run, file.lastSeq)}>#{file.lastSeq}</a></td></tr>)}</tbody>
       </table></div>
       {report.moreFiles > 0 && <p class="quiet">{count(report.moreFiles)} more files are not listed.</p>}
       <h2>In order</h2>

@@ -2,7 +2,7 @@ import { bytes, count, visible } from "../../lib/format.ts";
 import type { Run } from "../../lib/types.ts";
 import { trustPresentKey, type Verdict } from "../../lib/verify.ts";
 import { Failed, Time } from "../../ui/parts.tsx";
-import { kindsInWords, ruleInWords } from "../../lib/words.ts";
+import { kindsInWords, nameInWords, ruleInWords } from "../../lib/words.ts";
 import type { RunReport } from "../run.tsx";
 
 interface Props { run: Run; verdict?: Verdict; verify: () => void; report: RunReport }
@@ -16,7 +16,7 @@ export function Side({ run, verdict, verify, report: { load: report, isLong, isW
         {report.error && <Failed error={report.error} what="Reading the budgets" retry={report.reload} />}
         {isLong && <p><button type="button" disabled={isWanted && report.isLoading} onClick={read}>{isWanted && report.isLoading ? "Reading…" : "Read the budgets"}</button></p>}
         <table><tbody>{report.data?.budgets.map(({ name, used, limit }) => (
-          <tr key={name}><th scope="row">{name.replace(/^max/, "")}</th><td class="number">{name === "maxBytes" ? bytes(used) : count(used)}{limit ? ` of ${name === "maxBytes" ? bytes(limit) : count(limit)}` : ""}</td>
+          <tr key={name}><th scope="row">{nameInWords(name)}</th><td class="number">{name === "maxBytes" ? bytes(used) : count(used)}{limit ? ` of ${name === "maxBytes" ? bytes(limit) : count(limit)}` : ""}</td>
             <td>{limit ? <meter min={0} max={limit} high={limit * 0.8} value={used} aria-label={name} /> : <span class="quiet">no limit</span>}</td></tr>
         ))}</tbody></table>
       </section>

@@ -185,7 +185,8 @@ export function subject(record: AuditRecord): string {
     const [from, to] = record.files[0].newSha256 ? [record.files[1], record.files[0]] : record.files;
     return `${visiblePath(from.path)} → ${visiblePath(to.path)}`;
   }
-  const paths = record.pathsWritten.length ? record.pathsWritten : record.pathsRead.length ? record.pathsRead : record.files.map(({ path }) => path);
+  const read = record.pathsRead.filter((path, _, all) => path !== "." || all.length === 1);
+  const paths = record.pathsWritten.length ? record.pathsWritten : read.length ? read : record.files.map(({ path }) => path);
   // A refused path is named among the reasons.
   if (!paths.length) return record.reasons.find((reason) => reason.startsWith("path: "))?.slice(6) ?? "";
   const names = paths.slice(0, 3).map(visiblePath).join(", ");
