@@ -789,7 +789,7 @@ async fn a_call_in_a_format_waits_for_approval_as_any_other(
     assert_eq!((&done["outcome"], &done["format"]), (&json!("ok"), &json!("claude-code")));
     assert_eq!(run.on_disk("package-lock.json"), "{ }\n");
     let next = said(&run, "claude-code", "Glob", json!({"pattern": "*.md"})).await;
-    assert!(next.starts_with("approved: package-lock.json (edit_file), applied\n"), "{next}");
+    assert!(next.starts_with("approved: package-lock.json (Edit), applied\n"), "{next}");
     // A repeated ID is the same call.
     let request =
         run.agent.request(Method::POST, &path).header("x-reason", "to space it").header("x-tool-call-id", "mine");
