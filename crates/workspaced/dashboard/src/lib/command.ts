@@ -28,6 +28,24 @@ export function typed({ command, argv }: CommandData): string | undefined {
   return argv.length === 3 && /(^|\/)(ba|da|z)?sh$/.test(shell) && /^-\w*c$/.test(flag) ? script : argv.join(" ");
 }
 
+/** What prepares a command and says nothing of what it does. */
+const PLUMBING = /^(?:cd|export|set|source|\.|git apply|patch|cat\s*>|tee)(?:\s|$)/;
+
+/** A command in one line: without the texts that are given to it, the patches that it applies first, and where unittest looks for tests. */
+export function shortened(text: string): string {
+  const lines = text.split("\n");
+  const kept: string[] = [];
+  for (let index = 0; index < lines.length; index += 1) {
+    kept.push(lines[index]);
+    const end = /<<-?\s*(["']?)(\w+)\1/.exec(lines[index])?.[2];
+    const last = end === undefined ? -1 : lines.findIndex((line, at) => at > index && line.trim() === end);
+    if (last >= 0) index = last;
+  }
+  const parts = kept.join("\n").split(/\s*(?:&&|;|\n)\s*/).map((part) => part.trim()).filter(Boolean);
+  const telling = parts.filter((part) => !PLUMBING.test(part) && !/^#/.test(part));
+  return (telling.length ? telling : parts).join(" && ").replace(/( -m unittest) discover(?: -[stp] \S+)*/, "$1");
+}
+
 /** The address of what a command has printed, if it was kept. */
 export function outputOf(record: AuditRecord): string | undefined {
   const command = commandOf(record);

@@ -1,9 +1,9 @@
 /** What a reviewer changes of a proposed text: only what the diff shows can be edited. */
 
-import type { FileDiff, Hunk, Line } from "./diff.ts";
+import { type FileDiff, type Hunk, type Line, wordMarks } from "./diff.ts";
 
-/** A piece of a file as the proposal leaves it, and as it was before. */
-export interface EditableHunk { key: string; path: string; text: string; from: number; to: number; before: string[]; beforeFrom: number }
+/** A piece of a file as the proposal leaves it, and as it was before. `caret`: where the change of its first added line ends. */
+export interface EditableHunk { key: string; path: string; text: string; from: number; to: number; before: string[]; beforeFrom: number; caret?: number }
 /** A replacement in a file as the proposal leaves it. */
 export interface Edit { path: string; oldString: string; newString: string }
 
@@ -15,9 +15,20 @@ export function hunksOf(files: FileDiff[]): EditableHunk[] {
   const hunks = files.flatMap((file, index) => file.status === "deleted" || file.binary ? [] : file.hunks.flatMap((hunk) => {
     const side = (other: Line["type"]) => hunk.lines.filter(({ type }) => type !== other).map(({ text }) => text);
     const lines = side("delete");
-    return lines.length ? [{ key: `${index}:${hunk.newStart}`, path: file.path, text: lines.join("\n"), from: hunk.newStart, to: hunk.newStart + hunk.newLines - 1, before: side("add"), beforeFrom: hunk.oldStart + (hunk.oldLines ? 0 : 1) }] : [];
+    return lines.length ? [{ key: `${index}:${hunk.newStart}`, path: file.path, text: lines.join("\n"), from: hunk.newStart, to: hunk.newStart + hunk.newLines - 1, before: side("add"), beforeFrom: hunk.oldStart + (hunk.oldLines ? 0 : 1), caret: caretOf(hunk) }] : [];
   }));
   return hunks.reduce((sum, { from, to }) => sum + to - from + 1, 0) > MOST_LINES ? [] : hunks;
+}
+
+/** Returns the place in the new side of a hunk at which its first added line ends to differ from the line that it replaces. */
+function caretOf({ lines }: Hunk): number | undefined {
+  const first = lines.findIndex(({ type }) => type === "add");
+  if (first < 0) return undefined;
+  const start = lines.slice(0, first).reduce((sum, { type, text }) => (type === "delete" ? sum : sum + text.length + 1), 0);
+  let deleted = first;
+  while (deleted > 0 && lines[deleted - 1].type === "delete") deleted -= 1;
+  const marks = deleted < first ? wordMarks(lines[deleted].text, lines[first].text).right : [];
+  return start + (marks.at(-1)?.[1] ?? lines[first].text.length);
 }
 
 /** Returns the replacements that lead from the proposed text to the drafts. */
@@ -83,6 +94,30 @@ function cut(lines: { type: Line["type"]; text: string }[], oldStart: number, ne
     if (type !== "delete") after += 1;
   });
   return hunks;
+}
+
+/** Returns a file after a change, by lines; nothing where its lines are not those that the change is for. */
+export function applied(base: string[], { hunks }: FileDiff): string[] | undefined {
+  const result: string[] = [];
+  let read = 0;
+  for (const hunk of hunks) {
+    const start = hunk.oldStart - (hunk.oldLines ? 1 : 0);
+    if (start < read || start > base.length) return undefined;
+    result.push(...base.slice(read, start));
+    read = start;
+    for (const { type, text } of hunk.lines) {
+      if (type !== "add" && base[read++] !== text) return undefined;
+      if (type !== "delete") result.push(text);
+    }
+  }
+  return [...result, ...base.slice(read)];
+}
+
+/** Returns what leads from one text of a file to another. */
+export function diffOfTexts(path: string, before: string[], after: string[]): FileDiff {
+  const lines = compare(before, after);
+  const counted = (wanted: Line["type"]) => lines.filter(({ type }) => type === wanted).length;
+  return { path, status: "modified", binary: false, insertions: counted("add"), deletions: counted("delete"), hunks: cut(lines, 1, 1), notes: [] };
 }
 
 /** Returns what the drafts come to: from the proposed text to the reviewer's, or from the files as they are to the reviewer's. */

@@ -27,6 +27,18 @@ const MESSAGE = /^\s*(?:E\s+)?((?:\w+\.)*\w*(?:Error|Exception|Failure)\b.*|asse
 /** Where the part of the next failure begins. */
 const END = /^(?:={10,}|---- .* stdout ----$)/;
 
+/** Counts of tests that passed and failed, as test programs sum them up: the last of each kind counts, and cargo prints one a binary. */
+const PASSED = [/^test result: \w+\. (\d+) passed/gm, /^=* ?(?:\d+ failed, )?(\d+) passed\b.* in [\d.]+/gm, /^\s*Tests:? .*?(\d+) passed/gm, /^[ℹ#] pass (\d+)$/gm, /^\s*(\d+) passing\b/gm];
+
+/** Returns how many tests an output says have passed; nothing if it does not say so, or says that one failed. */
+export function passedOf(output: string): number | undefined {
+  const text = output.slice(-MOST_TEXT);
+  const unittest = /^Ran (\d+) tests? in .*\n\s*\nOK\b/m.exec(text);
+  if (unittest) return Number(unittest[1]);
+  const found = PASSED.map((pattern) => [...text.matchAll(pattern)].map((match) => Number(match[1]))).find(({ length }) => length > 0);
+  return found?.reduce((sum, passed) => sum + passed, 0);
+}
+
 const cut = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 /** The last folder and the name of a file: where it was run has other folders than the workspace. */

@@ -5,31 +5,37 @@ import type { Failure } from "./failures.ts";
 import type { Approval, AuditRecord } from "./types.ts";
 import { pathsOf, ruleInWords } from "./words.ts";
 
-/** A host that only added lines name, and a secret that the same lines use. */
-export interface NewHost { host: string; path: string; line: number; secret?: string }
+/** A host that only added lines name, a secret that the same lines use, and the hosts that other lines of the file name. */
+export interface NewHost { host: string; path: string; line: number; secret?: string; elsewhere: string[] }
 
 const HOST = /\b(?:https?|wss?|ftp|ssh|git):\/\/(?:[^\s/@"'<>]{0,200}@)?((?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3})/gi;
 const SECRET = /\bsecrets\.([A-Za-z_]\w{0,99})|\$\{?([A-Z0-9_]{0,60}(?:TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL)[A-Z0-9_]{0,40})\b/;
 const MOST_HOSTS = 20;
+const MOST_ELSEWHERE = 3;
+/** Characters of a file before the change that are searched. */
+const MOST_BEFORE = 1_000_000;
 
-/** Returns the hosts that added lines name and no other line of the diff does. */
-export function newHosts(files: FileDiff[]): NewHost[] {
+/** Returns the hosts that added lines name and no other line does: of the diff, or of the files before it where they were read. */
+export function newHosts(files: FileDiff[], before: Map<string, string> = new Map()): NewHost[] {
   const known = new Set<string>();
   const added = new Map<string, NewHost>();
+  const elsewhere = new Map([...before].map(([path, text]) => [path, new Set([...text.slice(0, MOST_BEFORE).matchAll(HOST)].map(([, name]) => name.toLowerCase()))]));
+  for (const hosts of elsewhere.values()) for (const host of hosts) known.add(host);
   for (const { path, hunks } of files) for (const { lines } of hunks) {
     const secret = lines.filter(({ type }) => type === "add").map(({ text }) => SECRET.exec(text.slice(0, 2000))).find(Boolean);
     for (const { type, text, new: line } of lines) for (const [, name] of text.slice(0, 2000).matchAll(HOST)) {
       const host = name.toLowerCase();
-      if (type !== "add") known.add(host);
-      else if (!added.has(host) && added.size < MOST_HOSTS) added.set(host, { host, path, line: line ?? 0, ...(secret ? { secret: secret[1] ?? secret[2] } : {}) });
+      if (type !== "add") known.add(host), elsewhere.set(path, (elsewhere.get(path) ?? new Set()).add(host));
+      else if (!added.has(host) && added.size < MOST_HOSTS) added.set(host, { host, path, line: line ?? 0, ...(secret ? { secret: secret[1] ?? secret[2] } : {}), elsewhere: [] });
     }
   }
-  return [...added.values()].filter(({ host }) => !known.has(host));
+  return [...added.values()].filter(({ host }) => !known.has(host)).map((found) => ({ ...found, elsewhere: [...(elsewhere.get(found.path) ?? [])].slice(0, MOST_ELSEWHERE) }));
 }
 
 /** What the reviewer's page knows of a change. */
 export interface Facts {
   approval: Approval;
+  files: FileDiff[];
   prompt?: string;
   /** The first file that is no longer what the change was made for, and the record that has changed it. */
   stale?: string; superseding?: AuditRecord;
@@ -40,8 +46,8 @@ export interface Facts {
   earlier: Approval[];
 }
 
-/** A reason in the words that the agent reads. `isFact`: nothing but the records is needed to say it. */
-export interface ReadyReason { text: string; isFact: boolean }
+/** A reason in the words that the agent reads. `isStrong`: it is given unless the reviewer gives another. `at`: the line of the diff that it is about. */
+export interface ReadyReason { text: string; isStrong: boolean; at?: { path: string; line: number } }
 
 const MOST_REASONS = 6;
 const MOST_PROMPT = 140;
@@ -56,21 +62,48 @@ export function failuresInWords(failures: Failure[]): string {
 
 const sentence = (text: string): string => (/[.!?…”]$/.test(text) ? text : `${text}.`);
 
-/** Returns the reasons to deny a change that its page shows, the surest first. */
-export function readyReasons({ approval, prompt, stale, superseding, failed, failures, hosts, earlier }: Facts): ReadyReason[] {
+/** A file that a task names. A number such as `1.82` is none, and neither is a host. */
+const NAMED_FILE = /(?:^|[\s("'`])(?:[\w.@-]+\/)*[\w.-]*[a-z_][\w-]*\.(?!(?:com|org|net|io|dev|app|de|eu)\b)[a-z]\w{0,9}\b/i;
+const LOCK_FILE = /(?:^|\/)(?:[\w.-]*[.-]lock(?:\.\w+)?|package-lock\.json|npm-shrinkwrap\.json|go\.sum)$/i;
+/** Characters of a task and of a diff in which names are looked for. */
+const MOST_TEXT = 20_000;
+const wordsOf = (text: string): string[] => text.toLowerCase().slice(0, MOST_TEXT).match(/[a-z\d]{2,}/g) ?? [];
+
+/**
+ * Returns the first file of a change that its task gives no reason for. Only a task that names other files tells that: one that says
+ * what is to be done may need any file. A word of the path, or of the dependencies of a lock file, is a reason.
+ */
+export function outsideOf(prompt: string | undefined, files: FileDiff[], paths: string[]): string | undefined {
+  if (!prompt || !NAMED_FILE.test(prompt.slice(0, MOST_TEXT))) return undefined;
+  const task = new Set(wordsOf(prompt).map((word) => word.replace(/s$/, "")));
+  return paths.find((path) => {
+    const stem = path.replace(/\.\w+$/, "");
+    const changed = LOCK_FILE.test(path) ? files.filter((file) => file.path === path).flatMap(({ hunks }) => hunks.flatMap(({ lines }) => lines.filter(({ type }) => type !== "context").map(({ text }) => text))).join("\n") : "";
+    return ![...wordsOf(stem), ...wordsOf(changed)].some((word) => task.has(word.replace(/s$/, "")));
+  });
+}
+
+/** Returns the reasons to deny a change that its page shows, the strongest first. */
+export function readyReasons({ approval, files, prompt, stale, superseding, failed, failures, hosts, earlier }: Facts): ReadyReason[] {
   const reasons: ReadyReason[] = [];
-  const say = (text: string, isFact = false) => reasons.some((known) => known.text === text) || reasons.push({ text, isFact });
-  const paths = pathsOf(approval);
-  const named = paths.length > 1 ? `${paths[0]} and ${paths.length - 1} more` : (paths[0] ?? approval.tool);
-  if (stale) say(`Superseded: ${stale} has changed since this was asked${superseding ? ` (record ${superseding.seq}, ${superseding.tool})` : ""}. Read it again before you ask anew.`, true);
-  if (failures.length) say(sentence(`${failures.length === 1 ? "A test fails" : `${failures.length} tests fail`} with this change: ${failuresInWords(failures)}`), true);
-  else if (failed) say(`The command fails with this change: ${failed}.`, true);
-  for (const { host, path, line, secret } of hosts.slice(0, 2))
-    say(secret ? `Added lines use ${secret} and a new host, ${host} (${path}, line ${line}): a secret must not be sent there.` : `Added lines name a new host, ${host} (${path}, line ${line}), which the task does not ask for.`);
+  const say = (text: string, more: Partial<ReadyReason> = {}) => reasons.some((known) => known.text === text) || reasons.push({ text, isStrong: false, ...more });
+  const sayHost = ({ host, path, line, secret }: NewHost) => {
+    const isAsked = prompt?.toLowerCase().includes(host) ?? false;
+    say(secret ? `Added lines use ${secret} and a new host, ${host} (${path}, line ${line}): a secret must not be sent there.` : `Added lines name a new host, ${host} (${path}, line ${line})${prompt === undefined || isAsked ? "." : ", which the task does not ask for."}`, { isStrong: secret !== undefined || !isAsked, at: { path, line } });
+  };
+  const named = hosts.slice(0, 2);
+  named.filter(({ secret }) => secret !== undefined).forEach(sayHost);
+  if (failures.length) say(sentence(`${failures.length === 1 ? "A test fails" : `${failures.length} tests fail`} with this change: ${failuresInWords(failures)}`), { isStrong: true });
+  else if (failed) say(`The command fails with this change: ${failed}.`, { isStrong: true });
+  if (stale) say(`Superseded: ${stale} has changed since this was asked${superseding ? ` (record ${superseding.seq}, ${superseding.tool})` : ""}. Read it again before you ask anew.`, { isStrong: true });
+  named.filter(({ secret }) => secret === undefined).forEach(sayHost);
   for (const { state, note } of earlier) if (state === "denied" && note && note.length <= MOST_NOTE) say(note);
+  const paths = pathsOf(approval);
   const task = prompt?.trim().split(/\n/)[0] ?? "";
-  say(`Outside of the task: ${named}.${task ? ` The task is: ${sentence(task.length > MOST_PROMPT ? `${task.slice(0, MOST_PROMPT)}…` : task)}` : ""}`);
-  for (const rule of approval.reasons) if (!rule.startsWith("kind:")) say(`It ${ruleInWords(rule)} (${named}), and the reason for that is missing.`);
+  const outside = outsideOf(prompt, files, paths);
+  if (outside) say(`Outside of the task: ${outside}. The task is: ${sentence(task.length > MOST_PROMPT ? `${task.slice(0, MOST_PROMPT)}…` : task)}`);
+  const changed = paths.length > 1 ? `${paths[0]} and ${paths.length - 1} more` : (paths[0] ?? approval.tool);
+  if (!approval.reason) for (const rule of approval.reasons) if (!rule.startsWith("kind:")) say(`It ${ruleInWords(rule)} (${changed}), and the reason for that is missing.`);
   return reasons.slice(0, MOST_REASONS);
 }
 

@@ -1,13 +1,13 @@
-import { useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, query, runPath } from "../lib/api.ts";
-import { parseDiff } from "../lib/diff.ts";
+import { get, getText, query, runPath } from "../lib/api.ts";
+import { type FileDiff, parseDiff } from "../lib/diff.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
-import { diffOfDrafts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
+import { applied, diffOfDrafts, diffOfTexts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
 import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
-import { newHosts, readyReasons } from "../lib/reasons.ts";
+import { newHosts, type ReadyReason, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { resolutionOf, verbOf } from "../lib/words.ts";
@@ -44,12 +44,15 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const ran = command.data && commandOf(command.data);
   const failed = ran && isFailed(ran) ? ended(ran) : undefined;
   const stale = drift?.size ? [...drift.keys()] : [];
-  const superseding = useSuperseding(approval, isPending ? stale[0] : undefined);
+  const superseding = useSuperseding(approval, isPending ? stale[0] : approval.state === "denied" ? approval.files[0]?.path : undefined);
   const prompt = usePrompt(approval.runId);
   const related = [...useRelated(approval), ...elsewhere];
   const besides = useBesides(approval, run);
-  const hosts = useMemo(() => newHosts(files), [files]);
-  const reasons = readyReasons({ approval, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, failed, failures, hosts, earlier: related });
+  const before = useFilesBefore(approval, files);
+  const hosts = useMemo(() => newHosts(files, before), [files, before]);
+  const [cited, setCited] = useState<ReadyReason["at"]>();
+  const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, failed, failures, hosts, earlier: related });
+  const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}{mayDecide && <p class="tone-bad">Approving will most likely fail, and then changes nothing.</p>}</> : undefined;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
@@ -58,19 +61,20 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
-      <p class="inline marks"><Rules rules={approval.reasons} /> <Marks stale={isPending && stale.length > 0} failed={failed !== undefined} failures={failures.length} hosts={hosts} /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
+      <p class="inline marks"><Rules rules={approval.reasons} /> <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} hasElsewhere /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
       <Boundary what="the task"><Context approval={approval} run={run} command={command} failures={failures} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
-      {drift && drift.size > 0 && <div class="note bad" role="alert">{stale.slice(0, 20).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{drift.size > 20 && <p>and {drift.size - 20} more files</p>}</div>}
+      {!mayDecide && drifted && <div class="note bad" role="alert">{drifted}</div>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
-        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole readLines={approvalReader(approval.approvalId)} />}
+        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole cited={cited} readLines={approvalReader(approval.approvalId)} />}
+      {isPending && superseding && stale[0] !== undefined && <Boundary what="the change against the file as it is now"><AgainstNow approval={approval} path={stale[0]} now={drift?.get(stale[0])} superseding={superseding} files={files} /></Boundary>}
       {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
       {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} mayRead={rights.audit} /></Boundary>}
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
-      {mayDecide && <Decide approval={approval} rights={rights} drift={drift?.size ?? 0} reasons={reasons} edits={edits} decided={decided} changed={changed}
+      {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
         failed={failed && `The command ran with this change and ended with ${failed}${failures.length ? `: ${failures[0].name} fails${failures.length > 1 ? `, and ${failures.length - 1} more` : ""}` : ""}.`}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
@@ -78,9 +82,47 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
 }
 
 /** Reads the call that has changed a file after an approval was asked for. */
-function useSuperseding({ runId, createdAt }: Approval, path: string | undefined): AuditRecord | undefined {
-  const load = useLoad(path === undefined ? "" : `changes of ${runId} ${path}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ pathsWritten }) => pathsWritten.includes(path!)), 15000);
+function useSuperseding({ runId, createdAt, decidedSeq }: Approval, path: string | undefined): AuditRecord | undefined {
+  const load = useLoad(path === undefined ? "" : `changes of ${runId} ${path} before ${decidedSeq}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ seq, pathsWritten }) => pathsWritten.includes(path!) && seq < (decidedSeq ?? Infinity)), 15000);
   return load.data;
+}
+
+const MOST_DRIFTED = 20;
+/** Lines of a file before the change that are read. */
+const MOST_BEFORE = 5000;
+
+/** The text of a file before the change, by lines. */
+const readBefore = ({ approvalId, files }: Approval, path: string): Promise<string[]> =>
+  files.some((file) => file.path === path && file.oldSha256) ? approvalReader(approvalId)(path, 1, MOST_BEFORE, 0) : Promise.resolve([]);
+
+/** Reads the files before the change that its added lines name a new host in: other lines of theirs may name it, or say which others they name. */
+function useFilesBefore(approval: Approval, files: FileDiff[]): Map<string, string> | undefined {
+  const paths = useMemo(() => [...new Set(newHosts(files).map(({ path }) => path))].slice(0, 3), [files]);
+  const load = useLoad(approval.state === "pending" && paths.length ? `before ${approval.approvalId} ${paths.join(" ")}` : "", async () => new Map(await Promise.all(paths.map(async (path) => [path, (await readBefore(approval, path)).join("\n")] as const))));
+  return load.data;
+}
+
+const readDiff = (record: AuditRecord, signal: AbortSignal): Promise<string[]> =>
+  Promise.all(record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal)));
+
+interface AgainstNowProps { approval: Approval; path: string; now?: string; superseding: AuditRecord; files: FileDiff[] }
+
+/** What the proposal would make of a file as it is now; nothing where one record did not lead from the one version to the other. */
+function AgainstNow({ approval, path, now, superseding, files }: AgainstNowProps) {
+  const isNext = superseding.files.some((file) => file.path === path && file.newSha256 === now && file.oldSha256 === approval.files.find((asked) => asked.path === path)?.oldSha256);
+  const load = useLoad(isNext ? `now ${approval.approvalId} ${superseding.seq}` : "", async (signal) => {
+    const [before, texts] = await Promise.all([readBefore(approval, path), readDiff(superseding, signal)]);
+    const [theirs, asked] = [texts.flatMap(parseDiff), files].map((list) => list.find((file) => file.path === path));
+    const [present, proposed] = [theirs && applied(before, theirs), asked && applied(before, asked)];
+    return present && proposed && diffOfTexts(path, present, proposed);
+  });
+  if (!load.data) return null;
+  return (
+    <section aria-label="Against the file as it is now">
+      <h3>From the file as it is now to this proposal</h3>
+      {load.data.hunks.length ? <FilesDiff files={[load.data]} isWhole isBare /> : <p class="state">The file is as this proposal would make it.</p>}
+    </section>
+  );
 }
 
 /** A file that is no longer what the change was made for, and the call that has changed it. */
@@ -88,7 +130,7 @@ function Drifted({ path, by }: { path: string; by?: AuditRecord }) {
   return (
     <p>
       <span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} />
-      {by && <> by <a href={callHref(by.runId, by.seq)}>#{by.seq} <code>{by.tool}</code></a>{by.reason && <>, “<Foreign text={by.reason} />”</>}, <Time at={by.timestamp} /></>}
+      {by && <> by <a href={callHref(by.runId, by.seq)}>#{by.seq} <code>{by.tool}</code></a>, <Time at={by.timestamp} /></>}.{" "}
     </p>
   );
 }
@@ -125,27 +167,49 @@ interface EditorProps { hunks: EditableHunk[]; drafts: Map<string, string>; chan
 
 /** The proposed text with the numbers of its lines, to be changed before it is approved. */
 function Editor({ hunks, drafts, change }: EditorProps) {
+  const first = Math.max(0, hunks.findIndex(({ caret }) => caret !== undefined));
+  const field = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => {
+    const at = hunks[first]?.caret ?? 0;
+    field.current?.setSelectionRange(at, at);
+    field.current?.focus({ preventScroll: true });
+    // What the edit comes to is shown below: there is room for both.
+    field.current?.closest(".field")?.scrollIntoView({ block: "start" });
+  }, []);
   return (
     <section class="editor" aria-label="Proposed text">
-      <p class="quiet">Change the proposed text. Both are applied at once or not at all, so that nobody sees the agent's version alone; yours has a record of its own, and both are judged by the policy.</p>
-      {hunks.map(({ key, path, text, from, to }) => {
+      <p class="quiet">Your edit is applied together with the agent's.</p>
+      {hunks.map(({ key, path, text, from, to }, index) => {
         const lines = (drafts.get(key) ?? text).split("\n").length;
         return (
           <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{drafts.has(key) && drafts.get(key) !== text && <b class="tone-wait"> changed</b>}</span>
             <span class="numbered"><span class="numbers" aria-hidden="true">{Array.from({ length: lines }, (_, index) => from + index).join("\n")}</span>
-              <textarea spellcheck={false} wrap="off" rows={lines} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></span></label>
+              <textarea ref={index === first ? field : undefined} spellcheck={false} wrap="off" rows={lines} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></span></label>
         );
       })}
     </section>
   );
 }
 
+/** Scrolls an element above the bar that decides, as far as the field with the focus stays in view. */
+function showWhole(element: HTMLElement): void {
+  const scroller = element.closest(".call");
+  const bar = scroller?.querySelector(":scope > .bar");
+  const field = document.activeElement?.closest(".numbered");
+  if (!scroller || !bar || !field) return;
+  const hidden = element.getBoundingClientRect().bottom - bar.getBoundingClientRect().top;
+  scroller.scrollTop += Math.max(0, Math.min(hidden, field.getBoundingClientRect().top - scroller.getBoundingClientRect().top));
+}
+
 /** What the reviewer's edit comes to, before it is approved: against the agent's text, or against the files as they are. */
 function NetDiff({ hunks, drafts }: { hunks: EditableHunk[]; drafts: Map<string, string> }) {
   const [from, setFrom] = useState<"proposal" | "present">("proposal");
   const files = useMemo(() => diffOfDrafts(hunks, drafts, from), [hunks, drafts, from]);
+  const element = useRef<HTMLElement>(null);
+  const lines = files.reduce((sum, file) => sum + file.hunks.reduce((all, hunk) => all + hunk.lines.length, 0), 0);
+  useLayoutEffect(() => showWhole(element.current!), [lines]);
   return (
-    <section aria-label="Your changes">
+    <section ref={element} class="net" aria-label="Your changes">
       <div class="toolbar"><h3>Your changes</h3>
         <span class="segments" role="group" aria-label="Compared with">
           <button type="button" aria-pressed={from === "proposal"} onClick={() => setFrom("proposal")}>the agent's → mine</button>

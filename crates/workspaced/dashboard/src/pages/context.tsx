@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { get, getAll, query, runPath } from "../lib/api.ts";
-import { commandOf, ended, isFailed, outputOf, typed } from "../lib/command.ts";
-import { type Failure, failuresOf } from "../lib/failures.ts";
+import { commandOf, ended, isFailed, outputOf, shortened, typed } from "../lib/command.ts";
+import { type Failure, failuresOf, passedOf } from "../lib/failures.ts";
 import { visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { callHref, runHref } from "../lib/route.ts";
@@ -72,10 +72,17 @@ export function useFailures(record: AuditRecord | undefined): Failure[] {
   return load.data ?? [];
 }
 
+/** Reads how many tests the output of a command says have passed, if it has not failed. */
+function usePassed(record: AuditRecord | undefined): number | undefined {
+  const command = record && commandOf(record);
+  const output = command && !isFailed(command) ? outputOf(record) : undefined;
+  return useLoad(output === undefined ? "" : `passed ${output}`, async (signal) => passedOf(await readOutput(record!.runId, output!, signal))).data;
+}
+
 function OwnCommand({ load, failures }: { load: Loaded<AuditRecord | undefined>; failures: Failure[] }) {
   return (
     <Shown term="Its command" error={load.error} isLoading={load.isLoading}>
-      {load.data ? <Ran record={load.data} failures={failures}><b>with this change</b>, which it made</Ran> : <span class="quiet">No command is recorded for these changes.</span>}
+      {load.data ? <Ran record={load.data} failures={failures} isWith /> : <span class="quiet">No command is recorded for these changes.</span>}
     </Shown>
   );
 }
@@ -95,7 +102,7 @@ function LastTest({ approval }: { approval: Approval }) {
   const record = load.data;
   return (
     <Shown term={record?.tool === "event.command" ? "Last command" : "Last test"} error={load.error} isLoading={load.isLoading}>
-      {record ? <Ran record={record}>{whenOf(record, approval)}</Ran> : <span class="quiet">The run has recorded no test and no command.</span>}
+      {record ? <Ran record={record} isWith={approval.state === "approved" && record.seq > (approval.decidedSeq ?? Infinity)}>, {whenOf(record, approval)}</Ran> : <span class="quiet">The run has recorded no test and no command.</span>}
     </Shown>
   );
 }
@@ -110,20 +117,24 @@ const SHOWN_FAILURES = 5;
 /** The last lines of an output that are shown first. */
 const LINES = 10;
 
-/** The first line of a command as it was typed, how it ended, when, and the end of its output: at once if it has failed. */
-function Ran({ record, failures = [], children }: { record: AuditRecord; failures?: Failure[]; children: ComponentChildren }) {
+interface RanProps { record: AuditRecord; failures?: Failure[]; isWith: boolean; children?: ComponentChildren }
+
+/** How a command ended with a change, or that it ran without it; what it was, when, and the end of its output: at once if it has failed. */
+function Ran({ record, failures = [], isWith, children }: RanProps) {
   const command = commandOf(record);
   const hasFailed = command !== undefined && isFailed(command);
   const text = ((command && typed(command)) ?? record.input?.summary ?? record.tool).trim();
-  const [first, ...rest] = text.split("\n");
-  const more = rest.length;
   const output = outputOf(record);
+  const passed = usePassed(isWith ? record : undefined);
+  const exit = (command && ended(command)) ?? "recorded";
+  const result = failures.length > 0 ? (failures.length === 1 ? `${failures[0].name} fails` : `${failures.length} tests fail`) : passed !== undefined ? `${passed} ${passed === 1 ? "test" : "tests"} OK` : exit;
   return (
     <>
       <span class="inline">
-        <Badge state={hasFailed ? "exit failed" : "exit"} text={(command && ended(command)) ?? "recorded"} />
-        <a class="cut" href={callHref(record.runId, record.seq)} title={visible(text)}><code>{visible(first)}</code></a>{more > 0 && <span class="quiet">and {more} more {more === 1 ? "line" : "lines"}</span>}
-        <span class="quiet"><Time at={record.timestamp} />, {children}</span>
+        {isWith ? <span><Badge state={hasFailed ? "exit failed" : "exit"} text={result} /><span class={hasFailed ? "tone-bad" : "tone-good"}>, with this change</span></span>
+          : <><span class="quiet">– not tested with this change</span>{hasFailed && <Badge state="exit failed" text={exit} />}</>}
+        <a class="cut" href={callHref(record.runId, record.seq)} title={visible(text)}><code>{visible(shortened(text))}</code></a>
+        <span class="quiet">{!isWith && !hasFailed && `${exit}, `}<Time at={record.timestamp} />{children}</span>
       </span>
       {failures.length > 0 && <ul class="failures" aria-label="Failed tests">{failures.slice(0, SHOWN_FAILURES).map(({ name, file, line, message }) => (
         <li key={name}><span class="tone-bad">✕ <Foreign class="strong" text={name} /></span>{file && <span class="quiet"> <Foreign text={file} />{line !== undefined && `:${line}`}</span>}{message && <> <code><Foreign text={message} /></code></>}</li>

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { post, RequestError } from "../lib/api.ts";
@@ -26,7 +27,9 @@ export function whenDecided(handler: () => void): () => void {
 }
 
 interface Props {
-  approval: Approval; rights: Rights; drift: number;
+  approval: Approval; rights: Rights;
+  /** Which files have changed since, if any have. */
+  drifted?: ComponentChildren;
   /** What the command that made the change says against it. */
   failed?: string;
   /** Reasons to deny it, which are given with one key. */
@@ -34,14 +37,19 @@ interface Props {
   /** The changes of the reviewer, while they edit. */
   edits?: Edit[];
   edit?: () => void; discard: () => void;
+  /** Called with the line of the diff that a reason to deny is about, once the reason is offered. */
+  cite: (at: ReadyReason["at"]) => void;
   decided: (result: Approval) => void; changed: () => void;
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drift, failed, reasons, edits, edit, discard, decided, changed }: Props) {
+export function Decide({ approval, rights, drifted, failed, reasons, edits, edit, discard, cite, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
+  const [isHinted, setHinted] = useState(false);
+  // Whether the reviewer has touched the note: until then the strongest reason stands in it.
+  const isTouched = useRef(false);
   const [busy, setBusy] = useState<Verb>();
   const [error, setError] = useState<Error>();
   const reason = useRef<HTMLTextAreaElement>(null);
@@ -51,6 +59,17 @@ export function Decide({ approval, rights, drift, failed, reasons, edits, edit, 
   useLayoutEffect(() => {
     if (isDenying) reason.current?.focus();
   }, [isDenying]);
+  const strongest = reasons.find(({ isStrong }) => isStrong);
+  useLayoutEffect(() => {
+    // What speaks most against a change is its reason, unless another is given. It may be read only after the key was pressed.
+    if (isDenying && !isTouched.current && strongest) setNote(strongest.text);
+  }, [isDenying, strongest?.text]);
+  // It is replaced by typing.
+  useLayoutEffect(() => {
+    if (isDenying && !isTouched.current) reason.current?.setSelectionRange(0, note.length);
+  }, [isDenying, note]);
+  // Once the panel has its height: it must not cover what it is about.
+  useLayoutEffect(() => cite(isDenying ? (reasons.find(({ text }) => note.includes(text)) ?? reasons[0])?.at : undefined), [isDenying, strongest?.text]);
   const submit = async (verb: Verb) => {
     if (asksPerson && !person.trim()) return name.current?.focus();
     setBusy(verb);
@@ -64,10 +83,8 @@ export function Decide({ approval, rights, drift, failed, reasons, edits, edit, 
     setBusy(undefined);
   };
   const deny = () => {
+    isTouched.current = note.trim() !== "";
     setDenying(true);
-    // What the records say by themselves is the reason, unless another is given.
-    const fact = reasons.find(({ isFact }) => isFact);
-    if (fact && !note.trim()) setNote(fact.text);
   };
   const isReady = isOnlyReady(note, reasons);
   const stop = () => {
@@ -76,23 +93,27 @@ export function Decide({ approval, rights, drift, failed, reasons, edits, edit, 
     if (isReady) setNote("");
     discard();
   };
-  const isDoubtful = drift > 0 || failed !== undefined;
+  const isDoubtful = drifted !== undefined || failed !== undefined;
   const mayApprove = busy === undefined && (!edits || edits.length > 0);
   useKeys({
-    // A change that will most likely fail is approved by its button alone.
-    a: () => mayApprove && !drift && !isDenying && void submit("approve"),
+    // What speaks against a change is not overlooked in the rhythm of the keys.
+    a: () => mayApprove && !edits && !isDenying && (isDoubtful ? setHinted(true) : void submit("approve")),
+    A: ({ shiftKey }) => shiftKey && mayApprove && !edits && !isDenying && isDoubtful && void submit("approve"),
     d: deny,
     ...(edit ? { e: edit } : {}),
   });
-  const give = (text: string) => {
+  const approveKey = edits ? "Control+Enter" : isDoubtful ? "Shift+A" : "a";
+  const give = ({ text, at }: ReadyReason) => {
+    isTouched.current = true;
     setNote(toggleReason(note, text));
+    if (!note.includes(text)) cite(at);
     reason.current?.focus();
   };
   const keys = (event: KeyboardEvent) => {
     const ready = event.ctrlKey || event.metaKey || event.altKey ? undefined : reasons[Number(event.key) - 1];
     if (event.key === "Escape") stop();
     // A digit gives a reason as long as nothing is typed.
-    else if (ready && isReady) give(ready.text);
+    else if (ready && isReady) give(ready);
     // Enter alone and with Ctrl sends it; a line begins with Shift.
     else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       if (note.trim() && busy === undefined) void submit("deny");
@@ -109,19 +130,19 @@ export function Decide({ approval, rights, drift, failed, reasons, edits, edit, 
   }, []);
   return (
     <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
-      {drift > 0 && <p class="tone-bad">{drift === 1 ? "A file has" : `${drift} files have`} changed since this was asked. Approving will most likely fail, and then changes nothing.</p>}
+      {drifted && <div role="alert">{drifted}</div>}
       {failed && <p class="tone-bad">✕ {failed}</p>}
       {error && <Failed error={error} what="Deciding" />}
-      {isDenying && <fieldset class="ready"><legend class="sr-only">Ready reasons</legend>{reasons.map(({ text }, index) => (
-        <button key={text} type="button" aria-pressed={note.includes(text)} aria-keyshortcuts={`${index + 1}`} title={visible(text)} onClick={() => give(text)}><Key name={`${index + 1}`} /><bdi class="cut">{visible(text)}</bdi></button>
+      {isDenying && <fieldset class="ready"><legend class="sr-only">Ready reasons</legend>{reasons.map((ready, index) => (
+        <button key={ready.text} type="button" aria-pressed={note.includes(ready.text)} aria-keyshortcuts={`${index + 1}`} onClick={() => give(ready)}><Key name={`${index + 1}`} /><bdi>{visible(ready.text)}</bdi></button>
       ))}</fieldset>}
-      {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this, and the same change is refused from then on in this run.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => setNote(event.currentTarget.value)} /></label>
+      {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => { isTouched.current = true; setNote(event.currentTarget.value); }} /></label>
         : <label key="note" class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
-      {!isDenying && isDoubtful && !edits && <button type="button" class="danger primary" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
-      {!isDenying && <button type="button" class={isDoubtful && !edits ? "" : "primary"} aria-keyshortcuts="a" disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : isDoubtful ? "Approve anyway" : "Approve"}{!drift && !edits && <Key name="a" />}</button>}
+      {!isDenying && isHinted && isDoubtful && <p role="status" class="tone-wait">Press Shift+A to approve it anyway.</p>}
+      {!isDenying && <button type="button" class={isDoubtful && !edits ? "" : "primary"} aria-keyshortcuts={approveKey} disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : isDoubtful ? "Approve anyway" : "Approve"}<Key name={edits ? "Ctrl+Enter" : isDoubtful ? "Shift+A" : "a"} /></button>}
       {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
-      {!isDenying && !edits && !isDoubtful && <button type="button" class="danger" aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
+      {!isDenying && !edits && <button type="button" class={`danger ${isDoubtful ? "primary" : ""}`} aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}
       {isDenying && <button type="button" class="danger primary" disabled={busy !== undefined || !note.trim()} onClick={() => void submit("deny")}>{busy === "deny" ? "Denying…" : "Deny"}<Key name="↵" /></button>}
       {(isDenying || edits) && <button type="button" onClick={stop}>Back</button>}
     </form>

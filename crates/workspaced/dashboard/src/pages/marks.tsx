@@ -14,13 +14,14 @@ import { readOwnCommand } from "./context.tsx";
 
 export interface MarksOf { stale: boolean; failed: boolean; failures: number; hosts: NewHost[] }
 
-/** The marks of a change: a file has changed since, tests fail with it, added lines name a new host. */
-export function Marks({ stale, failed, failures, hosts }: MarksOf) {
+/** The marks of a change: a file has changed since, tests fail with it, added lines name a new host, and, if that is wanted, which others the file names. */
+export function Marks({ stale, failed, failures, hosts, hasElsewhere }: MarksOf & { hasElsewhere?: boolean }) {
   return (
     <>
       {stale && <span class="tag mark">✕ file changed since</span>}
       {failed && <span class="tag mark">✕ {failures ? `${count(failures)} ${failures === 1 ? "test fails" : "tests fail"}` : "its command failed"}</span>}
       {hosts.slice(0, 3).map(({ host, path, line, secret }) => <span key={host} class="tag mark" title={visible(`${path}, line ${line}${secret ? `, beside ${secret}` : ""}`)}>! new host <bdi>{visible(host)}</bdi>{secret && " and a secret"}</span>)}
+      {hasElsewhere && hosts.slice(0, 1).map(({ elsewhere }) => elsewhere.length > 0 && <span class="quiet small">elsewhere: <bdi>{visible(elsewhere.join(", "))}</bdi></span>)}
     </>
   );
 }

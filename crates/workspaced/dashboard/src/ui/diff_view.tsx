@@ -1,7 +1,7 @@
 /** The diff viewer: unified or side by side, coloured, folded, and rendered only where it can be seen. */
 
 import type { ComponentChildren } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { count, exactTime, visible } from "../lib/format.ts";
 import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
@@ -36,6 +36,8 @@ interface Shown {
   comment?: (path: string, line?: number) => void;
   /** Reads the diff of a file that is not read yet. */
   readFile?: (path: string) => void;
+  /** The line of a new version that is to be seen. */
+  cited?: { path: string; line: number };
   /** Shows a binary file. */
   show?: (file: FileDiff) => void;
 }
@@ -69,7 +71,7 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
 }
 
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, show }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -86,6 +88,9 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
     for (let index = focus + direction; index >= 0 && index < rows.length; index += direction)
       if (rows[index].type === "file" || isChangeStart(rows, index)) return setFocus(index);
   };
+  useEffect(() => {
+    if (cited) setFocus(rows.findIndex((row) => row.type === "line" && files[row.file].path === cited.path && row.right?.new === cited.line));
+  }, [cited?.path, cited?.line]);
   const jump = (file: number) => setFocus(rows.findIndex((row) => row.type === "file" && row.file === file));
   const toggle = ({ path }: FileDiff, isFolded = !folded.has(path)) => setFolded((before) => {
     const next = new Set(before);

@@ -82,18 +82,44 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   await page.keyboard.press("Enter");
   await region.getByText("✕ denied").first().waitFor();
   assert.equal(await note(failing), fact);
-  // Without such a fact a digit gives a reason, which can be edited.
+  // The same for a secret that a new host would get; the text can be edited, and the lines that it is about are not covered.
   await page.goto(`${base}/approvals?id=${hook.approvalId}`);
   await region.getByText("! new host deploy-status.dev and a secret").waitFor();
   await page.locator("h1").click();
   await page.keyboard.press("d");
-  assert.equal(await text.inputValue(), "");
-  await page.keyboard.press("1");
+  assert.equal(await text.inputValue(), "Added lines use DEPLOY_TOKEN and a new host, deploy-status.dev (deploy.py, line 2): a secret must not be sent there.");
+  const [line, panel] = [await region.locator(".diff-line", { hasText: "deploy-status.dev" }).boundingBox(), await region.locator(".bar").boundingBox()];
+  assert.ok(line.y > 0 && line.y + line.height <= panel.y, JSON.stringify([line, panel]));
+  const cut = await region.getByRole("group", { name: "Ready reasons" }).getByRole("button").evaluateAll((buttons) => buttons.filter((button) => button.scrollWidth > button.clientWidth || button.scrollHeight > button.clientHeight + 1).length);
+  assert.equal(cut, 0);
+  await page.keyboard.press("End");
   await page.keyboard.type(" Remove it.");
   await region.getByRole("button", { name: /^Outside of the task: deploy\.py/ }).click();
   await page.keyboard.press("Enter");
   await region.getByText("✕ denied").first().waitFor();
   assert.equal(await note(hook.approvalId), "Added lines use DEPLOY_TOKEN and a new host, deploy-status.dev (deploy.py, line 2): a secret must not be sent there. Remove it.\nOutside of the task: deploy.py. The task is: Fix the typo in README.md.");
+  await close();
+}
+
+export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ base, operator, open }) {
+  const run = "doubtful";
+  const call = await startRun(operator, run, SOURCE);
+  const [failing, plain] = [await failedChange(operator, run, "total.py"), (await call("write_file", { path: "plain.py", content: "a = 1\n", reason: "plain" })).approvalId];
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  const keys = () => region.locator(".bar button[aria-keyshortcuts]").evaluateAll((buttons) => buttons.map((button) => `${button.firstChild.data} ${button.getAttribute("aria-keyshortcuts")}`));
+  await page.goto(`${base}/approvals?id=${plain}`);
+  await region.getByText("The run has recorded no test").waitFor();
+  assert.deepEqual(await keys(), ["Approve a", "Edit first… e", "Deny… d"]);
+  await page.goto(`${base}/approvals?id=${failing}`);
+  await region.getByText("test_half_a_cent fails", { exact: true }).waitFor();
+  assert.deepEqual(await keys(), ["Approve anyway Shift+A", "Edit first… e", "Deny… d"]);
+  await page.keyboard.press("a");
+  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+  assert.equal((await operator.request("GET", `/v1/approvals/${failing}`)).body.state, "pending");
+  await page.keyboard.press("Shift+A");
+  await region.getByText(/✓ approved \(record \d+\)/).first().waitFor();
+  await operator.create(`/v1/approvals/${plain}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 
@@ -162,6 +188,10 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   await region.getByText("line 20, which is").waitFor();
   await page.keyboard.press("e");
   const field = region.getByLabel(/notes\.md, lines 17 to 23/);
+  await region.getByText("Your edit is applied together with the agent's.").waitFor();
+  // One can type at once, where the change of the first added line ends.
+  assert.equal(await field.evaluate((area) => document.activeElement === area && area.value.slice(0, area.selectionStart)), "line 17\nline 18\nline 19\nline 20, which is 30 * 60 * 60");
+  assert.equal(await region.getByRole("button", { name: "Approve with my changes" }).innerText(), "Approve with my changesCtrl+Enter");
   await field.fill((await field.inputValue()).replace("30 * 60 * 60", "30 * 60\nand more"));
   assert.equal(await region.locator(".numbers").innerText(), "17\n18\n19\n20\n21\n22\n23\n24");
   const mine = region.getByRole("region", { name: "Your changes" });
@@ -171,7 +201,11 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   await mine.getByRole("button", { name: "the file now → mine" }).click();
   await mine.locator(".diff-line.delete", { hasText: /line 20$/ }).waitFor();
   assert.deepEqual(await changed(), ["20 −line 20", "20 +line 20, which is 30 * 60", "21 +and more"]);
-  await region.getByRole("button", { name: "Approve with my changes" }).click();
+  // All of it is above the bar.
+  const [shown, bar] = [await mine.boundingBox(), await region.locator(".bar").boundingBox()];
+  assert.ok(shown.y + shown.height <= bar.y + 1, JSON.stringify([shown, bar]));
+  await field.focus();
+  await page.keyboard.press("Control+Enter");
   await region.getByText(/with changes \(record \d+\)/).first().waitFor();
   await close();
 }

@@ -5,18 +5,18 @@ import { createHash } from "node:crypto";
 import { Client, startRun } from "./agent.mjs";
 import { tar } from "./seed.mjs";
 
-const COMMAND = "git apply fix.patch &&\npython3 -m unittest";
+const COMMAND = "git apply - <<'EOF' && python3 -m unittest discover -s tests\n--- a/a.py\n+++ b/a.py\nEOF";
 const OUTPUT = `${Array.from({ length: 30 }, (_, line) => `line ${line + 1}`).join("\n")}\nFAILED (failures=1)\n`;
 
 /** Sends what a command has changed, with its exit code and its output. Returns the approval that it waits for. */
-async function changeset({ base, token }, run, files) {
-  const digest = createHash("sha256").update(OUTPUT).digest("hex");
+async function changeset({ base, token }, run, files, output = OUTPUT, exitCode = 1) {
+  const digest = createHash("sha256").update(output).digest("hex");
   const headers = { authorization: `Bearer ${token}` };
-  const stored = await fetch(`${base}/v1/runs/${run}/artifacts/sha256/${digest}`, { method: "PUT", headers: { ...headers, "content-type": "text/plain" }, body: OUTPUT });
+  const stored = await fetch(`${base}/v1/runs/${run}/artifacts/sha256/${digest}`, { method: "PUT", headers: { ...headers, "content-type": "text/plain" }, body: output });
   assert.ok(stored.ok, await stored.text());
   const { headSeq } = await (await fetch(`${base}/v1/runs/${run}`, { headers })).json();
   const form = new FormData();
-  form.append("changeset", JSON.stringify({ basedOnSeq: headSeq, reason: "round by cents", stepId: "change", command: { argv: ["sh", "-c", COMMAND], cwd: ".", exitCode: 1, durationMicros: 412_345, outputSha256: digest } }));
+  form.append("changeset", JSON.stringify({ basedOnSeq: headSeq, reason: "round by cents", stepId: "change", command: { argv: ["sh", "-c", COMMAND], cwd: ".", exitCode, durationMicros: 412_345, outputSha256: digest } }));
   form.append("layer", new Blob([tar(files)]));
   const response = await fetch(`${base}/v1/runs/${run}/changesets`, { method: "POST", headers, body: form });
   const answer = await response.json();
@@ -30,25 +30,30 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   await call("write_file", { path: "notes.md", content: "x\n", reason: "notes" });
   const edited = await call("write_file", { path: "b.py", content: "b = 1\n", reason: "by hand" });
   const made = await changeset(operator, run, { "a.py": "a = 1\n" });
+  const passing = await changeset(operator, run, { "c.py": "c = 1\n" }, ".....\n-----\nRan 5 tests in 0.002s\n\nOK\n", 0);
   await operator.create(`/v1/runs/${run}/events`, { kind: "command", summary: "npm run build: exit 0", data: { command: "npm run build", exitCode: 0 } });
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   // What a command changed: it ran with the change, as it was typed, and its end is shown.
   await page.goto(`${base}/approvals?id=${made}`);
-  await region.getByText("with this change, which it made").waitFor();
+  await region.getByText("with this change", { exact: false }).first().waitFor();
   assert.equal(await region.getByText("Its command", { exact: true }).count(), 1);
   await region.getByText("✕ exit 1").waitFor();
-  // Its first line; the whole is in the record.
-  assert.match(await region.locator("dd", { hasText: "git apply fix.patch" }).innerText(), /git apply fix\.patch &&\s+and 1 more line/);
+  // What was tested, with this change; the patch is in the record.
+  assert.match((await region.locator("dd", { hasText: "unittest" }).innerText()).replace(/\s+/g, " "), /^✕ exit 1, with this change python3 -m unittest \S/);
   await region.getByText("The command ran with this change and ended with exit 1").waitFor();
   const output = await region.getByRole("region", { name: "Output" }).innerText();
   assert.ok(output.endsWith("FAILED (failures=1)") && output.split("\n").length === 10, output);
   await region.getByRole("button", { name: /^Show all/ }).click();
   await region.getByText("line 1\n", { exact: false }).first().waitFor();
+  await page.goto(`${base}/approvals?id=${passing}`);
+  await region.locator(".tone-good", { hasText: "✓ 5 tests OK" }).waitFor();
   // A command is not called a test, and ran without what waits.
   await page.goto(`${base}/approvals?id=${edited.approvalId}`);
   await region.getByText("npm run build").waitFor();
   await region.getByText("the run's files do not have it yet").waitFor();
+  await region.getByText("not tested with this change").waitFor();
+  assert.equal(await region.locator(".request .badge.tone-good").count(), 0);
   assert.equal(await region.getByText("Last command", { exact: true }).count(), 1);
   assert.equal(await region.getByText("Last test", { exact: true }).count(), 0);
   await close();
@@ -67,7 +72,12 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   // What cannot be applied cannot be edited either.
   assert.equal(await region.getByRole("button", { name: "Edit first…" }).count(), 0);
   assert.equal(await region.getByRole("button", { name: "Approve anyway" }).count(), 1);
-  // The denial is offered first, with its reason.
+  // It is said by the decision about the same file and above the buttons, and what remains of the change is shown.
+  assert.equal(await region.getByText(/changed since/).count(), 1);
+  const now = region.getByRole("region", { name: "Against the file as it is now" });
+  await now.locator(".diff-line.delete", { hasText: "a = 2" }).waitFor();
+  await now.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
+  // The denial has its reason.
   await region.getByRole("button", { name: "Deny…" }).click();
   assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Superseded: a\.py has changed since this was asked \(record \d+, write_file\)/);
   await close();
