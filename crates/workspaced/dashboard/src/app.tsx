@@ -100,7 +100,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
     1: () => navigate("/"), 2: () => navigate("/runs"), 3: () => navigate("/approvals"), ...(rights.audit ? { 4: () => navigate("/audit") } : {}),
   });
   // On a narrow screen the pages scroll sideways: the present one is in view.
-  useEffect(() => document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [page, nodes.data !== undefined]);
+  useEffect(() => document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [page, nodes.data !== undefined, pending.data !== undefined]);
   const waiting = pending.data ? `${pending.data.items.length}${pending.data.nextCursor ? "+" : ""}` : "";
   const link = (address: string, text: string, extra = "") => (
     <a href={address} aria-current={`/${page}` === address ? "page" : undefined}>{text}{extra && extra !== "0" && <> <span class="count-badge">{extra}</span></>}</a>

@@ -22,7 +22,7 @@ export function ApprovalRow({ approval, run, href, isOpen, marks, note }: Props)
         <span class="quiet small"><Time at={approval.createdAt} /></span>
       </span>
       <Foreign class="two-lines" text={approval.reason} />
-      <span class="cut quiet small">{files.length > 1 && <b>{files.length} files · </b>}<span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
+      <span class="cut quiet small">{files.length > 1 && <span class="strong">{files.length} files · </span>}<span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
       {marks && <span class="marks-row"><Marks {...marks} /></span>}
       {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={approval.resolution} /></span>}
     </a>

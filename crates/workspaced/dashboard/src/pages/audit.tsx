@@ -8,7 +8,7 @@ import { follow, type StreamState } from "../lib/sse.ts";
 import { MOST, type Suggested, suggestionsOf } from "../lib/suggestions.ts";
 import type { AuditRecord, Page, Run } from "../lib/types.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
-import { Badge, Choice, Failed, Field } from "../ui/parts.tsx";
+import { Badge, Choice, Failed, Field, Filters } from "../ui/parts.tsx";
 import { OUTCOMES, subject } from "./run/timeline.tsx";
 
 const BY: [string, string][] = [["agent", "agents"], ["operator", "people"], ["service", "the service"], ["all", "everyone"]];
@@ -87,7 +87,7 @@ export function Audit() {
   return (
     <>
       <h1>Audit <NewestCount list={list} /></h1>
-      <div class="toolbar filters" onFocusIn={() => setFiltering(true)}>
+      <Filters isSet={Object.entries(filters).some(([name, value]) => value !== "" && name !== "pathPrefix" && name !== "run") || [span, from, to, params.get("by")].some(Boolean)} onFocusIn={() => setFiltering(true)}>
         {field("pathPrefix", "Path", "src/")}{field("run", "Run")}{field("tool", "Tool")}{field("label", "Label", "name:value")}{field("actor", "Caller", "operator:name")}{field("code", "Code", "POLICY_DENIED")}
         <Choice label="Decision" value={filters.decision} options={DECISIONS} onChange={(decision) => setParams({ decision })} />
         <Choice label="Outcome" value={filters.outcome} options={OUTCOMES} onChange={(outcome) => setParams({ outcome })} />
@@ -97,7 +97,7 @@ export function Audit() {
         <Day label="To" value={to} onChange={(value) => setParams({ to: value })} />
         <Export filters={wanted} />
         <span class="live" role="status">{stream === "live" ? "● live" : stream === "refused" ? "not live" : `◌ ${stream}`}</span>
-      </div>
+      </Filters>
       {suggested.error && <Failed error={suggested.error} what="Reading what the filters may be set to" retry={suggested.reload} />}
       <NewestList list={list} what="records" idOf={idOf} hrefOf={({ runId, seq }) => callHref(runId, seq)} row={(record, isFocused) => <AuditRow record={record} isFocused={isFocused} />}
         head={<div class="row audit-row table-head" aria-hidden="true"><span>Time</span><span>Run</span><span>Call</span><span>Outcome</span><span>Why</span><span class="number">Duration</span></div>}

@@ -4,7 +4,7 @@ import { useNewest } from "../lib/newest.ts";
 import { navigate, runHref, setParams, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
-import { Badge, Choice, Counts, Field, Time } from "../ui/parts.tsx";
+import { Badge, Choice, Counts, Field, Filters, Time } from "../ui/parts.tsx";
 
 export const FIRST_RUN = `curl -H "Authorization: Bearer $OPERATOR" -H 'Content-Type: application/json' \\
   ${location.origin}/v1/runs -d '{"source":{"type":"empty"}}'`;
@@ -36,7 +36,7 @@ export function Runs() {
   return (
     <>
       <h1>Runs <NewestCount list={list} /></h1>
-      <div class="toolbar filters">
+      <Filters isSet={[by, state, span, sort].some(Boolean)}>
         <Field label="Search" search value={q} placeholder="ID, label, repository, prompt" onChange={(text) => setParams({ q: text })} />
         <Field label="Label" value={label} placeholder="name:value" onChange={(text) => setParams({ label: text })} />
         <Field label="Created by" value={by} placeholder="operator" onChange={(text) => setParams({ by: text })} />
@@ -44,7 +44,7 @@ export function Runs() {
         <Choice label="Created" value={span} options={SPANS} onChange={(value) => setParams({ span: value })} />
         <Choice label="Order" value={sort} options={ORDERS} onChange={(value) => setParams({ sort: value, order: "" })} />
         <form onSubmit={open}><label class="field"><span>Open a run</span><input name="run" type="search" placeholder="run ID, then Enter" /></label></form>
-      </div>
+      </Filters>
       <NewestList list={list} what="runs" idOf={({ runId }) => runId} hrefOf={({ runId }) => runHref(runId)} row={(run, isFocused) => <RunRow run={run} isFocused={isFocused} />}
         head={<Head sort={sort || "created"} order={order} />}
         empty={q || state || label || by || span ? <p>No run matches. <a href="/runs">Show every run</a></p> : <><p>No run yet. Create one, then give its token to an agent:</p><pre>{FIRST_RUN}</pre></>} />

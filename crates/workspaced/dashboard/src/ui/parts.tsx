@@ -158,3 +158,16 @@ export function Choice({ label, value, options, onChange }: ChoiceProps) {
     </label>
   );
 }
+
+interface FiltersProps { isSet: boolean; onFocusIn?: () => void; children: ComponentChildren }
+
+/** The fields above a list. A narrow screen has the first two of them, and the others once they are asked for, or set by the address. */
+export function Filters({ isSet, onFocusIn, children }: FiltersProps) {
+  const [isOpen, setOpen] = useState(isSet);
+  return (
+    <div class={`toolbar filters foldable ${isOpen ? "open" : ""}`} onFocusIn={onFocusIn}>
+      {children}
+      <button type="button" class="more-filters" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>{isOpen ? "Fewer filters" : "More filters"}</button>
+    </div>
+  );
+}

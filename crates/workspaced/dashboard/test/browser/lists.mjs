@@ -178,3 +178,21 @@ export async function the_audit_suggests_what_there_is_and_exports_all_that_matc
   assert.equal((await exported("ndjson")).join(""), "");
   await close();
 }
+
+export async function a_narrow_screen_has_few_filters_until_more_are_asked_for({ base, open }) {
+  const { page, close } = await open("audit", { viewport: { width: 390, height: 844 } });
+  const field = (label) => page.locator(".filters .field", { hasText: new RegExp(`^${label}`) }).first();
+  for (const [address, first, rest] of [["/runs", "Search", "State"], ["/audit", "Path", "Decision"]]) {
+    await page.goto(base + address);
+    await field(first).waitFor();
+    await field(rest).waitFor({ state: "hidden" });
+    await page.getByRole("button", { name: "More filters" }).click();
+    await field(rest).waitFor();
+    await page.getByRole("button", { name: "Fewer filters" }).click();
+    await field(rest).waitFor({ state: "hidden" });
+  }
+  // What the address has set is seen.
+  await page.goto(`${base}/audit?decision=DENY`);
+  await field("Decision").waitFor();
+  await close();
+}

@@ -10,6 +10,7 @@ import { callHref, setParams, useRoute } from "../../lib/route.ts";
 import { type AuditRecord, type ChangeList, changesOf, type Run, type RunChange, type TreeEntry } from "../../lib/types.ts";
 import { Boundary } from "../../ui/boundary.tsx";
 import { LINE_HEIGHT } from "../../ui/diff_view.tsx";
+import { kindInWords } from "../../lib/words.ts";
 import { Choice, Empty, Failed, Field, Foreign, Loading, Path, Time } from "../../ui/parts.tsx";
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 
@@ -154,7 +155,7 @@ function TreeRow({ entry, depth, isShown, isOpen, toggle }: TreeRowProps) {
   }
   return (
     <a class={`tree-row ${isShown ? "focused" : ""}`} style={style} href={hrefOf(entry.path)}>
-      <bdi class="cut" title={visible(entry.path)}>{name}</bdi> {!entry.readable && <span class="tone-bad">{entry.kind ?? entry.reason ?? "not readable"}</span>}
+      <bdi class="cut" title={visible(entry.path)}>{name}</bdi> {!entry.readable && <span class="tone-bad" title={entry.kind}>{entry.kind ? kindInWords(entry.kind) : (entry.reason ?? "not readable")}</span>}
       <span class="number quiet">{entry.sizeBytes === undefined ? "" : bytes(entry.sizeBytes)}</span>
     </a>
   );
