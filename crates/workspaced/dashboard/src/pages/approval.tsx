@@ -17,6 +17,7 @@ import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from
 import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
 import { Context, useFailures, useOwnCommand, usePrompt, useRelated } from "./context.tsx";
+import { readDecisionTime } from "./decision.tsx";
 import { Decide } from "./decide.tsx";
 import { Marks } from "./marks.tsx";
 
@@ -67,11 +68,11 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {!mayDecide && drifted && <div class="note bad" role="alert">{drifted}</div>}
+      {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} files={files} mayRead={rights.audit} /><h3>What was asked for</h3></Boundary>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole cited={cited} readLines={approvalReader(approval.approvalId)} />}
       {isPending && superseding && stale[0] !== undefined && <Boundary what="the change against the file as it is now"><AgainstNow approval={approval} path={stale[0]} now={drift?.get(stale[0])} superseding={superseding} files={files} /></Boundary>}
       {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
-      {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} mayRead={rights.audit} /></Boundary>}
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
       {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
@@ -136,27 +137,42 @@ function Drifted({ path, by }: { path: string; by?: AuditRecord }) {
 }
 
 /** What the person who approved has changed of it: the records that were made with the decision. */
-function Edited({ approval: { runId, editedSeq, decidedSeq, onBehalfOf, decidedBy }, mayRead }: { approval: Approval; mayRead: boolean }) {
+function Edited({ approval, files, mayRead }: { approval: Approval; files: FileDiff[]; mayRead: boolean }) {
+  const { approvalId, runId, editedSeq, decidedSeq, onBehalfOf, decidedBy } = approval;
   const load = useLoad(`edits ${runId} ${editedSeq}`, async (signal) => {
     const { items } = await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ fromSeq: editedSeq, limit: 20 })}`, signal);
     return items.filter(({ requestId, seq }) => requestId === items[0].requestId && seq !== decidedSeq);
   });
+  const final = useLoad(load.data ? `final ${approvalId}` : "", async (signal) => {
+    const edits = (await Promise.all(load.data!.map((record) => readDiff(record, signal)))).map((texts) => texts.flatMap(parseDiff));
+    return Promise.all(files.map(async (file) => {
+      const before = await readBefore(approval, file.path);
+      const steps = [[file], ...edits].map((step) => step.find(({ path }) => path === file.path));
+      const after = steps.reduce<string[] | undefined>((lines, step) => (lines && step ? applied(lines, step) : lines), before);
+      return after && diffOfTexts(file.path, before, after);
+    }));
+  });
+  const whole = final.data?.every((file) => file !== undefined) ? final.data as FileDiff[] : undefined;
   return (
+    <>
+    {whole && <section aria-label="What was applied"><h3>What was applied</h3><FilesDiff files={whole} isWhole isBare /></section>}
     <section aria-label="Changes of the reviewer">
       <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, in the same decision</h3>
       {load.error ? <Failed error={load.error} what="Reading the reviewer's changes" retry={load.reload} /> : !load.data ? <Loading what="the reviewer's changes" />
         : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} isBare />)}</div>)}
     </section>
+    </>
   );
 }
 
 const Title = ({ approval }: { approval: Approval }) => <h2>{verbOf(approval)}{approval.files.length === 1 && <> <Path path={approval.files[0].path} /></>}</h2>;
 
 function Outcome({ approval }: { approval: Approval }) {
-  const { state, decidedBy, onBehalfOf, note } = approval;
+  const { approvalId, state, decidedBy, onBehalfOf, note, editedSeq } = approval;
+  const time = useLoad(decidedBy ? `decision of ${approvalId}` : "", (signal) => readDecisionTime(approval, signal)).data;
   return (
     <>
-      {decidedBy && <p><strong>{state === "denied" ? "Denied" : "Decided"} by <Foreign text={onBehalfOf ?? decidedBy} /></strong>{onBehalfOf && <span class="quiet"> with the token of <Foreign text={decidedBy} /></span>}{note && <>: <Foreign text={note} /></>}</p>}
+      {decidedBy && <p><strong>{state === "denied" ? "Denied" : editedSeq ? "Approved with changes" : "Approved"} by <Foreign text={onBehalfOf ?? decidedBy} /></strong>{onBehalfOf && <span class="quiet"> with the token of <Foreign text={decidedBy} /></span>}{time && <span class="quiet">, <Time at={time} /></span>}{note && <>: <Foreign text={note} /></>}</p>}
       {state === "failed" && <p class="note bad">It was approved, but could not be applied: the files had changed since, or the run had ended. Nothing was changed.</p>}
       {state === "expired" && <p class="note">Nobody decided in time. Nothing was changed; the agent can ask again.</p>}
     </>

@@ -5,10 +5,10 @@ import { rulesInWords, taskOf } from "../lib/words.ts";
 import { Badge, Counts, Foreign, Path, Time } from "../ui/parts.tsx";
 import { Marks, type MarksOf } from "./marks.tsx";
 
-interface Props { approval: Approval; run?: Run; href: string; isOpen?: boolean; marks?: MarksOf; note?: ComponentChildren }
+interface Props { approval: Approval; run?: Run; href: string; isOpen?: boolean; marks?: MarksOf; note?: ComponentChildren; decidedAt?: string }
 
 /** An approval in a list: its file, what the agent says of it, what is to be noticed, and where it comes from. */
-export function ApprovalRow({ approval, run, href, isOpen, marks, note }: Props) {
+export function ApprovalRow({ approval, run, href, isOpen, marks, note, decidedAt }: Props) {
   const { files, state, reasons } = approval;
   const changed = files.reduce((sum, file) => ({ insertions: sum.insertions + file.insertions, deletions: sum.deletions + file.deletions }), { insertions: 0, deletions: 0 });
   const isPending = state === "pending";
@@ -19,7 +19,7 @@ export function ApprovalRow({ approval, run, href, isOpen, marks, note }: Props)
         {!isPending && <Badge state={state} short />}
         <span class="title strong">{files.length ? <Path path={files[0].path} fit /> : <code class="cut">{approval.tool}</code>}</span>
         {changed.insertions + changed.deletions > 0 && <span class="small"><Counts plus={changed.insertions} minus={changed.deletions} /></span>}
-        <span class="quiet small"><Time at={approval.createdAt} /></span>
+        <span class="quiet small"><Time at={decidedAt ?? approval.createdAt} /></span>
       </span>
       <Foreign class="two-lines" text={approval.reason} />
       <span class="cut quiet small">{files.length > 1 && <span class="strong">{files.length} files · </span>}<span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>

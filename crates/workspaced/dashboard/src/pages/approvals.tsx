@@ -11,6 +11,7 @@ import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Choice, Empty, Failed, Foreign, Loading, Path } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
 import { ApprovalRow } from "./approval_row.tsx";
+import { useDecisionTimes } from "./decision.tsx";
 import { announceDecision, DecideMany } from "./decide.tsx";
 import { type MarksOf, useMarks } from "./marks.tsx";
 
@@ -27,6 +28,7 @@ export function Approvals({ rights }: { rights: Rights }) {
   const load = useLoad(`approvals ${state}`, (signal) => getAll<Approval>("/v1/approvals", { state: state === "all" ? "" : state, order: state === "pending" ? "asc" : "desc" }, 2000, signal), 5000);
   const runs = useRuns(load.data?.items ?? []);
   const marks = useMarks(load.data?.items ?? []);
+  const decisions = useDecisionTimes(state === "pending" ? [] : (load.data?.items ?? []));
   const [opened, setOpened] = useState(() => new Set<string>());
   const [selected, setSelected] = useState(() => new Set<string>());
   const [decided, setDecided] = useState<Approval[]>([]);
@@ -79,6 +81,7 @@ export function Approvals({ rights }: { rights: Rights }) {
     load.reload();
   };
   const isDone = state === "pending" && load.data !== undefined && !items.length;
+  const last = decided.at(-1);
   const today = useDecidedToday(isDone ? rights : undefined, decided);
   const waiting = items.filter((approval) => approval.state === "pending").length;
   const repositoryOfRun = (runId: string) => repositoryOf(runs.get(runId)?.labels ?? {});
@@ -93,18 +96,19 @@ export function Approvals({ rights }: { rights: Rights }) {
         <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
         <Choice label="State" value={state} options={VIEWS} onChange={(value) => setParams({ state: value === "pending" || value === "all" ? "" : value, view: value === "all" ? "all" : "", id: "" })} />
         {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} done={manyDone} />}
+        {last && last.approvalId !== id && !several.length && <LastDecision decided={last} rights={rights} />}
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
       {!load.data && !load.error && <Loading what="approvals" />}
       {load.data && !items.length && !id && !today.length && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
       <div class={`approvals ${id ? "with-call" : ""} ${items.length || today.length ? "" : "alone"}`}>
         {today.length > 0 && <Ending decided={today} open={id} />}
-        {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
-          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} marks={marks.get(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
+        {items.length > 0 && <ul class="queue" aria-label="Queue" aria-busy={!marks}>{marks && items.slice(0, 500).map((approval) => (
+          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} marks={marks.get(approval.approvalId)} decidedAt={decisions?.get(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
         ))}
           {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}
         </ul>}
-        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} decided={decided.at(-1)} close={close} afterDecision={afterDecision} changed={load.reload} />}
+        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} close={close} afterDecision={afterDecision} changed={load.reload} />}
       </div>
     </>
   );
@@ -124,9 +128,9 @@ function useRuns(approvals: Approval[]): Map<string, Run> {
   return load.data ?? known.current;
 }
 
-interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; marks?: MarksOf; toggle?: () => void }
+interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; marks?: MarksOf; decidedAt?: string; toggle?: () => void }
 
-function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, toggle }: QueueProps) {
+function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, decidedAt, toggle }: QueueProps) {
   const params = new URLSearchParams(location.search);
   params.set("id", approval.approvalId);
   const element = useRef<HTMLLIElement>(null);
@@ -136,7 +140,7 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, toggle 
   return (
     <li ref={element} class={isOpen ? "focused" : ""}>
       {toggle && approval.state === "pending" && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
-      <ApprovalRow approval={approval} run={run} href={`/approvals?${params.toString()}`} isOpen={isOpen} marks={marks} note={wasOpened && !isOpen && <> · opened</>} />
+      <ApprovalRow approval={approval} run={run} href={`/approvals?${params.toString()}`} isOpen={isOpen} marks={marks} decidedAt={decidedAt} note={wasOpened && !isOpen && <> · opened</>} />
     </li>
   );
 }
@@ -180,19 +184,27 @@ function Ending({ decided, open }: { decided: Approval[]; open: string }) {
   );
 }
 
-interface SelectedProps { id: string; rights: Rights; run?: Run; elsewhere: Approval[]; decided?: Approval; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
+/** What was decided a moment ago, in one line. */
+function LastDecision({ decided, rights }: { decided: Approval; rights: Rights }) {
+  const { state, files, tool, runId, approvalId, decidedSeq } = decided;
+  return (
+    <p class="last-decision" role="status">
+      <span class="cut"><Badge state={state === "pending" ? "approved" : state} text={state === "pending" ? "your approval counts; another is needed" : decided.resolution} /> <span class="quiet">· {files.length ? <Path path={files[0].path} /> : <code>{tool}</code>} · <bdi>{runId}</bdi></span></span>
+      <a href={`/approvals?id=${approvalId}&view=all`}>Look at it</a>{state === "approved" && rights.orchestrate && decidedSeq && <a href={callHref(runId, decidedSeq)}>its record, where it can be reverted</a>}
+    </p>
+  );
+}
 
-function Selected({ id, rights, run, elsewhere, decided, close, afterDecision, changed }: SelectedProps) {
+interface SelectedProps { id: string; rights: Rights; run?: Run; elsewhere: Approval[]; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
+
+function Selected({ id, rights, run, elsewhere, close, afterDecision, changed }: SelectedProps) {
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
+  // What was decided has left the list, and keeps its run.
+  const own = useRuns(run || !load.data ? [] : [load.data]);
   return (
     <section class="call approval" aria-label="Approval">
-      {decided && decided.approvalId !== id && <p class="note last-decision" role="status">
-        <Badge state={decided.state === "pending" ? "approved" : decided.state} text={decided.state === "pending" ? "your approval counts; another is needed" : decided.resolution} />
-        <span class="cut"><span class="quiet">your last decision, about</span> {decided.files.length > 0 && <Path path={decided.files[0].path} />} <bdi class="quiet">{decided.runId}</bdi></span>
-        <a href={`/approvals?id=${decided.approvalId}&view=all`}>Look at it</a>{decided.decidedSeq && <a href={callHref(decided.runId, decided.decidedSeq)}>{decided.state === "approved" && rights.orchestrate ? "its record, where it can be reverted" : "its record"}</a>}
-      </p>}
       {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
-        : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run} elsewhere={elsewhere} rights={rights} error={load.error} close={close}
+        : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run ?? own.get(load.data.runId)} elsewhere={elsewhere} rights={rights} error={load.error} close={close}
             decided={(result) => { load.reload(); afterDecision(result); }} changed={() => { load.reload(); changed(); }} /></Boundary>}
     </section>
   );

@@ -27,7 +27,7 @@ export function BesidesLink({ state: { load: { data }, setOpen, isPending } }: {
     requestAnimationFrame(() => document.getElementById("besides")?.scrollIntoView({ block: "start" }));
   };
   if (data && !data.filesChanged) return <span class="quiet">{isPending ? "nothing else changed" : "nothing changed"}</span>;
-  return <button type="button" class="link" onClick={show}>{data ? <>{count(data.filesChanged)} {isPending && "other "}{data.filesChanged === 1 ? "file" : "files"} changed <Counts plus={data.insertions} minus={data.deletions} /></> : isPending ? "what else it changed" : "what it changed"}</button>;
+  return <button type="button" class="link" onClick={show}>{data ? data.filesChanged === 1 && data.files.length === 1 ? <>{isPending ? "also changed" : "changed"}: <Path path={data.files[0].path} /> <Counts plus={data.insertions} minus={data.deletions} /></> : <>{count(data.filesChanged)} {isPending && "other "}{data.filesChanged === 1 ? "file" : "files"} changed <Counts plus={data.insertions} minus={data.deletions} /></> : isPending ? "what else it changed" : "what it changed"}</button>;
 }
 
 /** The files that the run has changed besides, each with its diff when that is opened. */

@@ -16,6 +16,8 @@ interface Props { record: AuditRecord; rights: Rights; close: () => void; last: 
 /** One call: what was asked, what was decided and by which rules, and what changed. */
 export function Call({ record, rights, close, last }: Props) {
   const approval = useApprovalOf(record);
+  // The summary of a command is the command once more.
+  const command = commandOf(record);
   const mayRevert = rights.orchestrate && record.mutates && record.outcome === "ok" && record.files.length > 0;
   return (
     <section class="call" aria-label={`Call ${record.seq}`}>
@@ -28,7 +30,7 @@ export function Call({ record, rights, close, last }: Props) {
         </span>
       </header>
       {record.reason && <blockquote><Foreign text={record.reason} /></blockquote>}
-      {record.input?.summary && <blockquote><Foreign text={record.input.summary} /></blockquote>}
+      {record.input?.summary && !(command && typed(command)) && <blockquote><Foreign text={record.input.summary} /></blockquote>}
       <Decision record={record} />
       {record.outcome === "pending" && <PendingApproval load={approval} />}
       <Command record={record} />

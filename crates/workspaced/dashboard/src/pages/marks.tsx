@@ -1,6 +1,6 @@
 /** What is to be noticed of a change before it is opened. */
 
-import { useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../lib/api.ts";
 import { commandOf, isFailed, outputOf } from "../lib/command.ts";
 import { parseDiff } from "../lib/diff.ts";
@@ -32,15 +32,21 @@ const MOST_ROWS = 30;
 const MOST_LINES = 5000;
 const AGAIN_MILLIS = 30000;
 
-/** Reads the marks of the first approvals that wait. */
-export function useMarks(approvals: Approval[]): Map<string, MarksOf> {
+/** Marks that were read on any page: a list that is opened again has them with its first paint. */
+const known = new Map<string, MarksOf>();
+const MOST_KNOWN = 1000;
+/** A list waits for its marks, so that no row moves; not for longer than this. */
+const WAIT_MILLIS = 1500;
+
+/** Reads the marks of the first approvals that wait; nothing for a moment until they are there for the first time. */
+export function useMarks(approvals: Approval[]): Map<string, MarksOf> | undefined {
   const waiting = approvals.filter(({ state, files }) => state === "pending" && files.reduce((sum, { insertions, deletions }) => sum + insertions + deletions, 0) <= MOST_LINES).slice(0, MOST_ROWS);
   // What a command did stays as it is; whether a file has changed does not.
   const commands = useRef(new Map<string, { failed: boolean; failures: number }>());
   const ids = waiting.map(({ approvalId }) => approvalId);
   const load = useLoad(ids.length ? `marks ${ids.join(" ")}` : "", async (signal) => {
     const found = new Map<string, MarksOf>();
-    for (const { approvalId } of waiting) {
+    await Promise.all(waiting.map(async ({ approvalId }) => {
       try {
         const approval = await get<Approval>(`/v1/approvals/${encodeURIComponent(approvalId)}`, signal);
         const ran = commands.current.get(approvalId) ?? (await readFailures(approval, signal));
@@ -50,12 +56,20 @@ export function useMarks(approvals: Approval[]): Map<string, MarksOf> {
         if (signal.aborted) throw error;
         // The row stands without marks: the page of the approval says what cannot be read.
       }
-    }
+    }));
+    if (known.size + found.size > MOST_KNOWN) known.clear();
+    for (const [id, marks] of found) known.set(id, marks);
     return found;
   }, AGAIN_MILLIS);
-  const known = useRef(new Map<string, MarksOf>());
-  if (load.data) for (const [id, marks] of load.data) known.current.set(id, marks);
-  return known.current;
+  const [isLate, setLate] = useState(false);
+  const isReady = useRef(false);
+  isReady.current ||= isLate || load.data !== undefined || (ids.length > 0 && ids.every((id) => known.has(id)));
+  useEffect(() => {
+    if (!ids.length || isReady.current) return;
+    const timer = setTimeout(() => setLate(true), WAIT_MILLIS);
+    return () => clearTimeout(timer);
+  }, [ids.length > 0]);
+  return isReady.current || !ids.length ? known : undefined;
 }
 
 async function readFailures(approval: Approval, signal: AbortSignal): Promise<{ failed: boolean; failures: number }> {

@@ -66,7 +66,7 @@ function Waiting({ load, runs, mayDecide }: { load: Loaded<Page<Approval>>; runs
       {load.error ? <Failed error={load.error} what="Reading the approvals" retry={load.reload} />
         : !load.data ? <Loading what="approvals" />
         : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing waits for a person.</p></Empty>
-        : <ul class="queue" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}`} marks={marks.get(approval.approvalId)} /></li>)}
+        : <ul class="queue" aria-label="Approvals">{marks && items.slice(0, ROWS).map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}`} marks={marks?.get(approval.approvalId)} /></li>)}
           {items.length > ROWS && <li><a class="more" href="/approvals">and {items.length - ROWS}{nextCursor ? "+" : ""} more</a></li>}</ul>}
     </Part>
   );

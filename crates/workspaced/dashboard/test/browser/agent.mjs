@@ -42,3 +42,6 @@ export async function work(call) {
   const waiting = await call("write_file", { path: "Cargo.lock", content: "version = 4\n", reason: "lock the dependencies", stepId: "check" });
   return waiting.approvalId;
 }
+
+/** Waits until the page says what became of a change: where it is open, or above the next one. */
+export const becomes = (page, path, text) => page.locator(".last-decision, .approval-head").filter({ hasText: path }).filter({ hasText: text }).first().waitFor();

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { startRun } from "./agent.mjs";
+import { becomes, startRun } from "./agent.mjs";
 import { tar } from "./seed.mjs";
 
 const SOURCE = { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } };
@@ -80,7 +80,7 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   await page.locator("h1").click();
   await page.keyboard.press("d");
   await page.keyboard.press("Enter");
-  await region.getByText("✕ denied").first().waitFor();
+  await becomes(page, "total.py", "✕ denied");
   assert.equal(await note(failing), fact);
   // The same for a secret that a new host would get; the text can be edited, and the lines that it is about are not covered.
   await page.goto(`${base}/approvals?id=${hook.approvalId}`);
@@ -96,7 +96,7 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   await page.keyboard.type(" Remove it.");
   await region.getByRole("button", { name: /^Outside of the task: deploy\.py/ }).click();
   await page.keyboard.press("Enter");
-  await region.getByText("✕ denied").first().waitFor();
+  await becomes(page, "deploy.py", "✕ denied");
   assert.equal(await note(hook.approvalId), "Added lines use DEPLOY_TOKEN and a new host, deploy-status.dev (deploy.py, line 2): a secret must not be sent there. Remove it.\nOutside of the task: deploy.py. The task is: Fix the typo in README.md.");
   await close();
 }
@@ -118,7 +118,7 @@ export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ b
   await region.getByText("Press Shift+A to approve it anyway.").waitFor();
   assert.equal((await operator.request("GET", `/v1/approvals/${failing}`)).body.state, "pending");
   await page.keyboard.press("Shift+A");
-  await region.getByText(/✓ approved \(record \d+\)/).first().waitFor();
+  await becomes(page, "total.py", /✓ approved \(record \d+\)/);
   await operator.create(`/v1/approvals/${plain}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
@@ -171,6 +171,23 @@ export async function a_row_of_the_queue_says_why_and_what_to_notice({ base, ope
     await row("sum whole cents").getByText("1 test fails").waitFor();
     await row("stale.py").getByText("file changed since").waitFor();
     assert.equal(await row("End sessions").locator(".mark").count(), 0);
+    // The rows have their marks with the first paint: none moves later.
+    await page.addInitScript(() => {
+      window.moves = [];
+      const seen = new Map();
+      const look = () => {
+        for (const element of document.querySelectorAll(".queue li")) {
+          const [key, height] = [element.innerText.slice(0, 60), element.offsetHeight];
+          if (seen.has(key) && seen.get(key) !== height) window.moves.push(`${key}: ${seen.get(key)} to ${height}`);
+          seen.set(key, height);
+        }
+        requestAnimationFrame(look);
+      };
+      requestAnimationFrame(look);
+    });
+    await page.reload();
+    await row("sum whole cents").getByText("1 test fails").waitFor();
+    assert.deepEqual(await page.evaluate(() => window.moves), []);
     await close();
   }
   for (const id of [...ids, stale.approvalId]) await operator.create(`/v1/approvals/${id}/deny`, { note: "done", onBehalfOf: "Ada" });
@@ -206,7 +223,7 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   assert.ok(shown.y + shown.height <= bar.y + 1, JSON.stringify([shown, bar]));
   await field.focus();
   await page.keyboard.press("Control+Enter");
-  await region.getByText(/with changes \(record \d+\)/).first().waitFor();
+  await becomes(page, "notes.md", /with changes \(record \d+\)/);
   await close();
 }
 

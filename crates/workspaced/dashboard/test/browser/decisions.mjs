@@ -1,7 +1,7 @@
 // What a person decides: approving, denying, conflicts, several at once, reverting; and what scopes permit.
 
 import assert from "node:assert/strict";
-import { Client, startRun, work } from "./agent.mjs";
+import { becomes, Client, startRun, work } from "./agent.mjs";
 
 const state = async (operator, id) => (await operator.request("GET", `/v1/approvals/${id}`)).body;
 
@@ -18,7 +18,7 @@ export async function an_approval_is_given_with_a_note({ base, operator, open })
   await region.getByText("requireApprovalIf:touchesLockfile", { exact: true }).waitFor();
   await page.getByLabel("Note (optional)").fill("checked the versions");
   await page.getByRole("button", { name: "Approve", exact: true }).click();
-  await page.getByRole("region", { name: "Approval" }).getByText(/✓ approved \(record \d+\)/).first().waitFor();
+  await becomes(page, "Cargo.lock", /✓ approved \(record \d+\)/);
   const auditor = await open("audit");
   await auditor.page.goto(`${base}/runs/approve`);
   await auditor.page.locator(".call-row", { hasText: /approved \(record 10\)/ }).waitFor();
@@ -38,7 +38,7 @@ export async function a_denial_changes_nothing({ base, operator, open }) {
   assert.equal(await deny.isDisabled(), true);
   await page.getByLabel(/^Why not\? The agent reads this/).fill("not in this change");
   await deny.click();
-  await page.getByRole("region", { name: "Approval" }).getByText("✕ denied").first().waitFor();
+  await becomes(page, "Cargo.lock", "✕ denied");
   const { state: now, note } = await state(operator, id);
   assert.deepEqual([now, note], ["denied", "not in this change"]);
   await close();
@@ -100,12 +100,16 @@ export async function the_first_that_waits_is_open_and_the_next_opens_after_a_de
   await page.locator("h1").click();
   await page.keyboard.press("a");
   await region.getByText("lock b in turn").first().waitFor();
-  await region.getByRole("status").getByText(/✓ approved \(record \d+\)/).waitFor();
+  // In one line above the change, which keeps its height.
+  const status = page.getByRole("status");
+  await status.getByText(/✓ approved \(record \d+\)/).waitFor();
+  assert.ok((await status.boundingBox()).height <= 24);
+  assert.ok((await region.locator(".approval-head").boundingBox()).y - (await region.boundingBox()).y <= 1);
   await page.keyboard.press("d");
   await page.keyboard.type("b is not needed");
   await page.keyboard.press("Control+Enter");
   await region.getByText("lock c in turn").first().waitFor();
-  await region.getByRole("status").getByText("denied: b is not needed").waitFor();
+  await status.getByText("denied: b is not needed").waitFor();
   // What was decided about the same run is not repeated, and what was decided has left the queue.
   assert.equal(await page.locator(".queue li", { hasText: "in-turn" }).count(), 1);
   const states = await Promise.all(ids.map(async (id) => (await state(operator, id)).state));
@@ -141,7 +145,7 @@ export async function a_reviewer_changes_the_proposed_text({ base, operator, ope
   assert.equal(await approve.isDisabled(), true);
   await region.getByLabel(/notes\.md, lines 1 to 2/).fill("one\nthree");
   await approve.click();
-  await region.getByText(/✓ approved \(record \d+\), with changes \(record \d+\)/).first().waitFor();
+  await becomes(page, "notes.md", /✓ approved \(record \d+\), with changes \(record \d+\)/);
   assert.equal((await call("read_file", { path: "notes.md", format: "raw" })).content, "one\nthree\n");
   await close();
 }

@@ -85,7 +85,7 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
 
 export async function decisions_of_people_are_told_from_calls_of_the_agent({ base, operator, open }) {
   const run = "evidence-4";
-  const call = await startRun(operator, run, { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const call = await startRun(operator, run, { labels: { agent: "coder-9" }, policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
   const ask = (path) => call("write_file", { path, content: "limit = 30 * 60 * 60\n", reason: `limit of ${path}`, stepId: "change" });
   const [denied, edited] = [await ask("a.py"), await ask("b.py")];
   const note = `this is wrong, ${"and the note is long ".repeat(20)}`.trim();
@@ -101,8 +101,13 @@ export async function decisions_of_people_are_told_from_calls_of_the_agent({ bas
   assert.match(await page.locator(".call-row.decision").nth(0).innerText(), /Bob denied a\.py/);
   assert.match(await page.locator(".call-row.decision").nth(1).innerText(), /Ada approved b\.py/);
   assert.match(await page.locator(".call-row.decision").nth(2).innerText(), /Ada edited b\.py/);
-  // The approval shows what the agent asked for, and what became of it.
+  // The approval shows what became of it first, who decided and when, and what the agent asked for.
   await page.goto(`${base}/approvals?id=${edited.approvalId}&state=approved`);
+  const applied = page.getByRole("region", { name: "What was applied" });
+  await applied.locator(".diff-line.add", { hasText: /limit = 30 \* 60$/ }).waitFor();
+  assert.equal(await applied.locator(".diff-line").count(), 1);
+  await page.locator("p", { hasText: "Approved with changes by Ada" }).locator("time").waitFor();
+  await page.getByText("by coder-9").waitFor();
   const changes = page.getByRole("region", { name: "Changes of the reviewer" });
   await changes.locator(".diff-line.add", { hasText: /limit = 30 \* 60$/ }).waitFor();
   assert.equal(await changes.getByRole("link", { name: `record #${result.editedSeq}` }).count(), 1);
