@@ -172,7 +172,7 @@ export async function what_people_read_is_told_apart_and_what_they_change_is_the
   await proof.getByText("2 reads of people not shown").waitFor({ timeout: 30000 });
   await page.locator(".aside").getByText("2 reads of people not shown.").waitFor();
   const row = page.locator(".call-row.decision", { hasText: "edited" });
-  assert.match(await row.innerText(), /operator edited a\.md by hand|orchestrate edited a\.md by hand/);
+  assert.match(await row.innerText(), /(operator|orchestrate) edited a\.md edit_file by hand/);
   const head = page.locator(".step-row", { hasText: "write" });
   await head.getByText("1 read · 1 changed").waitFor();
   await head.click();

@@ -236,7 +236,7 @@ function stateInWords(approval: Approval): string | undefined {
   return state === "approved" || state === "denied" ? `${resolutionOf(approval)} by ${onBehalfOf ?? decidedBy}` : undefined;
 }
 
-interface PersonsDecision { verb: "approved" | "denied" | "edited"; person: string; note?: string }
+interface PersonsDecision { verb: "approved" | "denied" | "edited" | "reverted"; person: string; tool?: string; note?: string }
 
 /** What a record says of a person's decision, if it is that of one: the approval, the denial, or their changes upon it. */
 function decisionOf(record: AuditRecord, { state, decidedSeq, editedSeq, decidedBy, onBehalfOf, note }: Approval): PersonsDecision | undefined {
@@ -247,15 +247,15 @@ function decisionOf(record: AuditRecord, { state, decidedSeq, editedSeq, decided
 }
 
 /** A change that a person has made by a call of their own. */
-const editOf = (record: AuditRecord): PersonsDecision | undefined => (isEditOfPerson(record) ? { verb: "edited", person: record.actor.replace(/^operator:/, ""), note: record.reason } : undefined);
+const editOf = (record: AuditRecord): PersonsDecision | undefined => (isEditOfPerson(record) ? { verb: record.tool === "revert_calls" ? "reverted" : "edited", person: record.actor.replace(/^operator:/, ""), tool: record.tool, note: record.reason } : undefined);
 
 /** A row of a person, which is told from those of the agent. */
-function DecisionRow({ record, decision: { verb, person, note }, run, isFocused, isBroken }: { record: AuditRecord; decision: PersonsDecision; run: string; isFocused: boolean; isBroken: boolean }) {
+function DecisionRow({ record, decision: { verb, person, tool, note }, run, isFocused, isBroken }: { record: AuditRecord; decision: PersonsDecision; run: string; isFocused: boolean; isBroken: boolean }) {
   return (
     <a class={`row call-row decision ${isFocused ? "focused" : ""} ${isBroken ? "is-broken" : ""}`} href={callHref(run, record.seq) + location.search} aria-current={isFocused ? "true" : undefined} title={visible(note ?? "") || undefined}>
       <span class="number quiet">{record.seq}</span>
-      <span class="cut"><bdi class="strong">{visible(person)}</bdi> {verb} <bdi class="subject">{visible(subject(record))}</bdi>{note && <bdi class="quiet"> {visible(note)}</bdi>}</span>
-      <span class="row-state"><Badge state={verb === "edited" ? "approved" : verb} text={verb} short /></span>
+      <span class="cut"><bdi class="strong">{visible(person)}</bdi> {verb} <bdi class="subject">{visible(subject(record))}</bdi>{tool && <code class="quiet"> {tool}</code>}{note && <bdi class="quiet"> {visible(note)}</bdi>}</span>
+      <span class="row-state"><Badge state={verb === "denied" ? verb : "approved"} text={verb} short /></span>
       <span class="number quiet row-duration">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
       <time class="quiet number" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{clockTime(record.timestamp)}</time>
     </a>
