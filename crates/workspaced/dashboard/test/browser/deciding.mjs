@@ -132,6 +132,8 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   await page.goto(`${base}/approvals?id=${alone.approvalId}`);
   await region.getByText("nothing else changed").waitFor();
   await call("write_file", { path: "notes.md", content: "one\ntwo\n", reason: "notes" });
+  await page.reload();
+  await region.getByRole("button", { name: "also changed: notes.md +2 −0" }).waitFor();
   await call("write_file", { path: "docs/guide.md", content: "guide\n", reason: "guide" });
   const { headSeq } = (await operator.request("GET", `/v1/runs/${run}`)).body;
   await page.reload();
@@ -245,6 +247,36 @@ export async function the_address_names_a_state_as_the_api_does({ base, operator
   // An address that names no state of the API shows all.
   await page.goto(`${base}/approvals?state=all`);
   await page.locator(".queue li", { hasText: "of every state" }).waitFor();
+  await close();
+}
+
+export async function a_new_host_is_told_beside_those_that_the_file_has({ base, operator, open }) {
+  const call = await startRun(operator, "hosts", { policy: { kinds: { LOCKFILE: "REQUIRE_APPROVAL" } } });
+  const entry = (name, host) => `${name} = "https://${host}/${name}"\n`;
+  const text = entry("one", "registry.example.org") + "# line\n".repeat(20);
+  const first = await call("write_file", { path: "Cargo.lock", content: text, reason: "lock" });
+  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
+  await call("read_file", { path: "Cargo.lock" });
+  const { approvalId } = await call("write_file", { path: "Cargo.lock", content: text + entry("two", "registry.example-cdn.org"), mode: "CREATE_OR_REPLACE", expectedSha256: "seen", reason: "lock two" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  await region.getByText("! new host registry.example-cdn.org").waitFor();
+  await region.getByText("elsewhere: registry.example.org").waitFor();
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function the_record_of_a_command_has_its_text_once({ base, operator, open }) {
+  const run = "command-once";
+  await startRun(operator, run);
+  const command = "git apply - <<'EOF' && make\n--- a/a.py\n+++ b/a.py\n+a_line_of_the_patch\nEOF";
+  const { seq } = await operator.create(`/v1/runs/${run}/events`, { kind: "command", summary: `${command}: exit 0`, data: { command, exitCode: 0 } });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/runs/${run}/calls/${seq}`);
+  const panel = page.getByRole("region", { name: `Call ${seq}` });
+  await panel.locator("pre.command", { hasText: "a_line_of_the_patch" }).waitFor();
+  assert.equal(await panel.locator("blockquote", { hasText: "a_line_of_the_patch" }).count(), 0);
   await close();
 }
 

@@ -1,7 +1,7 @@
 /** The story of a run by steps, and rules in words. */
 
 import { describe, expect, it } from "vitest";
-import { outputOf, typed } from "../../src/lib/command.ts";
+import { outputOf, shortened, typed } from "../../src/lib/command.ts";
 import { isAside, isEditOfPerson, isReadOfPerson, itemsOf } from "../../src/lib/steps.ts";
 import type { AuditRecord } from "../../src/lib/types.ts";
 import { decisionInWords, kindInWords, nameInWords, ruleInWords, rulesInWords } from "../../src/lib/words.ts";
@@ -70,6 +70,12 @@ describe("the steps of a run", () => {
 });
 
 describe("a command", () => {
+  it("is shortened to what it does", () => {
+    expect(shortened("git apply - <<'EOF' && python3 -m unittest discover -s tests -t .\n--- a/a.py\n+++ b/a.py\n+x && y\nEOF")).toBe("python3 -m unittest");
+    expect(shortened("cd web && npm ci\nnpm test")).toBe("npm ci && npm test");
+    expect(shortened("git apply fix.patch")).toBe("git apply fix.patch");
+    expect(shortened("cat <<EOF\nwithout an end")).toBe("cat <<EOF && without an end");
+  });
   it("is shown as it was typed", () => {
     expect(typed({ command: "make" })).toBe("make");
     expect(typed({ argv: ["sh", "-c", "a &&\nb"] })).toBe("a &&\nb");
