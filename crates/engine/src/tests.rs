@@ -268,4 +268,41 @@ mod failing_ledger {
         }
         panic!("{to:?} makes more than {MAX_LEDGER_CALLS} calls of the ledger");
     }
+
+    /// They are removed on a thread that may block, and not by whoever drops the call at its end.
+    #[rstest]
+    #[case::of_a_dry_run("a.bin", true, 0)]
+    #[case::of_a_denied_set(".env", false, 0)]
+    #[case::of_a_set_that_waits("deleted.txt", false, 0)]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn staged_contents_that_nothing_needs_are_gone_before_the_record(
+        #[case] path: &str,
+        #[case] is_dry_run: bool,
+        #[case] expected: usize,
+    ) {
+        let mut rig = Rig::start(Service::Alone).await;
+        let run = rig.run().await;
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut add = |path: &str, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(bytes.len() as u64);
+            tar.append_data(&mut header, path, bytes).unwrap();
+        };
+        add("large.bin", &vec![0; 9 << 20]);
+        add(if path == "deleted.txt" { ".wh.deleted.txt" } else { path }, b"");
+        let layer = crate::calls::Layer::from(bytes::Bytes::from(tar.into_inner().unwrap()));
+        let tmp = rig.folder.path().join("workspaces").join(run.as_str()).join("tmp");
+        let (sender, staged) = std::sync::mpsc::channel();
+        rig.ledger.observe(move || {
+            let names = std::fs::read_dir(&tmp).unwrap().map(|entry| entry.unwrap().file_name());
+            let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with("large-")));
+            sender.send(staged.count()).unwrap();
+        });
+        let set = json!({"basedOnSeq": 1, "reason": "a test", "dryRun": is_dry_run}).to_string();
+        let operator = Caller::of_operator(&operator());
+        let done = rig.services.calls.apply_changeset(&run, operator, set.as_bytes(), Ok(layer)).await;
+        assert_eq!(done.is_ok(), is_dry_run, "{:?}", done.map(|answer| answer.body).map_err(|failed| failed.error));
+        assert_eq!(staged.try_iter().collect::<Vec<_>>(), [expected]);
+    }
 }

@@ -405,6 +405,10 @@ impl Goal {
             }
         };
         if !is_staged {
+            if !matches!((&self, judged.decision.verdict), (Self::Stage, Verdict::RequireApproval)) {
+                // Nothing needs them any more, and this thread may block.
+                judged.discard_staged();
+            }
             return Ok(Prepared::Judged(Box::new(judged)));
         }
         let usage = run.accounting.reserve(judged.usage());

@@ -41,14 +41,23 @@ pub(crate) struct FailingLedger {
     has_failed: AtomicBool,
     /// The other node that owns each run that is to be taken, if there is one.
     other: Mutex<Option<RunOwner>>,
+    /// What is looked at before records are appended.
+    observer: Mutex<Option<Observer>>,
 }
+
+type Observer = Box<dyn Fn() + Send>;
 
 impl FailingLedger {
     pub(crate) fn new(inner: Arc<dyn Ledger>) -> Self {
         let (calls, fail_at) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         let mode = Mutex::new(FailureMode::Unavailable);
         let (moving, other, has_failed) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Self { inner, calls, fail_at, mode, moving, has_failed, other }
+        Self { inner, calls, fail_at, mode, moving, has_failed, other, observer: Mutex::default() }
+    }
+
+    /// Calls `observer` before records are appended.
+    pub(crate) fn observe(&self, observer: impl Fn() + Send + 'static) {
+        *self.observer.lock().unwrap() = Some(Box::new(observer));
     }
 
     /// Makes the call number `number` from now on fail, counted from 0.
@@ -396,6 +405,9 @@ impl Ledger for FailingLedger {
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
+        if let Some(observer) = &*self.observer.lock().unwrap() {
+            observer();
+        }
         self.pass(self.inner.append(entries)).await
     }
 

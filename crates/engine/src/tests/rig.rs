@@ -217,7 +217,7 @@ impl Rig {
 pub(crate) fn limits() -> Limits {
     Limits {
         request_timeout: Duration::from_secs(10),
-        max_body_memory_bytes: 1 << 20,
+        max_body_memory_bytes: 64 << 20,
         rate: None,
         read_concurrency: 64,
         search_concurrency: 64,

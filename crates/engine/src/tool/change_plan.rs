@@ -308,8 +308,8 @@ impl ChangePlan {
         Some(diff_file(old, new))
     }
 
-    /// Packs what a change set changes, to be stored while it waits: nothing that was denied or not taken is stored. `space` is what is
-    /// reserved for the change.
+    /// Packs what a change set changes, to be stored while it waits: nothing that was denied or not taken is stored. Its staged contents are
+    /// removed. `space` is what is reserved for the change.
     ///
     /// # Errors
     ///
@@ -322,10 +322,11 @@ impl ChangePlan {
         let packed = if bytes <= MAX_LAYER_IN_MEMORY {
             let mut packed = Vec::new();
             self.pack_into(workspace, &mut packed)?;
+            self.staged = None;
             WaitingLayer::InMemory(packed)
         } else {
             space.grow(bytes)?;
-            let mut contents = self.staged.take().unwrap_or_else(|| workspace.staged_contents());
+            let mut contents = workspace.staged_contents();
             let packed = contents.stage_written(|out| self.pack_into(workspace, out));
             self.staged = Some(contents);
             WaitingLayer::Staged(packed.inspect_err(abort_on_failed_fsync)?)

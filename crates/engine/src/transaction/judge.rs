@@ -136,6 +136,15 @@ impl Judged {
         Ok(())
     }
 
+    /// Removes the staged contents of change sets that are not executed. Blocks.
+    pub(crate) fn discard_staged(&mut self) {
+        for item in &mut self.items {
+            if let JudgedItem::Change(change) = item {
+                change.plan.staged = None;
+            }
+        }
+    }
+
     /// Leaves the staged contents called `journalled` to the journal. The others are removed.
     ///
     /// # Errors
