@@ -126,6 +126,12 @@ impl CommandReport {
     }
 }
 
+/// Returns the ID of a change set that names one, of the JSON that describes it.
+pub fn changeset_id(changeset: &[u8]) -> Option<ToolCallId> {
+    let members = json::parse_object(changeset).ok()?;
+    ToolCallId::parse(members.get("changesetId")?.as_str()?).ok()
+}
+
 fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
     ToolCallId::parse(id).map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter ID, or omit it."))
 }
@@ -308,6 +314,9 @@ impl Calls {
     ///
     /// `INVALID_REQUEST` and `PATH_REJECTED` for the layer; `RATE_LIMITED` and `UNAVAILABLE` if there is no memory.
     async fn reserve_layer(&self, run: &RunId, layer: &Layer) -> Result<(), CallError> {
+        if layer.is_recorded() {
+            return Ok(());
+        }
         let (measured, limits) = (layer.clone(), layer_limits(self.engine.open(run).await?.rules.policy()));
         let _permit = self.engine.write_permit().await;
         let measure = move || Ok(measure_layer(&mut measured.reader(), limits, MAX_HELD_BYTES)?);

@@ -423,6 +423,11 @@ fn check_open(run: &OpenRun) -> Result<(), Refusal> {
     }
 }
 
+/// Returns the ID of the change set of a command.
+pub fn command_set_id(command: &ToolCallId) -> Option<ToolCallId> {
+    with_suffix(command, SET_SUFFIX).ok()
+}
+
 fn with_suffix(id: &ToolCallId, suffix: &str) -> Result<ToolCallId, CallError> {
     ToolCallId::parse(&format!("{id}{suffix}")).map_err(|error| no_such_command_for(error.to_string()).into())
 }

@@ -30,12 +30,24 @@ enum LayerBytes {
     InMemory(Bytes),
     /// With the disk space that it takes.
     Spooled(Arc<(SpooledFile, Reservation)>),
+    /// They were hashed alone: the change set is recorded, and is answered as it was then.
+    Recorded,
 }
 
 impl Layer {
     /// A layer in a file.
     pub(crate) fn spooled(file: SpooledFile, space: Reservation) -> Self {
         Self { sha256: file.sha256, bytes: LayerBytes::Spooled(Arc::new((file, space))) }
+    }
+
+    /// The layer of a change set that is recorded under its ID already.
+    pub(crate) fn recorded(sha256: Sha256) -> Self {
+        Self { sha256, bytes: LayerBytes::Recorded }
+    }
+
+    /// Whether it is that of a change set that is recorded already.
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(self.bytes, LayerBytes::Recorded)
     }
 
     /// The hash of its bytes.
@@ -47,7 +59,7 @@ impl Layer {
     pub(crate) fn held_bytes(&self) -> u64 {
         match &self.bytes {
             LayerBytes::InMemory(bytes) => bytes.len() as u64,
-            LayerBytes::Spooled(_) => 0,
+            LayerBytes::Spooled(_) | LayerBytes::Recorded => 0,
         }
     }
 
@@ -56,6 +68,8 @@ impl Layer {
         match &self.bytes {
             LayerBytes::InMemory(bytes) => Box::new(io::Cursor::new(&**bytes)),
             LayerBytes::Spooled(spooled) => Box::new(spooled.0.reader()),
+            // It is answered before, or refused as another one under the same ID. An empty layer is damaged.
+            LayerBytes::Recorded => Box::new(io::empty()),
         }
     }
 }

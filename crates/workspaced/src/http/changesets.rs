@@ -9,10 +9,10 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use engine::CallError;
-use engine::calls::{ApplyChangesetRequest, Failed, Layer, MAX_LAYER_IN_MEMORY};
+use engine::calls::{ApplyChangesetRequest, Failed, Layer, MAX_LAYER_IN_MEMORY, changeset_id};
 use engine::tools::{APPLY_CHANGESET, AppliedChangeset};
 use futures_util::stream;
-use model::{Code, Refusal, RunId};
+use model::{Code, Refusal, RunId, ToolCallId};
 use multer::{Field, Multipart};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -44,7 +44,9 @@ pub(crate) struct ChangesetParts {
     /// What the change set is about.
     changeset: ApplyChangesetRequest,
     /// The changes: a tar in the form of a layer of an OCI image, as it is or compressed with gzip or zstd. A new or replaced file is an
-    /// entry with its mode; a deleted file or folder is an empty entry whose name begins with `.wh.`.
+    /// entry with its mode; a deleted file or folder is an empty entry whose name begins with `.wh.`. The pax record `WORKSPACED.base` of an
+    /// entry is the SHA-256 of the version that it was made from, or `none`: of a folder that has newer versions of some files than the
+    /// record that it is at. Default: the version at `basedOnSeq`.
     #[schema(value_type = String, format = Binary)]
     layer: Vec<u8>,
 }
@@ -99,7 +101,7 @@ pub(crate) async fn apply_changeset(
     body: Body,
 ) -> Result<Response, Problem> {
     service.calls.check_permitted(&run, &caller, &APPLY_CHANGESET).await.map_err(problem)?;
-    let received = Parts::receive(&service, &run, &headers, body, (CHANGESET, HINT)).await;
+    let received = Parts::receive(&service, &run, &headers, body, (CHANGESET, HINT), changeset_id).await;
     let with_layer = |parts: Parts| -> Result<_, NotReceived> {
         let missing = || Refusal::invalid("the part `layer` is missing", HINT);
         Ok((parts.json, parts.layer.ok_or_else(missing)?))
@@ -163,13 +165,15 @@ impl fmt::Display for BrokenBody {
 impl std::error::Error for BrokenBody {}
 
 impl Parts {
-    /// Receives the parts of a request: the JSON, whose part is `document`, and a layer, which is received into a file if it is large.
+    /// Receives the parts of a request: the JSON, whose part is `document`, and a layer, which is received into a file if it is large. It is
+    /// that of the set that `set_id` finds in the JSON, if that comes first.
     pub(crate) async fn receive(
         service: &Service,
         run: &RunId,
         headers: &HeaderMap,
         body: Body,
         (document, hint): (&str, &str),
+        set_id: impl Fn(&[u8]) -> Option<ToolCallId>,
     ) -> Result<Self, NotReceived> {
         let http = &service.state.http_limits;
         let announced = body.size_hint().exact();
@@ -193,7 +197,7 @@ impl Parts {
         // The rate of each part of the body would permit to send most of it at once and the rest slowly.
         let most = http.body_timeout
             + Duration::from_secs(announced.unwrap_or(MAX_IN_MEMORY) / min_rate.bytes_per_second.max(1));
-        let receive = receive(service, run, (body, boundary), min_rate, (document, hint));
+        let receive = receive(service, run, (body, boundary), min_rate, (document, hint), set_id);
         let timed_out = |_| Err(NotReceived::Failed(too_slow(min_rate)));
         tokio::time::timeout(most, receive).await.unwrap_or_else(timed_out)
     }
@@ -205,6 +209,7 @@ async fn receive(
     (body, boundary): (Body, String),
     min_rate: MinRate,
     (document, hint): (&str, &str),
+    set_id: impl Fn(&[u8]) -> Option<ToolCallId>,
 ) -> Result<Parts, NotReceived> {
     let chunks = stream::try_unfold(BodyReader::new(body, min_rate), |mut body| async move {
         // The parser takes all that is ready before it looks at it: one chunk at a time.
@@ -219,7 +224,8 @@ async fn receive(
         match part.name() {
             Some(name) if name == document && json.is_none() => json = Some(small_part(part, damaged).await?),
             Some(LAYER) if layer.is_none() => {
-                let received = layer_part(service, run, part, damaged).await?;
+                let set = json.as_deref().and_then(&set_id);
+                let received = layer_part(service, (run, set), part, damaged).await?;
                 let is_refused = received.is_err();
                 layer = Some(received);
                 if is_refused && json.is_some() {
@@ -266,7 +272,7 @@ async fn small_part(mut part: Field<'_>, damaged: impl Fn(multer::Error) -> NotR
 /// Receives a layer: into memory, or from the first byte on that is too much for it, into a file of the run.
 async fn layer_part(
     service: &Service,
-    run: &RunId,
+    (run, set): (&RunId, Option<ToolCallId>),
     mut part: Field<'_>,
     damaged: impl Fn(multer::Error) -> NotReceived,
 ) -> Result<Result<Layer, Refusal>, NotReceived> {
@@ -277,7 +283,7 @@ async fn layer_part(
             continue;
         }
         let (sender, receiver) = mpsc::channel(MAX_WAITING_CHUNKS);
-        let receive = Box::pin(service.calls.receive_layer(run, first, receiver));
+        let receive = Box::pin(service.calls.receive_layer(run, set.as_ref(), first, receiver));
         let (forwarded, received) = tokio::join!(forward(&mut part, sender), receive);
         forwarded.map_err(damaged)?;
         return match received {

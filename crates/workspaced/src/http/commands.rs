@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use engine::calls::{CommandResultAnswer, CommandResultRequest, NextCommand, NextCommandRequest};
+use engine::calls::{CommandResultAnswer, CommandResultRequest, NextCommand, NextCommandRequest, command_set_id};
 use model::{Refusal, RunId, ToolCallId};
 
 use crate::http::auth::RunCaller;
@@ -77,15 +77,16 @@ pub(crate) async fn report_command(
     body: Body,
 ) -> Result<Response, Problem> {
     service.calls.check_serves(&run, &caller).await?;
-    let Parts { json, layer } = match Parts::receive(&service, &run, &headers, body, (RESULT, HINT)).await {
+    let Path((_, id)) = ids;
+    let id = ToolCallId::parse(&id);
+    let set_id = |_: &[u8]| id.as_ref().ok().and_then(command_set_id);
+    let Parts { json, layer } = match Parts::receive(&service, &run, &headers, body, (RESULT, HINT), set_id).await {
         Ok(parts) => parts,
         Err(NotReceived::Refused(refusal)) => {
             return Err(closed(service.calls.refuse_command_result(&run, &caller, refusal).await.into()));
         }
         Err(NotReceived::Failed(problem)) => return Err(problem),
     };
-    let Path((_, id)) = ids;
-    let id = ToolCallId::parse(&id);
     let id = id.map_err(|error| Refusal::invalid(error.to_string(), "Give the commandId as it was given."))?;
     let is_cut = matches!(layer, Some(Err(_)));
     // The future has the whole call: too large for the stack of every layer above it.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use model::{EvidenceFact, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use sha2::Digest as _;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 use workspace::Transfer;
@@ -27,6 +28,9 @@ use crate::tool::layer::{Layer, max_sent_bytes};
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::transaction::Operation;
+
+/// How many bytes of a layer that is not kept are hashed at a time.
+const HASHED_BYTES: usize = 64 * 1024;
 
 /// The members of a file transfer besides path, version and content.
 #[derive(Clone, Debug, Default)]
@@ -262,12 +266,23 @@ impl Calls {
         Ok(max_sent_bytes(self.engine.open(run).await?.rules.policy()))
     }
 
-    /// Receives a layer that is too large to be in memory, of which `first` has arrived, into a file of its run.
+    /// Receives a layer that is too large to be in memory, of which `first` has arrived, into a file of its run. If its `set` is recorded
+    /// already, it is only hashed, so that the answer to a repetition depends on no quota.
     ///
     /// # Errors
     ///
     /// `BODY_TOO_LARGE`; `QUOTA_EXCEEDED`; `INVALID_REQUEST` if it ends early; `RATE_LIMITED` and `UNAVAILABLE` if there are too many uploads.
-    pub async fn receive_layer(&self, run: &RunId, first: Vec<u8>, chunks: Chunks) -> Result<Layer, CallError> {
+    pub async fn receive_layer(
+        &self,
+        run: &RunId,
+        set: Option<&ToolCallId>,
+        first: Vec<u8>,
+        chunks: Chunks,
+    ) -> Result<Layer, CallError> {
+        let recorded = match set {
+            Some(set) => self.engine.ledger.call(run, set).await?.filter(|call| call.reply.is_some()),
+            None => None,
+        };
         let open_run = self.engine.open(run).await?;
         let limit = max_sent_bytes(open_run.rules.policy());
         let timeout = self.engine.limits.request_timeout;
@@ -275,6 +290,12 @@ impl Calls {
         let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
         let spool = move || {
             let _permit = permit;
+            if recorded.is_some() {
+                let hashed = reader.hash(limit);
+                return Ok(Layer::recorded(
+                    hashed.map_err(|error| reader.refusal_of(error, || layer_too_large(limit)))?,
+                ));
+            }
             let spooled = open_run.workspace.spool(&mut reader, limit);
             let spooled = spooled.map_err(|error| reader.refusal_of(error, || layer_too_large(limit)))?;
             Ok(Layer::spooled(spooled, reader.reservation))
@@ -327,6 +348,22 @@ struct UploadReader {
 impl UploadReader {
     fn new(first: Vec<u8>, rest: Chunks, reservation: Reservation) -> Self {
         Self { first: io::Cursor::new(first), rest, chunk: Bytes::new(), reservation, over_quota: None }
+    }
+
+    /// Returns the hash of the bytes, of which nothing is kept.
+    fn hash(&mut self, max_bytes: u64) -> io::Result<Sha256> {
+        let (mut hasher, mut buffer, mut bytes) = (sha2::Sha256::new(), vec![0; HASHED_BYTES], 0_u64);
+        loop {
+            let count = self.next(&mut buffer)?;
+            if count == 0 {
+                return Ok(Sha256::from_bytes(hasher.finalize().into()));
+            }
+            bytes += count as u64;
+            if bytes > max_bytes {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            hasher.update(&buffer[..count]);
+        }
     }
 
     /// Returns what `error`, with which the upload ended, means to the caller.

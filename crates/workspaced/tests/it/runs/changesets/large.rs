@@ -133,6 +133,28 @@ async fn what_is_too_large_is_refused_with_its_limit_and_leaves_nothing(
     assert_eq!(run.verify().await["intact"], true);
 }
 
+/// Its layer takes disk space as it is received, which the run may have no more once the set is applied.
+#[rstest]
+#[tokio::test]
+async fn a_large_set_that_is_sent_again_is_answered_as_before_although_the_quota_is_used_up(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let policy = json!({"policy": {"maxTransferBytes": 70 * MIB, "quota": {"maxTreeBytes": 100 * MIB}}});
+    let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
+    let runner = runner(&run, &[]).await;
+    let set = json!({"changesetId": "big", "basedOnSeq": head(&run).await, "reason": "r"});
+    let large = |name: &str, mib: usize| Layer::new().file(name, incompressible(mib * MIB)).bytes();
+    let layer = large("big.bin", 40);
+    let answer = send(&runner, &set, &layer).await.ok();
+    let other = json!({"basedOnSeq": head(&run).await, "reason": "r"});
+    send(&runner, &other, &large("other.bin", 25)).await.ok();
+    assert_eq!(send(&runner, &set, &layer).await.ok(), answer);
+    send(&runner, &set, &large("another.bin", 40)).await.refused("TOOL_CALL_ID_REUSED");
+    send(&runner, &other, &large("another.bin", 40)).await.refused("QUOTA_EXCEEDED");
+    assert_tmp_is_empty(&server, &run).await;
+}
+
 /// Binary files do not crowd out the texts, which are compared and shown, and not any number of files is staged.
 #[tokio::test]
 async fn texts_are_texts_behind_large_binary_files_and_files_of_their_own_are_bounded() {
