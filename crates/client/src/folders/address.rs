@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 use crate::folders::error::FolderError;
 
+/// What the user's configuration of `ssh` forwards, such as keys, is not for the commands of a sandbox.
+const NO_FORWARDING: &[&str] = &["-a", "-x", "-o", "ClearAllForwardings=yes"];
+
 /// A sandbox: `docker:NAME`, `podman:NAME`, `kubectl:NAMESPACE/POD[/CONTAINER]`, `ssh:HOST:FOLDER`, or `pipe:PROGRAM ARGUMENTS` for a
 /// program that runs a command with a pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +52,11 @@ impl FromStr for SandboxAddress {
             }
             "ssh" => {
                 let (host, path) = name.rsplit_once(':').ok_or_else(|| bad("expected ssh:HOST:FOLDER"))?;
+                // A command begins in the user's folder, whose short name no shell replaces in quotes.
+                let path = path.strip_prefix("~/").unwrap_or(if path == "~" { "." } else { path });
                 folder = Some(path.to_owned()).filter(|path| !path.is_empty());
                 // A password cannot be asked for: the program has no terminal.
-                vec![kind, "-T", "-o", "BatchMode=yes", host, "--"]
+                [&[kind, "-T", "-o", "BatchMode=yes"], NO_FORWARDING, &[host, "--"]].concat()
             }
             "pipe" => name.split_whitespace().collect(),
             _ => return Err(bad(&format!("`{kind}` is none of docker, podman, kubectl, ssh and pipe"))),
@@ -126,8 +131,14 @@ mod tests {
         assert_eq!(program("podman:web"), "podman exec -i web");
         assert_eq!(program("kubectl:ns/pod"), "kubectl exec -i -n ns pod --");
         assert_eq!(program("kubectl:ns/pod/c"), "kubectl exec -i -n ns pod -c c --");
-        assert_eq!(program("ssh:me@host:/srv/w"), "ssh -T -o BatchMode=yes me@host --");
+        assert_eq!(
+            program("ssh:me@host:/srv/w"),
+            "ssh -T -o BatchMode=yes -a -x -o ClearAllForwardings=yes me@host --"
+        );
         assert_eq!("ssh:me@host:/srv/w".parse::<SandboxAddress>().unwrap().folder.as_deref(), Some("/srv/w"));
+        for (raw, folder) in [("ssh:h:a b", "a b"), ("ssh:h:~/w", "w"), ("ssh:h:~", "."), ("ssh:h:~a/w", "~a/w")] {
+            assert_eq!(raw.parse::<SandboxAddress>().unwrap().folder.as_deref(), Some(folder), "{raw}");
+        }
         assert_eq!(program("pipe:nsenter -t 1  -m"), "nsenter -t 1 -m");
         for bad in [
             "web",

@@ -22,6 +22,7 @@ mod run;
 mod runner;
 mod s3;
 mod server;
+mod ssh_server;
 mod strace;
 
 pub(crate) use answer::{Answer, without_instances};
@@ -48,6 +49,7 @@ pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use runner::Runner;
 pub(crate) use s3::S3;
 pub(crate) use server::{Server, Setup, shim, workspaced};
+pub(crate) use ssh_server::SshServer;
 pub(crate) use strace::Strace;
 
 /// Returns the number in the environment variable `name`, or `default`.

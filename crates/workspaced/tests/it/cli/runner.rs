@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{command, run};
-use crate::harness::{Backend, ContainerEngine, Run, Server, shim};
+use crate::harness::{Backend, ContainerEngine, Run, Server, SshServer, shim};
 
 const PERMISSIONS: [&str; 5] = ["command:serve", "changeset:apply", "event:append", "file:read", "evidence:attest"];
 
@@ -37,19 +37,20 @@ async fn token(run: &Run) -> String {
 }
 
 async fn start(server: &Server, run: &Run, folder: &str) -> Started {
-    start_in(server, run, ("pipe:env -i PATH=/usr/bin:/bin", folder), &[]).await
+    start_in(server, run, ("pipe:env -i PATH=/usr/bin:/bin", Some(folder)), &[]).await
 }
 
-/// Starts a runner in a sandbox and a folder of it, with more variables.
+/// Starts a runner in a sandbox and a folder of it, unless its address has one, with more variables.
 async fn start_in(
     server: &Server,
     run: &Run,
-    (sandbox, folder): (&str, &str),
+    (sandbox, folder): (&str, Option<&str>),
     variables: &[(&str, String)],
 ) -> Started {
     let token = token(run).await;
     let shim = shim();
-    let args = ["runner", &run.id, "--in", sandbox, "--shim", &shim, "--dir", folder];
+    let mut args = vec!["runner", &run.id, "--in", sandbox, "--shim", &shim];
+    args.extend(folder.map(|folder| ["--dir", folder]).into_iter().flatten());
     let mut runner = command(&server.base, &token, &args);
     runner.envs(variables.iter().map(|(name, value)| (*name, value)));
     let started = Started(runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
@@ -100,10 +101,48 @@ async fn an_agent_edits_tests_and_passes_in_a_container(
     let server = Server::start(Backend::Sqlite).await;
     let run = server.run_with_files(&WRONG, json!({})).await;
     let container = engine.container();
-    let place = (&*format!("{kind}:{container}"), "/checkout");
+    let place = (&*format!("{kind}:{container}"), Some("/checkout"));
     let _runner = start_in(&server, &run, place, &engine.variables).await;
     edit_until_the_test_passes(&run).await;
     assert_eq!(engine.run(&["exec", &container, "cat", "/checkout/.env"]), "S=1\n", "it stays in the sandbox");
+}
+
+/// The same on another machine, whose connection is lost on the way.
+#[tokio::test]
+async fn an_agent_edits_tests_and_passes_over_ssh() {
+    let Some(ssh) = SshServer::start() else { return };
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&WRONG, json!({})).await;
+    let folder = server.home.join("it's a folder");
+    let place = format!("ssh:box:{}", folder.display());
+    let _runner = start_in(&server, &run, (&place, None), &ssh.variables).await;
+    edit_until_the_test_passes(&run).await;
+    assert!(folder.join(".env").exists(), "it stays in the sandbox");
+
+    let command = "echo $$ > pid; echo half > half.txt; exec sleep 600";
+    let cut = tokio::spawn({
+        let run = run.clone();
+        async move { run.ok("run_command", json!({"command": command, "timeoutSeconds": 600})).await }
+    });
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !folder.join("half.txt").exists() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ssh.cut();
+    let ended = cut.await.unwrap();
+    assert!(ended.get("exitCode").is_none(), "{ended:#}");
+    let message = ended["changes"]["message"].as_str().unwrap();
+    assert!(message.contains("the connection to the sandbox was lost"), "{message}");
+    let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
+    while std::fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.contains("sleep")) {
+        assert!(Instant::now() < deadline + Duration::from_mins(1), "the command goes on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until_attached(&run).await;
+    let next = run.ok("run_command", json!({"command": "rm half.txt pid; cat log.txt"})).await;
+    assert_eq!((&next["exitCode"], &next["output"]), (&json!(0), &json!("log\n")), "{next:#}");
+    assert!(!run.files().contains_key("half.txt"));
 }
 
 /// A program whose test fails.
