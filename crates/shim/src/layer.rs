@@ -9,19 +9,22 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tar::{Archive, Builder, EntryType, Header};
 
-use crate::entry::{NodeKind, NodeStamp, NodeVersion, WHITEOUT, check_path, size_of, stays_inside};
+use crate::entry::{NodeKind, NodeStamp, NodeVersion, WHITEOUT, check_path, hex, size_of, stays_inside};
 use crate::error::ShimError;
 use crate::folder::{LeftEntry, ReadLimits, ReadReport};
 use crate::handles::{FolderCursor, ParentFolder, name_of, open_file, stat};
-use crate::index::{IndexChanges, IndexEntry};
+use crate::index::{CheckoutIndex, IndexChanges, IndexEntry};
 use crate::scan::MAX_SHOWN_CHARS;
 
+/// The pax key of the version of the run that an entry replaces.
+const BASE_KEY: &str = "WORKSPACED.base";
 /// The most paths that a report names.
 const MAX_NAMED: usize = 1000;
 
 /// A layer that is written.
 pub(crate) struct LayerWriter<'a> {
     tar: Builder<&'a mut dyn Write>,
+    index: &'a CheckoutIndex,
     limits: ReadLimits,
     /// The file system's time before anything was read.
     began_ns: i64,
@@ -31,9 +34,9 @@ pub(crate) struct LayerWriter<'a> {
 }
 
 impl<'a> LayerWriter<'a> {
-    pub(crate) fn new(limits: ReadLimits, began_ns: i64, out: &'a mut dyn Write) -> Self {
+    pub(crate) fn new(index: &'a CheckoutIndex, limits: ReadLimits, began_ns: i64, out: &'a mut dyn Write) -> Self {
         let (tar, report) = (Builder::new(out), ReadReport::default());
-        Self { tar, limits, began_ns, bytes: 0, report, versions: IndexChanges::new() }
+        Self { tar, index, limits, began_ns, bytes: 0, report, versions: IndexChanges::new() }
     }
 
     /// Writes `paths`, in their order.
@@ -72,7 +75,7 @@ impl<'a> LayerWriter<'a> {
         let name = name_of(path);
         let folder = &path[..path.len() - name.len()];
         let mut header = header(EntryType::Regular, 0o644, 0);
-        self.append(|tar| tar.append_data(&mut header, format!("{folder}{WHITEOUT}{name}"), io::empty()))?;
+        self.append(path, |tar| tar.append_data(&mut header, format!("{folder}{WHITEOUT}{name}"), io::empty()))?;
         self.versions.insert(path.to_owned(), None);
         Ok(())
     }
@@ -89,7 +92,7 @@ impl<'a> LayerWriter<'a> {
         };
         let mut header = header(EntryType::Symlink, 0o777, 0);
         set_time(&mut header, found);
-        self.append(|tar| tar.append_link(&mut header, path, &target))?;
+        self.append(path, |tar| tar.append_link(&mut header, path, &target))?;
         let (version, stamp) = (NodeVersion::of_link(target.as_bytes()), NodeStamp::of(found).proven_at(self.began_ns));
         self.versions.insert(path.to_owned(), Some(IndexEntry { version, stamp }));
         Ok(())
@@ -119,7 +122,7 @@ impl<'a> LayerWriter<'a> {
         let mut header = header(EntryType::Regular, if kind == NodeKind::Executable { 0o755 } else { 0o644 }, size);
         set_time(&mut header, &before);
         let mut content = Promised { file: &file, left: size, hasher: Sha256::new(), is_short: false };
-        self.append(|tar| tar.append_data(&mut header, path, &mut content))?;
+        self.append(path, |tar| tar.append_data(&mut header, path, &mut content))?;
         let after = rustix::fs::fstat(&file).map_err(ShimError::of(path))?;
         let stamp = NodeStamp::of(&after);
         if content.is_short || stamp != NodeStamp::of(&before) {
@@ -131,9 +134,21 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    fn append(&mut self, add: impl FnOnce(&mut Builder<&'a mut dyn Write>) -> io::Result<()>) -> Result<(), ShimError> {
+    /// Appends an entry, with the version of the run that it replaces: after a pull that has left something, the index has files of more
+    /// than one record.
+    fn append(
+        &mut self,
+        path: &str,
+        add: impl FnOnce(&mut Builder<&'a mut dyn Write>) -> io::Result<()>,
+    ) -> Result<(), ShimError> {
         self.report.entries += 1;
-        add(&mut self.tar).map_err(|error| ShimError::io("the layer", error))
+        let base = self.index.entries.get(path).map_or("none".to_owned(), |known| hex(&known.version.hash));
+        let record = format!(" {BASE_KEY}={base}\n");
+        // The length counts its own two digits.
+        let record = format!("{}{record}", record.len() + 2);
+        let mut pax = header(EntryType::XHeader, 0o644, record.len() as u64);
+        let appended = self.tar.append_data(&mut pax, "pax", record.as_bytes()).and_then(|()| add(&mut self.tar));
+        appended.map_err(|error| ShimError::io("the layer", error))
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "it ends functions that can fail")]
@@ -159,8 +174,14 @@ pub fn check_layer(layer: impl Read, paths: &[String]) -> Result<(), ShimError> 
     let asked: HashSet<&str> = paths.iter().map(String::as_str).collect();
     let bad = |error: io::Error| ShimError::io("the layer", error);
     for entry in Archive::new(layer).entries().map_err(bad)? {
-        let entry = entry.map_err(bad)?;
+        let mut entry = entry.map_err(bad)?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        // Others could name or resize the entry for another reader.
+        for record in entry.pax_extensions().map_err(bad)?.into_iter().flatten() {
+            if record.map_err(bad)?.key() != Ok(BASE_KEY) {
+                return Err(ShimError::Refused(format!("the sandbox sent {path:?} with attributes")));
+            }
+        }
         let kind = entry.header().entry_type();
         let name = name_of(&path);
         let folder = &path[..path.len() - name.len()];

@@ -155,10 +155,11 @@ impl CommandFolder for LocalFolder {
     }
 
     fn read(&mut self, paths: &[String], limits: ReadLimits, out: &mut dyn Write) -> Result<ReadReport, ShimError> {
-        let (root, own, _) = self.checkout()?;
+        let (root, own, index) = self.checkout()?;
         let began = own.now_ns()?;
         let root = root.try_clone().map_err(|error| ShimError::io("the folder", error))?;
-        let (report, versions) = LayerWriter::new(limits, began, out).run(&mut FolderCursor::new(root), paths)?;
+        let (report, versions) =
+            LayerWriter::new(index, limits, began, out).run(&mut FolderCursor::new(root), paths)?;
         self.read = versions;
         Ok(report)
     }

@@ -9,7 +9,7 @@ use crate::error::{LayerConflict, ShimError};
 use crate::folder::{CheckedOut, ReadLimits};
 
 /// The version of the frames and messages.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// The first message of the shim.
 #[derive(Debug, Serialize, Deserialize)]

@@ -27,7 +27,7 @@ pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use fill::{Destination, FilledRun};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
-pub use layer::{LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer};
+pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer};
 pub(crate) use quota::SkippedReport;
 pub(crate) use reuse::NAME as SOURCE_NAME;
 pub use tracked::Untracked;

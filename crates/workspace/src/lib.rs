@@ -47,8 +47,8 @@ pub use export::{
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
-    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerChange, LayerEntry,
-    LayerLimits, Untracked, measure_layer, read_layer,
+    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerBase, LayerChange,
+    LayerEntry, LayerLimits, Untracked, measure_layer, read_layer,
 };
 pub use preview::Preview;
 pub use query::{

@@ -32,8 +32,6 @@ const MAX_LAYER_IN_MEMORY: usize = 16 << 20;
 const MAX_LEFT: usize = 100;
 /// The most characters of a path that is only shown.
 const MAX_SHOWN_CHARS: usize = 300;
-/// How many conflicts a sandbox names at most.
-const MAX_CONFLICTS: usize = 64;
 /// How often files that change while they are read are read again.
 const MAX_READS: usize = 3;
 
@@ -48,27 +46,8 @@ pub struct Checkout {
     folder: OpenFolder,
     /// The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken.
     known: Vec<Option<CheckedOut>>,
-    /// What the last pull has left as it was here, if it has left something.
-    left: Option<LeftByPull>,
-}
-
-/// What a pull has left as it was: it was changed both here and in the run. All else is as in the record that was pulled.
-#[derive(Debug)]
-struct LeftByPull {
-    seq: u64,
-    paths: HashSet<String>,
-    /// Whether there may be more: a sandbox names the first ones.
-    is_cut: bool,
-}
-
-impl LeftByPull {
-    /// Whether the path is one of those, or a folder above one, or in one.
-    fn touches(&self, path: &str) -> bool {
-        let is_in = |path: &str, above: &str| {
-            path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.paths.iter().any(|left| is_in(left, path) || is_in(path, left))
-    }
+    /// The paths that the last pull has left as they were, because they were changed both here and in the run.
+    left: HashSet<String>,
 }
 
 /// How a set of changes is pushed.
@@ -146,7 +125,7 @@ impl Checkout {
 
     /// A run in a folder that is open.
     pub fn new(client: &Client, run: &RunId, folder: OpenFolder) -> Self {
-        Self { client: client.clone(), run: run.clone(), folder, known: Vec::new(), left: None }
+        Self { client: client.clone(), run: run.clone(), folder, known: Vec::new(), left: HashSet::new() }
     }
 
     /// The run.
@@ -177,15 +156,6 @@ impl Checkout {
     /// If the folder is no checkout, or the connection to the sandbox is lost.
     pub async fn tree_sha256(&self) -> Result<String, FolderError> {
         self.folder.with(|folder| Ok(folder.tree_sha256()?)).await
-    }
-
-    /// Returns the record that a set of these changes is based on. `None` if the folder has nothing of the run, or that is not known.
-    pub(crate) fn based_on(&self, changes: &[PathChange]) -> Option<u64> {
-        match &self.left {
-            // They were not changed in the run since.
-            Some(left) if !left.is_cut && !changes.iter().any(|change| left.touches(&change.path)) => Some(left.seq),
-            _ => self.seq(),
-        }
     }
 
     /// Returns the states that the folder can have, for the checkout that is opened in its place.
@@ -308,7 +278,7 @@ impl Checkout {
         }
         let changeset = NewChangeset {
             changeset_id: options.changeset_id.clone(),
-            based_on_seq: self.based_on(changes).unwrap_or(base.seq),
+            based_on_seq: base.seq,
             reason: options.reason.clone(),
             command,
             on_conflict: options.on_conflict,
@@ -332,7 +302,7 @@ impl Checkout {
         let base = self.checked_out().await?.seq;
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
-        let known = self.left.take().map(|left| left.paths).unwrap_or_default();
+        let known = std::mem::take(&mut self.left);
         let mut conflicts = self.apply(layer, Some(base), Vec::new()).await?.conflicts;
         conflicts.retain(|conflict| !known.contains(&conflict.path));
         if conflicts.is_empty() { Ok(()) } else { Err(ShimError::Conflicts(conflicts).into()) }
@@ -381,14 +351,13 @@ impl Checkout {
         match applied.await {
             Ok(applied) if applied.conflicts.is_empty() => {
                 self.known = vec![Some(now.clone())];
-                self.left = None;
+                self.left.clear();
                 Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts: Vec::new() })
             }
             Ok(mut applied) => {
                 self.known.pop();
                 let conflicts = std::mem::take(&mut applied.conflicts);
-                let paths = conflicts.iter().map(|conflict| conflict.path.clone()).collect();
-                self.left = Some(LeftByPull { seq: now.seq, paths, is_cut: conflicts.len() >= MAX_CONFLICTS });
+                self.left = conflicts.iter().map(|conflict| conflict.path.clone()).collect();
                 let Some(Some(now)) = self.known.first().cloned() else {
                     // A first checkout has none.
                     return Err(ShimError::Conflicts(conflicts).into());
@@ -460,20 +429,5 @@ impl Read for ContentReader {
         let count = self.chunk.len().min(buffer.len());
         self.chunk.copy_to_slice(&mut buffer[..count]);
         Ok(count)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_above_a_path_that_was_left_is_not_apart_from_it() {
-        let left = LeftByPull { seq: 7, paths: HashSet::from(["d/x".to_owned()]), is_cut: false };
-        for (path, touches) in
-            [("d/x", true), ("d", true), ("d/x/y", true), ("d/xy", false), ("d/y", false), ("e", false)]
-        {
-            assert_eq!(left.touches(path), touches, "{path}");
-        }
     }
 }

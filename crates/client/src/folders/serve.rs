@@ -219,7 +219,6 @@ impl Runner {
         if report.changes.is_empty() {
             return Ok(None);
         }
-        result.based_on_seq = self.checkout.based_on(&report.changes);
         let layer = self.checkout.layer_of(&report.changes).await?;
         result.leave_out(layer.left.len() as u64, left_out(layer.left));
         result.left_out.truncate(MAX_LEFT_OUT);

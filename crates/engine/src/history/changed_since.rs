@@ -18,7 +18,7 @@ const NEWEST: u64 = i64::MAX as u64;
 
 impl Engine {
     /// Adds to `since` the changes of the files `named` since its record. The first record after it that has
-    /// changed a file names the version that the file had at it.
+    /// changed a file names the version that the file had at it. Of a file with a base, the first record after the one that made it counts.
     ///
     /// # Errors
     ///
@@ -48,9 +48,14 @@ impl Engine {
                 continue;
             }
             for file in record.files.into_iter().filter(|file| named.contains(&file.path)) {
+                let made_base = since.bases.get(&file.path) == Some(&file.new_sha256);
+                let made_base = made_base.then(|| file.path.clone());
                 let changed = FileSince { before: file.old_sha256, last_seq: record.seq, base: None };
                 let (changed, newest) = files.entry(file.path).or_insert((changed, None));
                 (changed.last_seq, *newest) = (record.seq, file.new_sha256);
+                if let Some(path) = made_base.filter(|_| changed.before != file.new_sha256) {
+                    files.remove(&path);
+                }
             }
         }
         let mut held_bytes = 0;

@@ -11,6 +11,9 @@ use crate::tool::earlier_calls::StoredContent;
 pub struct ChangedSince {
     /// The record.
     pub seq: u64,
+    /// The versions that the change replaces, where it says so; `None` for no file. Where a later record has made that version, only what was
+    /// changed after it counts: a folder may have newer versions of some files than the record that it is at.
+    pub bases: BTreeMap<LogicalPath, Option<Sha256>>,
     /// Whether the contents at that record are needed.
     pub with_contents: bool,
     /// The files that have changed, of those that the call names.

@@ -12,7 +12,9 @@ use model::{
     judge_call_bytes, judge_path, judge_scanned_content,
 };
 use serde::{Deserialize, Serialize};
-use workspace::{LayerChange, LayerEntry, StagedContents, StagedFile, Target, Workspace, WorkspaceError, read_layer};
+use workspace::{
+    LayerBase, LayerChange, LayerEntry, StagedContents, StagedFile, Target, Workspace, WorkspaceError, read_layer,
+};
 
 use super::files::BY_HASH;
 use super::write_file::members;
@@ -277,11 +279,14 @@ impl ApplyChangeset {
         let limits = layer_limits(rules.policy());
         let source = std::mem::replace(&mut self.layer, LayerSource::Read);
         let mut layer = source.reader(workspace)?;
-        read_layer(&mut layer, limits, &mut |LayerEntry { path: raw, change }, content| {
+        read_layer(&mut layer, limits, &mut |LayerEntry { path: raw, change, base }, content| {
             let path = match LogicalPath::parse(&raw) {
                 Ok(path) => path,
                 Err(rule) => return Ok(self.deny(&raw, Refusal::path(&raw, rule))?),
             };
+            if let Some(LayerBase(base)) = base {
+                self.since.bases.insert(path.clone(), base);
+            }
             let is_taken = is_taken(rules, workspace, &path)?;
             let kept = |refused: Result<(), Refusal>, named: &mut BTreeMap<_, _>| {
                 refused?;

@@ -3,6 +3,8 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
+use sha2::Digest as _;
+
 use super::{Checkout, LIMITS, Put, layer, names, tree};
 use crate::incoming::IncomingFolder;
 use crate::{CheckedOut, CommandFolder as _, ShimError, check_layer};
@@ -47,6 +49,29 @@ fn what_changed_here_is_a_layer_that_makes_the_same_tree_elsewhere() {
     assert_eq!(other.pull(&layer).unwrap(), (4, 1));
     assert_eq!(tree(one.dir.path()), tree(other.dir.path()));
     assert_eq!(other.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn an_entry_names_the_version_of_the_run_that_it_replaces() {
+    let mut checkout = Checkout::of(&[("a", "old"), ("gone", "gone")]);
+    checkout.put("a", "mine");
+    let conflict = checkout.pull(&layer(&[("a", Put::File("theirs")), ("b", Put::File("pulled"))]));
+    assert!(matches!(conflict, Err(ShimError::Conflicts(_))));
+    checkout.put("b", "changed");
+    checkout.put("new", "new");
+    std::fs::remove_file(checkout.path("gone")).unwrap();
+    let (layer, _) = checkout.read();
+    let mut bases = Vec::new();
+    for entry in tar::Archive::new(layer.as_slice()).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        let pax = entry.pax_extensions().unwrap().unwrap().next().unwrap().unwrap();
+        assert_eq!(pax.key(), Ok("WORKSPACED.base"));
+        bases.push((path, pax.value().unwrap().to_owned()));
+    }
+    let base = |content: &str| crate::entry::hex(&sha2::Sha256::digest(content));
+    let expected = [("a", base("old")), ("b", base("pulled")), (".wh.gone", base("gone")), ("new", "none".to_owned())];
+    assert_eq!(bases, expected.map(|(path, base)| (path.to_owned(), base)));
 }
 
 #[test]
@@ -359,6 +384,13 @@ fn a_layer_from_a_sandbox_has_what_was_asked_for_and_nothing_else() {
         (".wh.gone", Put::File("")),
     ]);
     check_layer(good.as_slice(), &asked).unwrap();
+    let mut renamed = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::XHeader);
+    header.set_size(10);
+    renamed.append_data(&mut header, "pax", b"10 path=a\n".as_slice()).unwrap();
+    let renamed = [renamed.get_ref().as_slice(), good.as_slice()].concat();
+    assert!(check_layer(renamed.as_slice(), &asked).unwrap_err().to_string().contains("with attributes"));
     for (path, put) in [
         ("b", Put::File("1")),
         ("d", Put::File("1")),

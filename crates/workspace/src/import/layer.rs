@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::rc::Rc;
 
-use model::{MAX_PATH_BYTES, PathRejected, Refusal, WHITEOUT};
+use model::{MAX_PATH_BYTES, PathRejected, Refusal, Sha256, WHITEOUT};
 use tar::EntryType;
 
 use super::archive::clean;
@@ -38,6 +38,22 @@ pub struct LayerEntry {
     pub path: String,
     /// What becomes of the path.
     pub change: LayerChange,
+    /// Which version it replaces, if the layer says so.
+    pub base: Option<LayerBase>,
+}
+
+/// The version of a file from which an entry of a layer was made; `None` if there was no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerBase(pub Option<Sha256>);
+
+impl LayerBase {
+    /// Parses the value of its pax record.
+    pub(super) fn parse(value: &[u8]) -> Option<Self> {
+        match std::str::from_utf8(value).ok()? {
+            "none" => Some(Self(None)),
+            hash => Some(Self(Some(Sha256::parse(hash).ok()?))),
+        }
+    }
 }
 
 /// What a layer does with a path.
@@ -150,7 +166,7 @@ impl<R: Read> Read for EntryContent<R> {
 /// As for [`read_layer`].
 pub fn measure_layer(layer: &mut dyn Read, limits: LayerLimits, max_held_bytes: u64) -> Result<u64, WorkspaceError> {
     let (mut bytes, mut content) = (0, 0_u64);
-    read_layer(layer, limits, &mut |LayerEntry { path, change }, _| {
+    read_layer(layer, limits, &mut |LayerEntry { path, change, base }, _| {
         let target = match change {
             LayerChange::Link(target) => target.len(),
             LayerChange::File { size_bytes, .. } => {
@@ -159,7 +175,9 @@ pub fn measure_layer(layer: &mut dyn Read, limits: LayerLimits, max_held_bytes: 
             }
             _ => 0,
         };
-        bytes += 64 + (path.len() + target) as u64;
+        // The base of a path is held beside what becomes of it.
+        let base = if base.is_some() { 64 + path.len() } else { 0 };
+        bytes += 64 + (path.len() + target + base) as u64;
         Ok(())
     })?;
     Ok(bytes + content.min(max_held_bytes))
@@ -171,7 +189,8 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
         Ok(path) => path,
         Err(error) => {
             let path = shown(error.as_bytes());
-            return Some(LayerEntry { path, change: LayerChange::Unsupported("a name that is not UTF-8") });
+            let change = LayerChange::Unsupported("a name that is not UTF-8");
+            return Some(LayerEntry { path, change, base: None });
         }
     };
     let unsupported = |what| Some(LayerChange::Unsupported(what));
@@ -194,7 +213,7 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
     };
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
     let Some(hidden) = name.strip_prefix(WHITEOUT) else {
-        return change.map(|change| LayerEntry { path, change });
+        return change.map(|change| LayerEntry { path, change, base: member.base });
     };
     let is_empty = matches!(change, Some(LayerChange::File { .. })) && member.size == 0;
     let (path, change) = match (is_empty, name) {
@@ -206,7 +225,7 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
         }
         (true, _) => (join(folder, hidden), LayerChange::Deleted),
     };
-    Some(LayerEntry { path, change })
+    Some(LayerEntry { path, change, base: member.base })
 }
 
 fn join(folder: &str, name: &str) -> String {
@@ -248,7 +267,7 @@ mod tests {
     fn shown_entries(layer: &[u8]) -> Vec<String> {
         let limits = LayerLimits { max_entries: 20, ..LIMITS };
         let mut shown = Vec::new();
-        let mut show = |LayerEntry { path, change }: LayerEntry, content: &mut dyn Read| {
+        let mut show = |LayerEntry { path, change, base }: LayerEntry, content: &mut dyn Read| {
             shown.push(match change {
                 LayerChange::File { size_bytes, is_executable } => {
                     let text = io::read_to_string(content)?;
@@ -261,6 +280,9 @@ mod tests {
                 LayerChange::OnlyThese => format!("only {path}"),
                 LayerChange::Unsupported(what) => format!("{path}: {what}"),
             });
+            if let (Some(LayerBase(base)), Some(last)) = (base, shown.last_mut()) {
+                last.push_str(&base.map_or(" of none".to_owned(), |base| format!(" of {base}")));
+            }
             Ok(())
         };
         read_layer(&mut &layer[..], limits, &mut show).unwrap();
@@ -317,6 +339,29 @@ mod tests {
         std::io::Write::write_all(&mut gzip, &tar).unwrap();
         assert_eq!(shown_entries(&gzip.finish().unwrap()), expected);
         assert_eq!(shown_entries(&zstd::encode_all(&tar[..], 1).unwrap()), expected);
+    }
+
+    #[test]
+    fn an_entry_says_which_version_it_replaces() {
+        use EntryType::{Regular, XHeader};
+        let hash = Sha256::of(b"old").to_string();
+        let known = format!("84 WORKSPACED.base={hash}\n");
+        let tar = layer(&[
+            ("x", XHeader, known.as_bytes()),
+            ("a", Regular, b"new"),
+            ("x", XHeader, b"24 WORKSPACED.base=none\n"),
+            ("b", Regular, b""),
+            ("x", XHeader, known.as_bytes()),
+            ("d/.wh.c", Regular, b""),
+            ("e", Regular, b""),
+        ]);
+        let of = format!(" of {hash}");
+        assert_eq!(
+            shown_entries(&tar),
+            [format!("a=new x{of}"), "b= x of none".into(), format!("-d/c{of}"), "e= x".into()]
+        );
+        let wrong = layer(&[("x", XHeader, b"23 WORKSPACED.base=old\n"), ("a", Regular, b"")]);
+        assert!(refused(&wrong, LIMITS).message.contains("neither a hash nor `none`"));
     }
 
     #[test]

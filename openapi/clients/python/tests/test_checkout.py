@@ -440,11 +440,13 @@ class Addresses(unittest.TestCase):
             ("podman:web", "podman exec -i web"),
             ("kubectl:ns/pod", "kubectl exec -i -n ns pod --"),
             ("kubectl:ns/pod/c", "kubectl exec -i -n ns pod -c c --"),
-            ("ssh:me@host:/srv/w", "ssh -T -o BatchMode=yes me@host --"),
+            ("ssh:me@host:/srv/w", "ssh -T -o BatchMode=yes -a -x -o ClearAllForwardings=yes me@host --"),
             ("pipe:nsenter -t 1  -m", "nsenter -t 1 -m"),
         ):
             self.assertEqual(SandboxAddress(raw).program, program.split())
         self.assertEqual(SandboxAddress("ssh:me@host:/srv/w").folder, "/srv/w")
+        for folder, expected in (("a b", "a b"), ("~/w", "w"), ("~", "."), ("~a/w", "~a/w")):
+            self.assertEqual(SandboxAddress(f"ssh:h:{folder}").folder, expected)
         self.assertIn("'it'\"'\"'s'", SandboxAddress("ssh:h:").shell("x", "it's"))
         for raw in ("web", "docker:", "docker:-v", "kubectl:pod", "kubectl:a/-b", "kubectl:a/b/c/d", "ssh:host", "lxc:a", "pipe: "):
             with self.assertRaises(FolderError):
@@ -474,6 +476,10 @@ class Layers(unittest.TestCase):
         for step in (1, 511, 512, 100_000):
             self.assertEqual(wrong(good, step), "")
         self.assertEqual(wrong(layer()), "")
+        records = (b"84 WORKSPACED.base=" + b"0a" * 32 + b"\n", b"24 WORKSPACED.base=none\n")
+        for record in (*records, b"24 path=d/a/longer/name\n", records[1] + b"10 path=b\n"):
+            based = layer(member("pax", len(record), b"x"))[:512] + record.ljust(512, b"\0") + layer(member("a", 1000))
+            self.assertEqual(wrong(based) == "", record in records)
         for bad in (
             layer(member("b")), layer(member(".wh.d")), layer(member("y" * 200)), layer(member("a", 300 << 20))[:512],
             layer(member("a", type=tarfile.DIRTYPE)), layer(member("a", type=tarfile.LNKTYPE)), layer(member("a", type=tarfile.FIFOTYPE)),

@@ -94,7 +94,7 @@ export declare class Checkout {
     private isUntouched;
     /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
     private known;
-    /** The record of a pull that has left what was changed here too, with these paths. All else is as in that record. */
+    /** What the last pull has left, because it was changed here too. */
     private left;
     private readonly path;
     private constructor();

@@ -1,7 +1,7 @@
 // A run's files in a folder, here or in a sandbox: what changed comes in, what a command changes goes back as one judged set.
 import { crypto } from "./crypto.js";
 import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
-import { MAX_CONFLICTS, conflict, bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit, } from "./shim.js";
+import { conflict, bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit, } from "./shim.js";
 // How many changes an event names, and how many characters of a path it has.
 const MAX_RECORDED = 200;
 // The most characters of a command in the reason for what it has changed.
@@ -21,8 +21,8 @@ export class Checkout {
     isUntouched;
     /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
     known = [];
-    /** The record of a pull that has left what was changed here too, with these paths. All else is as in that record. */
-    left = null;
+    /** What the last pull has left, because it was changed here too. */
+    left = new Set();
     path;
     constructor(run, transport, open, 
     /** Whether it was made anew and no command has run in it, so that it has nothing but what was pulled. */
@@ -258,11 +258,9 @@ export class Checkout {
         const { layer, entries, left } = await this.open.read(paths);
         if (entries === 0)
             return null;
-        const { left: behind } = this;
-        // What was not left by the pull was not changed in the run since.
-        const isApart = behind !== null && !behind.isCut && !areNested(behind.paths, paths);
-        const basedOnSeq = isApart ? behind.seq : base.seq;
-        const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq }, layer);
+        const known = this.left;
+        const document = { changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq: base.seq };
+        const { content, type } = form(document, layer);
         const headers = { "Content-Type": type };
         // The limit of time is that of an answer; a body may be as slow as 64 bytes a millisecond.
         const options = { content, headers, extraMillis: content.length / 64 };
@@ -274,7 +272,7 @@ export class Checkout {
                 // What was merged comes back, and what others have changed meanwhile.
                 await this.open.confirm(taken);
                 const again = await this.apply(base.seq);
-                const fresh = again.conflicts.filter(({ path }) => !behind?.paths.has(path));
+                const fresh = again.conflicts.filter(({ path }) => !known.has(path));
                 if (fresh.length > 0)
                     stale = conflict(fresh);
             }
@@ -335,13 +333,13 @@ export class Checkout {
         if (conflicts.length > 0) {
             // The folder stays where it was, so that what was left comes again.
             this.known.pop();
-            this.left = { seq: now.seq, paths: new Set(conflicts.map(({ path }) => path)), isCut: conflicts.length >= MAX_CONFLICTS };
+            this.left = new Set(conflicts.map(({ path }) => path));
             if (!this.known[0])
                 throw conflict(conflicts);
             at = this.known[0];
         }
         else {
-            [this.known, this.left] = [[now], null];
+            [this.known, this.left] = [[now], new Set()];
         }
         const number = (value) => (typeof value === "number" ? value : 0);
         const leftOut = Number(header("left-out") || 0);
@@ -351,13 +349,6 @@ export class Checkout {
 }
 function judged(options) {
     return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
-}
-/** Whether one of the paths is one of those that a pull has left, or a folder above one, or in one. */
-function areNested(left, paths) {
-    for (const one of left)
-        if (paths.some((path) => `${one}/`.startsWith(`${path}/`) || `${path}/`.startsWith(`${one}/`)))
-            return true;
-    return false;
 }
 function none() {
     return { changes: [], left: [], leftCount: 0, notWalked: [] };

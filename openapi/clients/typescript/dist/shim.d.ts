@@ -1,6 +1,5 @@
 import { FolderError } from "./errors.js";
 import { type Node } from "./node.js";
-export declare const MAX_CONFLICTS = 64;
 /** Folders that builds and installations fill: they are not looked into where the run has nothing in them. */
 export declare const BUILD_OUTPUT: string[];
 export declare const START = "for f in \"$0/.workspaced/$1\" \"/tmp/$1\" \"/dev/shm/$1\"; do\nif [ -f \"$f\" ] && [ ! -L \"$f\" ] && [ -O \"$f\" ] && [ -x \"$f\" ]; then exec \"$f\" \"$2\" \"$0\"; fi\ndone\nexit 77";

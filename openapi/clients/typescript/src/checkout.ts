@@ -4,7 +4,6 @@ import { crypto } from "./crypto.js";
 import { FolderError, NoAnswer, WorkspacedError } from "./errors.js";
 import type { Run } from "./run.js";
 import {
-  MAX_CONFLICTS,
   conflict,
   bytes, joined, KeptOutput, sha256, ShimFolder, shownCommand, TimeLimit,
   type CheckedOut, type FolderChanges, type FolderPlace, type LeftEntry, type PathChange,
@@ -121,8 +120,8 @@ interface About {
 export class Checkout {
   /** The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken. */
   private known: Array<CheckedOut | null> = [];
-  /** The record of a pull that has left what was changed here too, with these paths. All else is as in that record. */
-  private left: { seq: number; paths: Set<string>; isCut: boolean } | null = null;
+  /** What the last pull has left, because it was changed here too. */
+  private left = new Set<string>();
   private readonly path: string;
 
   private constructor(
@@ -361,11 +360,9 @@ export class Checkout {
     if (paths.length === 0) return null;
     const { layer, entries, left } = await this.open.read(paths);
     if (entries === 0) return null;
-    const { left: behind } = this;
-    // What was not left by the pull was not changed in the run since.
-    const isApart = behind !== null && !behind.isCut && !areNested(behind.paths, paths);
-    const basedOnSeq = isApart ? behind.seq : base.seq;
-    const { content, type } = form({ changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq }, layer);
+    const known = this.left;
+    const document = { changesetId: `cs_${crypto.randomUUID()}`, ...changeset, basedOnSeq: base.seq };
+    const { content, type } = form(document, layer);
     const headers = { "Content-Type": type };
     // The limit of time is that of an answer; a body may be as slow as 64 bytes a millisecond.
     const options = { content, headers, extraMillis: content.length / 64 };
@@ -377,7 +374,7 @@ export class Checkout {
         // What was merged comes back, and what others have changed meanwhile.
         await this.open.confirm(taken);
         const again = await this.apply(base.seq);
-        const fresh = again.conflicts.filter(({ path }) => !behind?.paths.has(path));
+        const fresh = again.conflicts.filter(({ path }) => !known.has(path));
         if (fresh.length > 0) stale = conflict(fresh);
       } catch (failure) {
         if (!(failure instanceof WorkspacedError)) throw failure;
@@ -435,11 +432,11 @@ export class Checkout {
     if (conflicts.length > 0) {
       // The folder stays where it was, so that what was left comes again.
       this.known.pop();
-      this.left = { seq: now.seq, paths: new Set(conflicts.map(({ path }) => path)), isCut: conflicts.length >= MAX_CONFLICTS };
+      this.left = new Set(conflicts.map(({ path }) => path));
       if (!this.known[0]) throw conflict(conflicts);
       at = this.known[0];
     } else {
-      [this.known, this.left] = [[now], null];
+      [this.known, this.left] = [[now], new Set()];
     }
     const number = (value: unknown) => (typeof value === "number" ? value : 0);
     const leftOut = Number(header("left-out") || 0);
@@ -450,12 +447,6 @@ export class Checkout {
 
 function judged(options: SetOptions): Members {
   return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
-}
-
-/** Whether one of the paths is one of those that a pull has left, or a folder above one, or in one. */
-function areNested(left: Iterable<string>, paths: string[]): boolean {
-  for (const one of left) if (paths.some((path) => `${one}/`.startsWith(`${path}/`) || `${path}/`.startsWith(`${one}/`))) return true;
-  return false;
 }
 
 function none(): FolderChanges {

@@ -6,7 +6,7 @@ import { crypto } from "./crypto.js";
 import { FolderError } from "./errors.js";
 import { node, type Child, type Node } from "./node.js";
 
-const PROTOCOL = 3;
+const PROTOCOL = 4;
 const SHIM_NAME = "workspaced-shim";
 const [HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] as const;
 const MAX_FRAME_BYTES = 1 << 20;
@@ -17,8 +17,6 @@ const MAX_PATH_BYTES = 4096;
 // What is in memory until it is sent; a service takes more in one set.
 const MAX_FILE_BYTES = 256 << 20;
 const MAX_TOTAL_BYTES = 256 << 20;
-// How many conflicts the shim names.
-export const MAX_CONFLICTS = 64;
 // How often files that change while they are read are read again.
 const MAX_READS = 3;
 // How many of the entries that no set takes a scan names, and the most characters of their paths.
@@ -132,8 +130,12 @@ export class SandboxAddress {
     if (kind === "ssh") {
       const colon = name.lastIndexOf(":");
       if (colon < 0) throw new FolderError("ADDRESS", "expected ssh:HOST:FOLDER");
-      // A password cannot be asked for: the program has no terminal.
-      return [[kind, "-T", "-o", "BatchMode=yes", name.slice(0, colon), "--"], name.slice(colon + 1) || undefined];
+      // A command begins in the user's folder, whose short name no shell replaces in quotes.
+      const folder = name.slice(colon + 1).replace(/^~\//, "").replace(/^~$/, ".");
+      // A password cannot be asked for: the program has no terminal. What the user's configuration forwards, such as keys, is not for the
+      // commands of a sandbox.
+      const alone = ["-a", "-x", "-o", "ClearAllForwardings=yes"];
+      return [[kind, "-T", "-o", "BatchMode=yes", ...alone, name.slice(0, colon), "--"], folder || undefined];
     }
     const words = name.split(/\s+/).filter((word) => word !== "");
     if (kind === "pipe" && words.length > 0) return [words, undefined];
@@ -513,6 +515,9 @@ export class ShimFolder {
   }
 }
 
+// The version of the run that an entry replaces, up to the end of the block.
+const BASE = /^(84 WORKSPACED\.base=[0-9a-f]{64}|24 WORKSPACED\.base=none)\n\0*$/;
+
 /** Checks a tar as it passes: it has nothing but the paths that were asked for, each as a file, a link or a deletion.
  *
  * It takes what the shim writes and nothing else, so that no reader can take it for something else.
@@ -537,11 +542,12 @@ export class LayerCheck {
     for (;;) {
       if (this.skip > 0) {
         const taken = data.subarray(at, at + this.skip);
-        if (this.kind === "L") this.text.push(taken.slice());
+        if (this.kind === "L" || this.kind === "x") this.text.push(taken.slice());
         at += taken.length;
         this.skip -= taken.length;
         if (this.skip > 0) break;
         if (this.kind === "L") this.long = untilNul(joined(this.text));
+        if (this.kind === "x" && !BASE.test(String.fromCharCode(...joined(this.text)))) return "the layer has an entry of another form";
       }
       if (data.length - at < 512) break;
       const why = this.header(data.subarray(at, at + 512));
@@ -565,14 +571,15 @@ export class LayerCheck {
     const text = (start: number, end: number) => String.fromCharCode(...head.subarray(start, end));
     const digits = text(124, 136).replace(/[\0 ]+$/, "");
     this.kind = text(156, 157);
-    if (this.isEnded || text(257, 265) !== "ustar  \0" || !"02LK".includes(this.kind) || !/^[0-7]{1,11}$/.test(digits)) {
+    if (this.isEnded || text(257, 265) !== "ustar  \0" || !"02LKx".includes(this.kind) || !/^[0-7]{1,11}$/.test(digits)) {
       return "the layer has an entry of another form";
     }
-    const isName = this.kind === "L" || this.kind === "K";
+    const isHeader = "LKx".includes(this.kind);
     const size = parseInt(digits, 8);
-    if (size > (isName ? 2 * MAX_PATH_BYTES : this.kind === "0" ? MAX_FILE_BYTES : 0)) return "the layer has an entry that is too large";
+    if (size > (isHeader ? 2 * MAX_PATH_BYTES : this.kind === "0" ? MAX_FILE_BYTES : 0)) return "the layer has an entry that is too large";
     [this.skip, this.text] = [Math.ceil(size / 512) * 512, []];
-    if (isName) return "";
+    if (this.kind === "x" && size !== 24 && size !== 84) return "the layer has an entry of another form";
+    if (isHeader) return "";
     let name: string;
     try {
       name = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(this.long ?? untilNul(head.subarray(0, 100)));

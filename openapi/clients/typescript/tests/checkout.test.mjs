@@ -382,12 +382,15 @@ test("an address is a program that runs a command", () => {
     ["podman:web", "podman exec -i web"],
     ["kubectl:ns/pod", "kubectl exec -i -n ns pod --"],
     ["kubectl:ns/pod/c", "kubectl exec -i -n ns pod -c c --"],
-    ["ssh:me@host:/srv/w", "ssh -T -o BatchMode=yes me@host --"],
+    ["ssh:me@host:/srv/w", "ssh -T -o BatchMode=yes -a -x -o ClearAllForwardings=yes me@host --"],
     ["pipe:nsenter -t 1  -m", "nsenter -t 1 -m"],
   ]) {
     assert.deepEqual(new SandboxAddress(raw).program, program.split(" "));
   }
   assert.equal(new SandboxAddress("ssh:me@host:/srv/w").folder, "/srv/w");
+  for (const [folder, expected] of [["a b", "a b"], ["~/w", "w"], ["~", "."], ["~a/w", "~a/w"]]) {
+    assert.equal(new SandboxAddress(`ssh:h:${folder}`).folder, expected);
+  }
   assert.equal(new SandboxAddress("ssh:h:").shell("x", "it's").at(-1), "'it'\\''s'");
   for (const raw of ["web", "docker:", "docker:-v", "kubectl:pod", "kubectl:a/-b", "kubectl:a/b/c/d", "ssh:host", "lxc:a", "pipe: "]) {
     assert.throws(() => new SandboxAddress(raw), FolderError, raw);
@@ -416,6 +419,12 @@ test("a layer has only what was asked for", () => {
   const good = [header("a", { size: 1000 }), header("d/.wh.b"), long("x".repeat(200)), header("x", { size: 513 }), header("a", { type: "2" }), end];
   for (const step of [1, 511, 512, 100_000]) assert.equal(wrong(good, step), "");
   assert.equal(wrong([end]), "");
+  const records = [`84 WORKSPACED.base=${"0a".repeat(32)}\n`, "24 WORKSPACED.base=none\n"];
+  for (const record of [...records, "24 path=d/a/longer/name\n", `${records[1]}10 path=b\n`]) {
+    const pax = header("pax", { size: record.length, type: "x" });
+    pax.write(record, 512);
+    assert.equal(wrong([pax, header("a", { size: 1000 }), end]) === "", records.includes(record), record);
+  }
   for (const bad of [
     [header("b"), end], [header(".wh.d"), end], [long("y".repeat(200)), header("a"), end], [header("a", { size: 300 << 20 }), end],
     [header("d/.wh.b", { type: "2" }), end], [header(".wh..wh..opq"), end], [header("./a"), end], [header("a", { type: "5" }), end], [header("a", { type: "1" }), end], [header("a", { type: "x" }), end],

@@ -13,6 +13,7 @@ use tar::{EntryType, GnuExtSparseHeader, Header};
 use super::sparse::SparseMap;
 use super::stream::{DecodedStream, Meter};
 use crate::import::ImportError;
+use crate::import::layer::LayerBase;
 
 /// The maximum size of the extension headers of one entry. Names end at 4 KiB, so most of this is for attributes in pax
 /// format.
@@ -21,6 +22,10 @@ const MAX_HEADERS_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: usize = 512;
 /// The longest key of a pax record: an extended attribute of the longest name, with its prefix.
 const MAX_KEY_BYTES: usize = 1024;
+/// The pax key of the version that an entry of a layer replaces.
+const BASE_KEY: &[u8] = b"WORKSPACED.base";
+/// The longest value of it, which is a hash.
+const MAX_BASE_BYTES: u64 = 64;
 
 /// One entry, with its extension headers applied.
 pub(crate) struct TarMember {
@@ -36,6 +41,8 @@ pub(crate) struct TarMember {
     pub(crate) sparse: Option<SparseMap>,
     /// Whether its bytes begin with the map of a sparse file in pax form.
     pub(crate) is_pax_sparse: bool,
+    /// The version of the file that the entry replaces, if it says so.
+    pub(crate) base: Option<LayerBase>,
 }
 
 /// Reads entries, and the bytes of the current one.
@@ -57,6 +64,7 @@ struct Extensions {
     link: Option<Vec<u8>>,
     size: Option<u64>,
     is_pax_sparse: bool,
+    base: Option<LayerBase>,
 }
 
 impl<'a> TarReader<'a> {
@@ -114,6 +122,7 @@ impl<'a> TarReader<'a> {
         Ok(TarMember {
             sparse,
             is_pax_sparse: extensions.is_pax_sparse,
+            base: extensions.base,
             kind,
             path,
             link: link.unwrap_or_default(),
@@ -210,13 +219,17 @@ impl<'a> TarReader<'a> {
                     let digits = self.pax_value(value)?;
                     found.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is not a number"))?);
                 }
+                BASE_KEY if value <= MAX_BASE_BYTES => {
+                    let base = LayerBase::parse(&self.pax_value(value)?);
+                    found.base = Some(base.ok_or_else(|| damaged_pax("its base is neither a hash nor `none`"))?);
+                }
                 key => {
                     found.is_pax_sparse |= key.starts_with(b"GNU.sparse.");
                     self.skip_value(value)?;
                 }
             }
         }
-        (extensions.size, extensions.is_pax_sparse) = (found.size, found.is_pax_sparse);
+        (extensions.size, extensions.is_pax_sparse, extensions.base) = (found.size, found.is_pax_sparse, found.base);
         found.path.map_or(Ok(()), |path| set_once(&mut extensions.path, path))?;
         found.link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
     }

@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{Printed, command, run};
-use crate::harness::{Backend, Run, Server, files_in, shim};
+use crate::harness::{Backend, Run, Server, SshServer, files_in, shim};
 
 /// A run with a folder for its checkout, and the tokens of its agent and of its runner.
 struct Used {
@@ -47,8 +47,12 @@ impl Used {
     }
 
     fn exec(&self, options: &[&str], script: &str) -> Printed {
+        run(self.exec_command(options, script))
+    }
+
+    fn exec_command(&self, options: &[&str], script: &str) -> Command {
         let args = ["exec", &self.run.id].into_iter().chain(options.iter().copied());
-        self.runner(&args.chain(["--", "sh", "-c", script]).collect::<Vec<_>>())
+        self.client(&self.runner, &args.chain(["--", "sh", "-c", script]).collect::<Vec<_>>())
     }
 
     async fn write(&self, path: &str, content: &str) {
@@ -149,6 +153,38 @@ async fn a_pull_overwrites_nothing_that_was_changed_here(#[values(Backend::Sqlit
     std::fs::create_dir(&nowhere).unwrap();
     used.runner(&["pull", nowhere.to_str().unwrap()])
         .failed(1, "is no checkout of a run: begin with `workspaced checkout");
+}
+
+/// A file that was pulled beside one that was left is changed from the version that was pulled, whatever the record of the folder is.
+#[rstest]
+#[tokio::test]
+async fn what_is_removed_from_a_file_that_was_pulled_beside_a_conflict_is_not_kept_by_a_merge(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] is_exec: bool,
+) {
+    let lines = "1\n2\n3\n4\n5\n";
+    let used = Used::new(backend, &[("a.txt", lines), ("b.txt", lines), ("gone.txt", lines)]).await;
+    used.runner(&["checkout", &used.run.id, used.folder()]).ok();
+    std::fs::write(used.folder.join("a.txt"), "1 here\n2\n3\n4\n5\n").unwrap();
+    used.write("a.txt", "1\n2\n3\n4\n5 there\n").await;
+    used.write("b.txt", "1\n2\n3\nadded\n4\n5\n").await;
+    used.run.ok("read_file", json!({"path": "gone.txt"})).await;
+    used.run.ok("delete_file", json!({"path": "gone.txt", "reason": "r", "expectedSha256": "seen"})).await;
+    used.runner(&["pull", used.folder()]).failed(1, "1 file changed here and in the run");
+    assert!(used.read("b.txt").contains("added") && !used.folder.join("gone.txt").exists());
+    let script = "sed -i s/here/again/ a.txt; sed -i /added/d b.txt; echo new > gone.txt";
+    if is_exec {
+        let printed = used.exec(&["--dir", used.folder(), "--push", "--merge"], script);
+        assert_eq!(printed.code, 0, "{printed:?}");
+    } else {
+        let edited = Command::new("sh").args(["-c", script]).current_dir(&used.folder).status().unwrap();
+        assert!(edited.success());
+        used.runner(&["push", used.folder(), "--merge", "--reason", "r"]).ok();
+    }
+    let merged = "1 again\n2\n3\n4\n5 there\n";
+    for (path, expected) in [("a.txt", merged), ("b.txt", lines), ("gone.txt", "new\n")] {
+        assert_eq!((used.run.on_disk(path).as_str(), used.read(path).as_str()), (expected, expected), "{path}");
+    }
 }
 
 #[rstest]
@@ -425,11 +461,51 @@ async fn a_sandbox_needs_only_a_shell_and_a_pipe(#[values(Backend::Sqlite)] back
 
 #[rstest]
 #[tokio::test]
-async fn an_interrupt_reaches_the_command_and_is_recorded(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_command_runs_over_ssh_as_it_does_here(#[values(Backend::Sqlite)] backend: Backend) {
+    let Some(ssh) = SshServer::start() else { return };
+    let used = Used::new(backend, &[("a.txt", "one\n"), ("it's", "quoted\n")]).await;
+    let (shim, folder) = (shim(), used.server.home.join("it's a \"folder\" with $HOME"));
+    let exec = |place: &str, options: &[&str], script: &str| {
+        let options = [&["--in", place, "--shim", &shim], options].concat();
+        let mut command = used.exec_command(&options, script);
+        command.envs(ssh.variables.iter().map(|(name, value)| (*name, value)));
+        run(command)
+    };
+    let place = format!("ssh:box:{}", folder.display());
+    let printed = exec(&place, &["--push"], "pwd; cat a.txt \"it's\"; env; echo new > new.txt; exit 3");
+    let expected = format!("{}\none\nquoted\n", folder.display());
+    assert!(
+        printed.code == 3 && printed.out.starts_with(&expected) && !printed.out.contains("WORKSPACED"),
+        "{printed:?}"
+    );
+    assert!(!printed.out.contains("SSH_AUTH_SOCK"), "the keys of the user are not for the sandbox: {printed:?}");
+    assert_eq!(used.run.on_disk("new.txt"), "new\n");
+    used.write("a.txt", "two\n").await;
+    let printed = exec(&place, &[], "cat a.txt new.txt");
+    assert_eq!((printed.code, printed.out.as_str()), (0, "two\nnew\n"), "{printed:?}");
+    assert!(last(&printed).starts_with("pulled 1 file (record "), "{printed:?}");
+    let environment = &used.records("event.command").await[1]["input"]["data"]["environment"];
+    assert_eq!((&environment["kind"], environment["name"].as_str()), (&json!("ssh"), place.strip_prefix("ssh:")));
+    let fresh = exec("ssh:box:/tmp", &["--fresh", "--test"], "ls; pwd");
+    assert!(fresh.out.starts_with("a.txt\nit's\nnew.txt\n"), "{fresh:?}");
+    assert!(!Path::new(fresh.out.lines().last().unwrap()).exists());
+    exec("ssh:nowhere.invalid:/tmp", &[], "true").failed(1, "started in ssh:nowhere.invalid:/tmp: ssh: ");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_interrupt_reaches_the_command_and_is_recorded(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(false, true)] is_over_ssh: bool,
+) {
+    let ssh = if is_over_ssh { SshServer::start() } else { None };
     let used = Used::new(backend, &[("a.txt", "one\n")]).await;
     let script = "trap 'echo interrupted; exit 9' INT; echo ready > ready; while :; do sleep 0.1; done";
-    let args = ["exec", &used.run.id, "--dir", used.folder(), "--", "sh", "-c", script];
-    let mut started = command(&used.server.base, &used.runner, &args);
+    let shim = shim();
+    let mut options = vec!["--dir", used.folder()];
+    options.extend(ssh.as_ref().map(|_| ["--in", "ssh:box:/", "--shim", &shim]).into_iter().flatten());
+    let mut started = used.exec_command(&options, script);
+    started.envs(ssh.iter().flat_map(|ssh| &ssh.variables).map(|(name, value)| (*name, value)));
     started.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = started.spawn().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);

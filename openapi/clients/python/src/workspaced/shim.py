@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -25,7 +26,7 @@ from typing import IO, Any, Literal, NoReturn, cast
 from .errors import FolderError
 from .values import FolderChanges, LeftEntry, PathChange
 
-PROTOCOL = 3
+PROTOCOL = 4
 SHIM_NAME = "workspaced-shim"
 HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL = range(10)
 MAX_FRAME_BYTES = 1 << 20
@@ -37,8 +38,6 @@ MAX_PATH_BYTES = 4096
 MAX_FILE_BYTES, MAX_TOTAL_BYTES = 256 << 20, 256 << 20
 # How many of the entries that no set takes a scan names, and the most characters of their paths.
 MAX_LEFT, MAX_SHOWN_CHARS = 100, 300
-# How many conflicts the shim names.
-MAX_CONFLICTS = 64
 # How often files that change while they are read are read again.
 MAX_READS = 3
 MAX_SHIM_BYTES = 64 << 20
@@ -96,9 +95,12 @@ class SandboxAddress:
             host, colon, folder = self.name.rpartition(":")
             if not colon:
                 raise FolderError("ADDRESS", "expected ssh:HOST:FOLDER")
-            self.folder = folder or None
-            # A password cannot be asked for: the program has no terminal.
-            return [self.kind, "-T", "-o", "BatchMode=yes", host, "--"]
+            # A command begins in the user's folder, whose short name no shell replaces in quotes.
+            self.folder = ("." if folder == "~" else folder.removeprefix("~/")) or None
+            # A password cannot be asked for: the program has no terminal. What the user's configuration forwards, such as keys, is not
+            # for the commands of a sandbox.
+            alone = ["-a", "-x", "-o", "ClearAllForwardings=yes"]
+            return [self.kind, "-T", "-o", "BatchMode=yes", *alone, host, "--"]
         if self.kind == "pipe" and self.name.split():
             return self.name.split()
         raise FolderError("ADDRESS", f"`{self.kind}` is none of docker, podman, kubectl, ssh and pipe")
@@ -533,6 +535,10 @@ def _not_started(where: str, why: str) -> NoReturn:
     raise FolderError("NOT_STARTED", f"no shell and no shim started in {where}: {why}", hint)
 
 
+# The version of the run that an entry replaces.
+BASE = re.compile(rb"84 WORKSPACED\.base=[0-9a-f]{64}\n|24 WORKSPACED\.base=none\n")
+
+
 class LayerCheck:
     """Checks a tar as it passes: it has nothing but the paths that were asked for, each as a file, a link or a deletion.
 
@@ -554,13 +560,15 @@ class LayerCheck:
         while True:
             if self._skip:
                 count = min(self._skip, len(self._rest) - at)
-                if self._kind == b"L":
+                if self._kind in (b"L", b"x"):
                     self._text += self._rest[at : at + count]
                 at, self._skip = at + count, self._skip - count
                 if self._skip:
                     break
                 if self._kind == b"L":
                     self._long = bytes(self._text).split(b"\0")[0]
+                if self._kind == b"x" and not BASE.fullmatch(self._text.rstrip(b"\0")):
+                    return "the layer has an entry of another form"
             if len(self._rest) - at < 512:
                 break
             if why := self._header(bytes(self._rest[at : at + 512])):
@@ -578,13 +586,15 @@ class LayerCheck:
             self._is_ended = True
             return ""
         self._kind, digits = head[156:157], head[124:136].rstrip(b"\0 ")
-        if self._is_ended or head[257:265] != b"ustar  \0" or self._kind not in (b"0", b"2", b"L", b"K") or not _is_octal(digits):
+        if self._is_ended or head[257:265] != b"ustar  \0" or self._kind not in (b"0", b"2", b"L", b"K", b"x") or not _is_octal(digits):
             return "the layer has an entry of another form"
         size = int(digits, 8)
-        if size > (2 * MAX_PATH_BYTES if self._kind in b"LK" else MAX_FILE_BYTES if self._kind == b"0" else 0):
+        if size > (2 * MAX_PATH_BYTES if self._kind in b"LKx" else MAX_FILE_BYTES if self._kind == b"0" else 0):
             return "the layer has an entry that is too large"
+        if self._kind == b"x" and size not in (24, 84):
+            return "the layer has an entry of another form"
         self._skip, self._text = -(-size // 512) * 512, bytearray()
-        if self._kind in b"LK":
+        if self._kind in b"LKx":
             return ""
         name = head[:100].split(b"\0")[0] if self._long is None else self._long
         self._long = None

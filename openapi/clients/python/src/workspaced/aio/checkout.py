@@ -8,13 +8,13 @@ import os
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from .. import types
 from ..errors import FolderError, WorkspacedError
-from ..shim import DATA_BYTES, MAX_CONFLICTS, KeptOutput, ShimFolder, TimeLimit, conflict, shown_command
+from ..shim import DATA_BYTES, KeptOutput, ShimFolder, TimeLimit, conflict, shown_command
 from ..values import Executed, FolderChanges, Pulled, Pushed
 from .threads import Worker
 from .transport import CHUNK_BYTES, segment
@@ -55,9 +55,8 @@ class Checkout:
         self._folder: ShimFolder | None = None
         # The states that the folder can have: one, or two if an operation did not tell how it ended. Empty before its own word was taken.
         self._known: list[dict[str, Any] | None] = []
-        # The record of a pull that has left what was changed there too, with these paths, and whether there may be more of them. All else is
-        # as in that record.
-        self._left: tuple[int, set[str], bool] | None = None
+        # What the last pull has left, because it was changed there too.
+        self._left = set[str]()
         # Whether it was made anew and no command has run in it, so that it has nothing but what was pulled.
         self._is_untouched = False
 
@@ -314,11 +313,7 @@ class Checkout:
         layer, entries, left = await self._worker.run(self._open.read, paths)
         if entries == 0:
             return None
-        based_on = base["seq"]
-        if self._left is not None and not self._left[2] and not _are_nested(self._left[1], paths):
-            # They were not changed in the run since.
-            based_on = self._left[0]
-        content, media_type = _form({**changeset, "basedOnSeq": based_on}, layer)
+        content, media_type = _form({**changeset, "basedOnSeq": base["seq"]}, layer)
         path = f"{self._path}/changesets"
         sent = await self.run.transport.json("POST", path, content=content, headers={"Content-Type": media_type})
         answer = cast(types.ChangesetAnswer, sent)
@@ -328,7 +323,7 @@ class Checkout:
             try:
                 # What was merged comes back, and what others have changed meanwhile.
                 await self._worker.run(self._open.confirm, taken)
-                known = self._left[1] if self._left is not None else set[str]()
+                known = self._left
                 again = await self._apply(base["seq"])
                 if fresh := [one for one in again.conflicts if one["path"] not in known]:
                     stale = conflict(fresh)
@@ -393,13 +388,13 @@ class Checkout:
         if conflicts:
             # The folder stays where it was, so that what was left comes again.
             self._known.pop()
-            self._left = (now["seq"], {one["path"] for one in conflicts}, len(conflicts) >= MAX_CONFLICTS)
+            self._left = {one["path"] for one in conflicts}
             before = self._known[0]
             if before is None:
                 raise conflict(conflicts)
             now = before
         else:
-            self._known, self._left = [now], None
+            self._known, self._left = [now], set()
         return Pulled(
             from_seq=since, seq=now["seq"], head_hash=now["headHash"], written=int(applied.get("written", 0)),
             deleted=int(applied.get("deleted", 0)), left_out=int(headers.get("workspaced-left-out", 0)), conflicts=conflicts,
@@ -436,12 +431,6 @@ class _Unpacker:
     def end(self) -> None:
         if self._inflater is not None and not self._inflater.eof:
             raise FolderError("FOLDER", "the archive is cut off", "Try again.")
-
-
-def _are_nested(left: Iterable[str], paths: Iterable[str]) -> bool:
-    """Whether one of the paths is one of those that a pull has left, or a folder above one, or in one."""
-    ends = [(f"{one}/", f"{path}/") for one in left for path in paths]
-    return any(one.startswith(path) or path.startswith(one) for one, path in ends)
 
 
 def _recorded_argv(argv: Sequence[str]) -> list[str]:
