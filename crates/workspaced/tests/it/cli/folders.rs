@@ -179,7 +179,8 @@ async fn what_is_removed_from_a_file_that_was_pulled_beside_a_conflict_is_not_ke
     } else {
         let edited = Command::new("sh").args(["-c", script]).current_dir(&used.folder).status().unwrap();
         assert!(edited.success());
-        used.runner(&["push", used.folder(), "--merge", "--reason", "r"]).ok();
+        let printed = used.runner(&["push", used.folder(), "--merge", "--reason", "r"]);
+        assert_eq!(printed.code, 0, "{printed:?}");
     }
     let merged = "1 again\n2\n3\n4\n5 there\n";
     for (path, expected) in [("a.txt", merged), ("b.txt", lines), ("gone.txt", "new\n")] {
@@ -464,7 +465,9 @@ async fn a_sandbox_needs_only_a_shell_and_a_pipe(#[values(Backend::Sqlite)] back
 async fn a_command_runs_over_ssh_as_it_does_here(#[values(Backend::Sqlite)] backend: Backend) {
     let Some(ssh) = SshServer::start() else { return };
     let used = Used::new(backend, &[("a.txt", "one\n"), ("it's", "quoted\n")]).await;
-    let (shim, folder) = (shim(), used.server.home.join("it's a \"folder\" with $HOME"));
+    // The record has its path, as the user has named it.
+    let elsewhere = tempfile::tempdir_in("/tmp").unwrap();
+    let (shim, folder) = (shim(), elsewhere.path().join("it's a \"folder\" with $HOME"));
     let exec = |place: &str, options: &[&str], script: &str| {
         let options = [&["--in", place, "--shim", &shim], options].concat();
         let mut command = used.exec_command(&options, script);

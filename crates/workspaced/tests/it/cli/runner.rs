@@ -113,7 +113,9 @@ async fn an_agent_edits_tests_and_passes_over_ssh() {
     let Some(ssh) = SshServer::start() else { return };
     let server = Server::start(Backend::Sqlite).await;
     let run = server.run_with_files(&WRONG, json!({})).await;
-    let folder = server.home.join("it's a folder");
+    // The record has its path, as the user has named it.
+    let elsewhere = tempfile::tempdir_in("/tmp").unwrap();
+    let folder = elsewhere.path().join("it's a folder");
     let place = format!("ssh:box:{}", folder.display());
     let _runner = start_in(&server, &run, (&place, None), &ssh.variables).await;
     edit_until_the_test_passes(&run).await;
