@@ -121,7 +121,7 @@ function AgainstNow({ approval, path, now, superseding, files }: AgainstNowProps
   return (
     <section aria-label="Against the file as it is now">
       <h3>From the file as it is now to this proposal</h3>
-      {load.data.hunks.length ? <FilesDiff files={[load.data]} isWhole isBare /> : <p class="state">The file is as this proposal would make it.</p>}
+      {load.data.hunks.length ? <FilesDiff files={[load.data]} isWhole isBare label="from the file as it is now" /> : <p class="state">The file is as this proposal would make it.</p>}
     </section>
   );
 }
@@ -155,11 +155,11 @@ function Edited({ approval, files, mayRead }: { approval: Approval; files: FileD
   const whole = final.data?.every((file) => file !== undefined) ? final.data as FileDiff[] : undefined;
   return (
     <>
-    {whole && <section aria-label="What was applied"><h3>What was applied</h3><FilesDiff files={whole} isWhole isBare /></section>}
+    {whole && <section aria-label="What was applied"><h3>What was applied</h3><FilesDiff files={whole} isWhole isBare label="what was applied" /></section>}
     <section aria-label="Changes of the reviewer">
       <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, in the same decision</h3>
       {load.error ? <Failed error={load.error} what="Reading the reviewer's changes" retry={load.reload} /> : !load.data ? <Loading what="the reviewer's changes" />
-        : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} isBare />)}</div>)}
+        : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} isBare label={`record ${record.seq}`} />)}</div>)}
     </section>
     </>
   );

@@ -82,12 +82,12 @@ function PendingApproval({ load: { data: approval, error, reload } }: { load: Lo
   );
 }
 
-export function Artifact({ uri, record, mayRead, isBare }: { uri: string; record: AuditRecord; mayRead: boolean; isBare?: boolean }) {
+export function Artifact({ uri, record, mayRead, isBare, label }: { uri: string; record: AuditRecord; mayRead: boolean; isBare?: boolean; label?: string }) {
   const id = uri.slice(uri.lastIndexOf("/") + 1);
   const load = useLoad(uri, (signal) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(id)}`, signal));
   if (load.error) return <Failed error={load.error} what="Reading the diff" retry={load.reload} />;
   if (load.data === undefined) return <Loading what="the diff" />;
-  return <DiffView text={load.data} isBare={isBare} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
+  return <DiffView text={load.data} isBare={isBare} label={label} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
 }
 
 /** The lines of an output that are shown first: the end says how it ended. */

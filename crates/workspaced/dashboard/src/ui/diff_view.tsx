@@ -36,6 +36,8 @@ interface Shown {
   comment?: (path: string, line?: number) => void;
   /** Reads the diff of a file that is not read yet. */
   readFile?: (path: string) => void;
+  /** What the diff is of, where a page has several: each is a landmark with a name of its own. */
+  label?: string;
   /** The line of a new version that is to be seen. */
   cited?: { path: string; line: number };
   /** Shows a binary file. */
@@ -71,7 +73,7 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
 }
 
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -133,7 +135,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   return (
     <div class={tree ? "diff-columns" : "diff-alone"}>
       {tree?.({ files, hidden, current, jump, filter, setFilter })}
-      <section class="diff" aria-label="Diff">
+      <section class="diff" aria-label={label ? `Diff: ${label}` : "Diff"}>
         {!isBare && <div class="toolbar">
           <span>{count(files.length)} {files.length === 1 ? "file" : "files"} <Counts plus={total.plus} minus={total.minus} /></span>
           {viewed && <span class="quiet">{count(viewedCount)} of {count(files.length)} viewed</span>}
@@ -144,7 +146,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
           </span>
         </div>}
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
-        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label="Lines of the diff" render={render} focus={focus} focusAtTop head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} focus={focus} focusAtTop head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
     </div>
   );
