@@ -327,7 +327,7 @@ impl<'a> MatchCollector<'a> {
 
     /// Adds lines from `number` on to the context of the matches around them.
     fn add_lines(&mut self, number: u64, lines: &[u8]) {
-        for (number, line) in (number..).zip(lines.split(|byte| *byte == b'\n')) {
+        for (number, line) in (number..).zip(snippet::split_lines(lines)) {
             self.add_context(number, snippet::without_ending(line));
         }
     }

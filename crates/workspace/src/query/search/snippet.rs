@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use memchr::memchr_iter;
+
 /// The maximum length of a line.
 const MAX_CHARS: usize = 400;
 /// How many characters are shown before the match if a line is cut.
@@ -13,16 +15,26 @@ const CUT: char = '…';
 /// The maximum size of the lines of a match that spans several.
 const MAX_LINES_BYTES: usize = 4096;
 
+/// Returns the lines of a text, without the `\n` at their ends. Most texts are one line: one pass of `memchr`.
+pub(super) fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut start = 0;
+    memchr_iter(b'\n', text).chain([text.len()]).map(move |end| {
+        let line = &text[start..end];
+        start = end + 1;
+        line
+    })
+}
+
 /// Returns the first of several lines, without its ending.
 pub(super) fn first_line(lines: &[u8]) -> &[u8] {
-    without_ending(lines.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default())
+    without_ending(split_lines(lines).next().unwrap_or_default())
 }
 
 /// Returns the lines of a match as text: each cut if it is long, the first around the match.
 pub(super) fn of_match(lines: &[u8], found: &Range<usize>) -> String {
     let first = first_line(lines);
     let mut shown = around(first, &(found.start.min(first.len())..found.end.min(first.len())));
-    for line in lines.split(|byte| *byte == b'\n').skip(1) {
+    for line in split_lines(lines).skip(1) {
         let line = head(without_ending(line));
         shown.push('\n');
         if shown.len() + line.len() > MAX_LINES_BYTES {
