@@ -2,7 +2,8 @@
 
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-export interface Loaded<T> { data?: T; error?: Error; isLoading: boolean; reload: () => void }
+/** `isSettled`: a load of the present key has ended, with data or an error, and what is shown is no guess. */
+export interface Loaded<T> { data?: T; error?: Error; isLoading: boolean; isSettled: boolean; reload: () => void }
 
 /**
  * Loads data whenever `key` changes; the data of the same key stays while it is loaded again: `everyMillis` after a load has
@@ -10,7 +11,7 @@ export interface Loaded<T> { data?: T; error?: Error; isLoading: boolean; reload
  * meanwhile follows it, so that a load that takes longer than the interval still arrives.
  */
 export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T>, everyMillis = 0, version: string | number = ""): Loaded<T> {
-  const [state, setState] = useState<{ key: string; data?: T; error?: Error; isLoading: boolean }>({ key, isLoading: true });
+  const [state, setState] = useState<{ key: string; data?: T; error?: Error; isLoading: boolean; isSettled: boolean }>({ key, isLoading: true, isSettled: false });
   const start = useRef(() => {});
   const reload = useCallback(() => start.current(), []);
   const loader = useRef(load);
@@ -27,7 +28,7 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
     const end = (result: { data: T } | { error: Error }) => {
       if (controller.signal.aborted) return;
       isBusy = false;
-      setState((before) => ({ data: before.key === key ? before.data : undefined, ...result, key, isLoading: false }));
+      setState((before) => ({ data: before.key === key ? before.data : undefined, ...result, key, isLoading: false, isSettled: true }));
       if (isWantedAgain) start.current();
       else wait();
     };
@@ -35,7 +36,7 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
       if (isBusy) return void (isWantedAgain = true);
       clearTimeout(timer);
       [isBusy, isWantedAgain] = [true, false];
-      setState((before) => (before.key === key ? { ...before, isLoading: true } : { key, isLoading: true }));
+      setState((before) => (before.key === key ? { ...before, isLoading: true } : { key, isLoading: true, isSettled: false }));
       loader.current(controller.signal).then((data) => end({ data }), (error: Error) => end({ error }));
     };
     loadedVersion.current = version;
@@ -51,7 +52,7 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
     loadedVersion.current = version;
     start.current();
   }, [version]);
-  return { ...(state.key === key ? state : { isLoading: true }), reload };
+  return { ...(state.key === key ? state : { isLoading: true, isSettled: false }), reload };
 }
 
 /** Returns the time, and renders again every `everyMillis`. */

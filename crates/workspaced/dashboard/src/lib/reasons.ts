@@ -32,6 +32,11 @@ export function newHosts(files: FileDiff[], before: Map<string, string> = new Ma
   return [...added.values()].filter(({ host }) => !known.has(host)).map((found) => ({ ...found, elsewhere: [...(elsewhere.get(found.path) ?? [])].slice(0, MOST_ELSEWHERE) }));
 }
 
+/** Says in a few words what new hosts speak against a change. */
+export function hostsInWords([{ host, secret }, ...more]: NewHost[]): string {
+  return `New host${secret === undefined ? "" : " and a secret"}: ${host}${more.length ? `, and ${more.length} more` : ""}`;
+}
+
 /** What the reviewer's page knows of a change. */
 export interface Facts {
   approval: Approval;

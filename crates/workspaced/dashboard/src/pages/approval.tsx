@@ -1,4 +1,4 @@
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { get, getText, query, runPath } from "../lib/api.ts";
 import { type FileDiff, parseDiff } from "../lib/diff.ts";
@@ -16,7 +16,7 @@ import { DiffView, FilesDiff } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
 import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
-import { Context, useFailures, useOwnCommand, usePrompt, useRelated } from "./context.tsx";
+import { Context, useEvidence, usePrompt, useRelated } from "./context.tsx";
 import { readDecisionTime } from "./decision.tsx";
 import { Decide } from "./decide.tsx";
 import { Marks } from "./marks.tsx";
@@ -40,31 +40,35 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   // An edit is applied upon the agent's change, which cannot be applied to other files.
   const mayEdit = mayDecide && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
   const edits = drafts && editedHunks(hunks, drafts);
-  const command = useOwnCommand(approval);
-  const failures = useFailures(command.data);
-  const ran = command.data && commandOf(command.data);
+  const evidence = useEvidence(approval);
+  const { record: ranWith, failures = [] } = evidence.data?.isWith ? evidence.data : {};
+  const ran = ranWith && commandOf(ranWith);
   const failed = ran && isFailed(ran) ? ended(ran) : undefined;
   const stale = drift?.size ? [...drift.keys()] : [];
   const superseding = useSuperseding(approval, isPending ? stale[0] : approval.state === "denied" ? approval.files[0]?.path : undefined);
   const prompt = usePrompt(approval.runId);
-  const related = [...useRelated(approval), ...elsewhere];
+  const others = useRelated(approval);
+  const related = [...others.items, ...elsewhere];
   const besides = useBesides(approval, run);
   const before = useFilesBefore(approval, files);
-  const hosts = useMemo(() => newHosts(files, before), [files, before]);
+  // Before the files are read a host may seem to be new that is none.
+  const hosts = useMemo(() => (before.isRead ? newHosts(files, before.texts) : []), [files, before.isRead, before.texts]);
+  const isKnown = evidence.isSettled && before.isRead;
+  const isPainted = usePainted(isKnown && prompt.isSettled && others.isSettled && run !== undefined);
   const [cited, setCited] = useState<ReadyReason["at"]>();
   const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, failed, failures, hosts, earlier: related });
   const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}{mayDecide && <p class="tone-bad">Approving will most likely fail.</p>}</> : undefined;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
-      <header class="approval-head">
+      <header class={isPainted ? "approval-head" : "approval-head unpainted"}>
         <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
       <p class="inline marks"><Rules rules={approval.reasons} /> <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} hasElsewhere /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} command={command} failures={failures} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} evidence={evidence} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {!mayDecide && drifted && <div class="note bad" role="alert">{drifted}</div>}
@@ -76,10 +80,25 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
       {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
+        isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts}
         failed={failed && `The command ran with this change and ended with ${failed}${failures.length ? `: ${failures[0].name} fails${failures.length > 1 ? `, and ${failures.length - 1} more` : ""}` : ""}.`}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
   );
+}
+
+/** A page waits for what it is about, so that nothing on it moves; not for longer than this. */
+const PAINT_MILLIS = 500;
+
+/** Whether a page is to be seen: once it is complete, or has waited for long enough. */
+function usePainted(isComplete: boolean): boolean {
+  const [isPainted, setPainted] = useState(false);
+  useEffect(() => {
+    if (isPainted) return;
+    const timer = setTimeout(() => setPainted(true), isComplete ? 0 : PAINT_MILLIS);
+    return () => clearTimeout(timer);
+  }, [isComplete, isPainted]);
+  return isPainted || isComplete;
 }
 
 /** Reads the call that has changed a file after an approval was asked for. */
@@ -97,10 +116,11 @@ const readBefore = ({ approvalId, files }: Approval, path: string): Promise<stri
   files.some((file) => file.path === path && file.oldSha256) ? approvalReader(approvalId)(path, 1, MOST_BEFORE, 0) : Promise.resolve([]);
 
 /** Reads the files before the change that its added lines name a new host in: other lines of theirs may name it, or say which others they name. */
-function useFilesBefore(approval: Approval, files: FileDiff[]): Map<string, string> | undefined {
+function useFilesBefore(approval: Approval, files: FileDiff[]): { isRead: boolean; texts?: Map<string, string> } {
   const paths = useMemo(() => [...new Set(newHosts(files).map(({ path }) => path))].slice(0, 3), [files]);
-  const load = useLoad(approval.state === "pending" && paths.length ? `before ${approval.approvalId} ${paths.join(" ")}` : "", async () => new Map(await Promise.all(paths.map(async (path) => [path, (await readBefore(approval, path)).join("\n")] as const))));
-  return load.data;
+  const isWanted = approval.state === "pending" && paths.length > 0;
+  const load = useLoad(isWanted ? `before ${approval.approvalId} ${paths.join(" ")}` : "", async () => new Map(await Promise.all(paths.map(async (path) => [path, (await readBefore(approval, path)).join("\n")] as const))));
+  return { isRead: !isWanted || load.isSettled, texts: load.data };
 }
 
 const readDiff = (record: AuditRecord, signal: AbortSignal): Promise<string[]> =>

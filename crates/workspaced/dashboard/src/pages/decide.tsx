@@ -6,7 +6,7 @@ import type { Edit } from "../lib/edits.ts";
 import { visible } from "../lib/format.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
-import { isOnlyReady, type ReadyReason, toggleReason } from "../lib/reasons.ts";
+import { hostsInWords, isOnlyReady, type NewHost, type ReadyReason, toggleReason } from "../lib/reasons.ts";
 import type { Approval } from "../lib/types.ts";
 import { Dialog, Failed } from "../ui/parts.tsx";
 
@@ -32,6 +32,10 @@ interface Props {
   drifted?: ComponentChildren;
   /** What the command that made the change says against it. */
   failed?: string;
+  /** Whether what speaks for and against the change has been read, or could not be. */
+  isKnown: boolean; isUnread: boolean;
+  /** Hosts that only its added lines name. */
+  hosts: NewHost[];
   /** Reasons to deny it, which are given with one key. */
   reasons: ReadyReason[];
   /** The changes of the reviewer, while they edit. */
@@ -43,7 +47,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drifted, failed, reasons, edits, edit, discard, cite, decided, changed }: Props) {
+export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, reasons, edits, edit, discard, cite, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -57,7 +61,7 @@ export function Decide({ approval, rights, drifted, failed, reasons, edits, edit
   // Another service may ask for the name too.
   const asksPerson = needsPerson(rights) || person !== "" || (error instanceof RequestError && /decidedBy|onBehalfOf/.test(error.message + error.hint));
   useLayoutEffect(() => {
-    if (isDenying) reason.current?.focus();
+    if (isDenying) reason.current?.focus({ preventScroll: true });
   }, [isDenying]);
   const strongest = reasons.find(({ isStrong }) => isStrong);
   useLayoutEffect(() => {
@@ -93,11 +97,11 @@ export function Decide({ approval, rights, drifted, failed, reasons, edits, edit
     if (isReady) setNote("");
     discard();
   };
-  const isDoubtful = drifted !== undefined || failed !== undefined;
-  const mayApprove = busy === undefined && (!edits || edits.length > 0);
+  const isDoubtful = drifted !== undefined || failed !== undefined || isUnread || hosts.length > 0;
+  const mayApprove = busy === undefined && isKnown && (!edits || edits.length > 0);
   useKeys({
     // What speaks against a change is not overlooked in the rhythm of the keys.
-    a: () => mayApprove && !edits && !isDenying && (isDoubtful ? setHinted(true) : void submit("approve")),
+    a: () => !edits && !isDenying && busy === undefined && (isDoubtful || !isKnown ? setHinted(true) : void submit("approve")),
     A: ({ shiftKey }) => shiftKey && mayApprove && !edits && !isDenying && isDoubtful && void submit("approve"),
     d: deny,
     ...(edit ? { e: edit } : {}),
@@ -132,6 +136,8 @@ export function Decide({ approval, rights, drifted, failed, reasons, edits, edit
     <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
       {drifted && <div role="alert">{drifted}</div>}
       {failed && <p class="tone-bad">✕ {failed}</p>}
+      {hosts.length > 0 && <p class="tone-bad">! {hostsInWords(hosts)}</p>}
+      {isUnread && <p class="tone-bad">✕ The evidence could not be read.</p>}
       {error && <Failed error={error} what="Deciding" />}
       {isDenying && <fieldset class="ready"><legend class="sr-only">Ready reasons</legend>{reasons.map((ready, index) => (
         <button key={ready.text} type="button" aria-pressed={note.includes(ready.text)} aria-keyshortcuts={`${index + 1}`} onClick={() => give(ready)}><Key name={`${index + 1}`} /><bdi>{visible(ready.text)}</bdi></button>
@@ -139,7 +145,7 @@ export function Decide({ approval, rights, drifted, failed, reasons, edits, edit
       {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => { isTouched.current = true; setNote(event.currentTarget.value); }} /></label>
         : <label key="note" class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
-      {!isDenying && isHinted && isDoubtful && <p role="status" class="tone-wait">Press Shift+A to approve it anyway.</p>}
+      {!isDenying && isHinted && (!isKnown ? <p role="status" class="tone-wait">Not yet: what speaks for and against it is loading.</p> : isDoubtful && <p role="status" class="tone-wait">Press Shift+A to approve it anyway.</p>)}
       {!isDenying && <button type="button" class={isDoubtful && !edits ? "" : "primary"} aria-keyshortcuts={approveKey} disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : isDoubtful ? "Approve anyway" : "Approve"}<Key name={edits ? "Ctrl+Enter" : isDoubtful ? "Shift+A" : "a"} /></button>}
       {!isDenying && edit && <button type="button" aria-keyshortcuts="e" onClick={edit}>Edit first…<Key name="e" /></button>}
       {!isDenying && !edits && <button type="button" class={`danger ${isDoubtful ? "primary" : ""}`} aria-keyshortcuts="d" disabled={busy !== undefined} onClick={deny}>Deny…<Key name="d" /></button>}

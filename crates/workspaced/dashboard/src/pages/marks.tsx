@@ -2,15 +2,13 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../lib/api.ts";
-import { commandOf, isFailed, outputOf } from "../lib/command.ts";
+import { commandOf, isFailed } from "../lib/command.ts";
 import { parseDiff } from "../lib/diff.ts";
-import { failuresOf } from "../lib/failures.ts";
 import { count, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { type NewHost, newHosts } from "../lib/reasons.ts";
 import type { Approval } from "../lib/types.ts";
-import { readOutput } from "./call.tsx";
-import { readOwnCommand } from "./context.tsx";
+import { readEvidence } from "./context.tsx";
 
 export interface MarksOf { stale: boolean; failed: boolean; failures: number; hosts: NewHost[] }
 
@@ -73,9 +71,8 @@ export function useMarks(approvals: Approval[]): Map<string, MarksOf> | undefine
 }
 
 async function readFailures(approval: Approval, signal: AbortSignal): Promise<{ failed: boolean; failures: number }> {
-  const record = await readOwnCommand(approval, signal);
+  if (approval.tool !== "apply_changeset") return { failed: false, failures: 0 };
+  const { record, failures } = await readEvidence(approval, signal);
   const command = record && commandOf(record);
-  if (!command || !isFailed(command)) return { failed: false, failures: 0 };
-  const output = outputOf(record);
-  return { failed: true, failures: output === undefined ? 0 : failuresOf(await readOutput(approval.runId, output, signal)).length };
+  return { failed: command !== undefined && isFailed(command), failures: failures.length };
 }

@@ -85,13 +85,15 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const foldedIndexes = useMemo(() => new Set(files.flatMap(({ path }, index) => (folded.has(path) ? [index] : []))), [files, folded]);
   const hasRest = readLines !== undefined;
   const rows = useMemo(() => buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest }), [files, split, foldedIndexes, expanded, hidden, comments, hasRest]);
+  const rowOf = (line: { path: string; line: number }) => rows.findIndex((row) => row.type === "line" && files[row.file].path === line.path && row.right?.new === line.line);
+  const isCited = cited !== undefined && focus >= 0 && rowOf(cited) === focus;
   const width = useMemo(() => longestLine(rows), [rows]);
   const step = (direction: 1 | -1) => {
     for (let index = focus + direction; index >= 0 && index < rows.length; index += direction)
       if (rows[index].type === "file" || isChangeStart(rows, index)) return setFocus(index);
   };
   useEffect(() => {
-    if (cited) setFocus(rows.findIndex((row) => row.type === "line" && files[row.file].path === cited.path && row.right?.new === cited.line));
+    if (cited) setFocus(rowOf(cited));
   }, [cited?.path, cited?.line]);
   const jump = (file: number) => setFocus(rows.findIndex((row) => row.type === "file" && row.file === file));
   const toggle = ({ path }: FileDiff, isFolded = !folded.has(path)) => setFolded((before) => {
@@ -146,7 +148,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
           </span>
         </div>}
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
-        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} focus={focus} focusAtTop head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
     </div>
   );

@@ -14,6 +14,8 @@ interface Props {
   focus?: number;
   /** Shows the focused row near the top, where what follows it is to be read. */
   focusAtTop?: boolean;
+  /** Leaves the focused row where it is if it is seen at all: above the bar at the lower edge of what scrolls. */
+  focusSeen?: boolean;
   /** Keeps the end in view while rows are added, if it is in view. */
   follow?: boolean;
   onEnd?: (isAtEnd: boolean) => void;
@@ -47,7 +49,7 @@ function scrollerOf(element: HTMLElement): HTMLElement {
 const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
 const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;
 
-export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, isInline, class: name, head }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, focusSeen, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, isInline, class: name, head }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const scroller = useRef<HTMLElement | null>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
@@ -93,8 +95,11 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
     const top = focus * rowHeight;
     if (scroller.current) {
       // A row in the upper half stays where it is.
-      const at = element.getBoundingClientRect().top + top - scroller.current.getBoundingClientRect().top;
-      if (at < rowHeight || at > scroller.current.clientHeight / 2) scroller.current.scrollTop += at - 2 * rowHeight;
+      const box = scroller.current.getBoundingClientRect();
+      const at = element.getBoundingClientRect().top + top - box.top;
+      const bar = scroller.current.querySelector(":scope > .bar");
+      const lowest = focusSeen ? (bar ? bar.getBoundingClientRect().top - box.top : scroller.current.clientHeight) - rowHeight : scroller.current.clientHeight / 2;
+      if (at < rowHeight || at > lowest) scroller.current.scrollTop += at - 2 * rowHeight;
     } else if (focusAtTop) {
       // A row in the upper half stays where it is.
       if (top < element.scrollTop + rowHeight || top > element.scrollTop + element.clientHeight / 2) element.scrollTop = top - 2 * rowHeight;

@@ -109,7 +109,7 @@ export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ b
   const region = page.getByRole("region", { name: "Approval" });
   const keys = () => region.locator(".bar button[aria-keyshortcuts]").evaluateAll((buttons) => buttons.map((button) => `${button.firstChild.data} ${button.getAttribute("aria-keyshortcuts")}`));
   await page.goto(`${base}/approvals?id=${plain}`);
-  await region.getByText("The run has recorded no test").waitFor();
+  await region.getByText("not tested with this change").waitFor();
   assert.deepEqual(await keys(), ["Approve a", "Edit first… e", "Deny… d"]);
   await page.goto(`${base}/approvals?id=${failing}`);
   await region.getByText("test_half_a_cent fails", { exact: true }).waitFor();
@@ -120,6 +120,49 @@ export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ b
   await page.keyboard.press("Shift+A");
   await becomes(page, "total.py", /✓ approved \(record \d+\)/);
   await operator.create(`/v1/approvals/${plain}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function a_new_host_is_not_approved_by_the_key_of_others({ base, operator, open }) {
+  const call = await startRun(operator, "guarded", SOURCE);
+  const { approvalId } = await call("write_file", { path: "deploy.py", content: "key = \"$DEPLOY_TOKEN\"\nurl = \"https://deploy-status.dev/hook\"\n", reason: "report the state" });
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const bar = region.locator(".bar");
+  await bar.getByText("New host and a secret: deploy-status.dev").waitFor();
+  assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
+  assert.equal(await bar.getByRole("button", { name: "Approve anyway" }).evaluate((button) => button.classList.contains("primary")), false);
+  await page.keyboard.press("a");
+  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+  assert.equal((await operator.request("GET", `/v1/approvals/${approvalId}`)).body.state, "pending");
+  await page.keyboard.press("?");
+  const help = page.getByRole("dialog", { name: "Keyboard" });
+  await help.waitFor();
+  const keys = await help.getByRole("row").allInnerTexts();
+  assert.ok(keys.some((row) => row.startsWith("Shift+A")) && keys.some((row) => row.startsWith("d, 1 – 6")), `${keys}`);
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Shift+A");
+  await becomes(page, "deploy.py", /✓ approved \(record \d+\)/);
+  await close();
+}
+
+/** Where a line that a reason to deny is about is seen already, nothing moves when the reason is offered. */
+export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, operator, open }) {
+  const call = await startRun(operator, "no-scroll", SOURCE);
+  const { approvalId } = await call("write_file", { path: "deploy.py", content: `${"a = 1\n".repeat(12)}url = "https://deploy-status.dev/hook"\n${"b = 1\n".repeat(20)}`, reason: "report the state" });
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  await region.getByText("not tested with this change").or(region.getByText("recorded no test")).waitFor();
+  const line = region.locator(".diff-line.add", { hasText: "deploy-status.dev" });
+  const [before, colour] = [await line.boundingBox(), await line.evaluate((row) => getComputedStyle(row).backgroundColor)];
+  assert.ok(before.y > 450, "in the lower half");
+  await page.keyboard.press("d");
+  await line.and(page.locator(".focused")).waitFor();
+  assert.deepEqual(await line.boundingBox(), before);
+  assert.equal(await line.evaluate((row) => getComputedStyle(row).backgroundColor), colour);
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 

@@ -50,12 +50,64 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   await region.locator(".tone-good", { hasText: "✓ 5 tests OK" }).waitFor();
   // A command is not called a test, and ran without what waits.
   await page.goto(`${base}/approvals?id=${edited.approvalId}`);
-  await region.getByText("npm run build").waitFor();
+  // The command is told in a few words, and when it ran once somebody asks.
+  await region.getByText("last: npm run build, exit 0").waitFor();
+  assert.equal(await region.getByText("the run's files do not have it yet").count(), 0);
+  const height = await region.locator(".tested").evaluate((row) => row.offsetHeight);
+  assert.ok(height < 30, `${height}`);
+  await region.getByText("not tested with this change").click();
+  await region.getByRole("link", { name: "npm run build" }).waitFor();
   await region.getByText("the run's files do not have it yet").waitFor();
   await region.getByText("not tested with this change").waitFor();
   assert.equal(await region.locator(".request .badge.tone-good").count(), 0);
   assert.equal(await region.getByText("Last command", { exact: true }).count(), 1);
   assert.equal(await region.getByText("Last test", { exact: true }).count(), 0);
+  await close();
+}
+
+export async function nothing_is_said_and_nothing_approved_before_the_evidence_is_there({ base, operator, open }) {
+  const run = "evidence-8";
+  const call = await startRun(operator, run, { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const plain = (await call("write_file", { path: "b.py", content: "b = 1\n", reason: "by hand" })).approvalId;
+  const made = await changeset(operator, run, { "a.py": "a = 1\n" });
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  const state = async (id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.state;
+  for (const [id, isOwn] of [[plain, false], [made, true]]) {
+    // Every answer of the run's records is held back until the end of the block.
+    let release;
+    const held = new Promise((done) => (release = done));
+    const pattern = /\/v1\/runs\/evidence-8\/(audit|tool-calls|artifacts)/;
+    await page.route(pattern, async (route) => {
+      await held;
+      await route.continue().catch(() => undefined);
+    });
+    await page.goto(`${base}/approvals?id=${id}`);
+    const row = region.locator(".tested");
+    await row.getByText("Loading …").waitFor();
+    const height = await row.evaluate((part) => part.offsetHeight);
+    assert.equal(await region.getByText(/has recorded no test|No command is recorded/).count(), 0);
+    assert.equal(await region.getByRole("button", { name: "Approve", exact: true }).isDisabled(), true);
+    for (const key of ["a", "Shift+A"]) await page.keyboard.press(key);
+    await region.getByText("Not yet: what speaks for and against it is loading.").waitFor();
+    assert.equal(await state(id), "pending");
+    release();
+    await region.getByText(isOwn ? "The command ran with this change" : "not tested with this change").waitFor();
+    if (!isOwn) assert.equal(await row.evaluate((part) => part.offsetHeight), height);
+    assert.equal(await region.getByRole("button", { name: isOwn ? "Approve anyway" : "Approve" }).isEnabled(), true);
+    assert.equal(await region.getByText(/^Not yet/).count(), 0);
+    await page.unroute(pattern);
+    // Where it cannot be read, that is said, and the change is not approved by the key of others.
+    await page.route(/\/v1\/runs\/evidence-8\/(audit|tool-calls|artifacts)/, (route) => route.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ code: "INTERNAL", detail: "the store does not answer" }) }));
+    await page.reload();
+    await row.getByText("The evidence could not be read: the store does not answer").waitFor();
+    await region.locator(".bar").getByText("The evidence could not be read.").waitFor();
+    await page.keyboard.press("a");
+    await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+    assert.equal(await state(id), "pending");
+    await page.unrouteAll({ behavior: "ignoreErrors" });
+  }
+  for (const id of [plain, made]) await operator.create(`/v1/approvals/${id}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 
