@@ -156,7 +156,7 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
     next = newStart + hunk.newLines;
     shift = oldStart + hunk.oldLines - next;
   }
-  if (options.hasRest && file.hunks.length > 0 && file.hunks.every(({ oldLines, newLines }) => oldLines && newLines)) {
+  if (options.hasRest && file.hunks.length > 0 && !isEnd(file.hunks) && file.hunks.every(({ oldLines, newLines }) => oldLines && newLines)) {
     const rest = { ...gapRow(index, next, next + MAX_REST - 1, shift, ""), isRest: true };
     if (!options.expanded.has(rest.key)) rows.push(rest);
     pushRead(rest);
@@ -164,6 +164,15 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
   // What is about the file, or about a line that is not shown, stands above its lines.
   const rest = said.filter((comment) => !shown.has(comment));
   if (rest.length) rows.splice(first, 0, ...rest.flatMap((comment) => commentRows(index, comment)));
+}
+
+/** Lines around a change that a diff has, where the file has them. */
+const CONTEXT = 3;
+/** Whether a file is seen to end with the last of its changes: less is below it than a diff shows, whose other changes have what it shows. */
+function isEnd(hunks: Hunk[]): boolean {
+  const isContext = (lines: Line[]) => lines.length === CONTEXT && lines.every(({ type }) => type === "context");
+  const last = hunks[hunks.length - 1].lines;
+  return hunks.every(({ oldStart, lines }) => oldStart === 1 || isContext(lines.slice(0, CONTEXT))) && (!isContext(last.slice(-CONTEXT)) || last.some(({ noNewline }) => noNewline === true));
 }
 
 const gapRow = (file: number, from: number, to: number, shift: number, heading: string): Row & { type: "gap" } =>

@@ -44,6 +44,8 @@ export interface Facts {
   prompt?: string;
   /** The first file that is no longer what the change was made for, and the record that has changed it. */
   stale?: string; superseding?: AuditRecord;
+  /** Whether that file is already as the change would make it. */
+  isDone?: boolean;
   /** How the command that made the change ended, if it failed, and which tests it names. */
   failed?: string; failures: Failure[];
   hosts: NewHost[];
@@ -89,7 +91,7 @@ export function outsideOf(prompt: string | undefined, files: FileDiff[], paths: 
 }
 
 /** Returns the reasons to deny a change that its page shows, the strongest first. */
-export function readyReasons({ approval, files, prompt, stale, superseding, failed, failures, hosts, earlier }: Facts): ReadyReason[] {
+export function readyReasons({ approval, files, prompt, stale, superseding, isDone, failed, failures, hosts, earlier }: Facts): ReadyReason[] {
   const reasons: ReadyReason[] = [];
   const say = (text: string, more: Partial<ReadyReason> = {}) => reasons.some((known) => known.text === text) || reasons.push({ text, isStrong: false, ...more });
   const sayHost = ({ host, path, line, secret }: NewHost) => {
@@ -100,7 +102,12 @@ export function readyReasons({ approval, files, prompt, stale, superseding, fail
   named.filter(({ secret }) => secret !== undefined).forEach(sayHost);
   if (failures.length) say(sentence(`${failures.length === 1 ? "A test fails" : `${failures.length} tests fail`} with this change: ${failuresInWords(failures)}`), { isStrong: true });
   else if (failed) say(`The command fails with this change: ${failed}.`, { isStrong: true });
+  const done = stale === undefined ? undefined : earlier.findLast(({ runId, state, decidedSeq, files: changed }) => runId === approval.runId && state === "approved" && decidedSeq !== undefined && changed.some(({ path }) => path === stale));
+  // It may have been changed to something else: only what is seen to be the same is said without being asked.
+  const sayDone = () => done && say(`Already done by record ${done.decidedSeq}, approved by ${done.onBehalfOf ?? done.decidedBy}; nothing more is needed.`, { isStrong: isDone === true });
+  if (isDone) sayDone();
   if (stale) say(`Superseded: ${stale} has changed since this was asked${superseding ? ` (record ${superseding.seq}, ${superseding.tool})` : ""}. Read it again before you ask anew.`, { isStrong: true });
+  if (!isDone) sayDone();
   named.filter(({ secret }) => secret === undefined).forEach(sayHost);
   for (const { state, note } of earlier) if (state === "denied" && note && note.length <= MOST_NOTE) say(note);
   const paths = pathsOf(approval);

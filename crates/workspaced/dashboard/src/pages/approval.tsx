@@ -6,7 +6,7 @@ import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { applied, diffOfDrafts, diffOfTexts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
 import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
-import { useLoad } from "../lib/hooks.ts";
+import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { newHosts, type ReadyReason, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
@@ -45,7 +45,9 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const ran = ranWith && commandOf(ranWith);
   const failed = ran && isFailed(ran) ? ended(ran) : undefined;
   const stale = drift?.size ? [...drift.keys()] : [];
-  const superseding = useSuperseding(approval, isPending ? stale[0] : approval.state === "denied" ? approval.files[0]?.path : undefined);
+  const changedBy = useSuperseding(approval, isPending ? stale[0] : approval.state === "denied" ? approval.files[0]?.path : undefined);
+  const superseding = changedBy.data;
+  const rest = useAgainstNow(approval, stale[0], drift, isPending ? superseding : undefined, files);
   const prompt = usePrompt(approval.runId);
   const others = useRelated(approval);
   const related = [...others.items, ...elsewhere];
@@ -54,10 +56,11 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   // Before the files are read a host may seem to be new that is none.
   const hosts = useMemo(() => (before.isRead ? newHosts(files, before.texts) : []), [files, before.isRead, before.texts]);
   const isKnown = evidence.isSettled && before.isRead;
-  const isPainted = usePainted(isKnown && prompt.isSettled && others.isSettled && run !== undefined);
+  const isPainted = usePainted(isKnown && prompt.isSettled && others.isSettled && run !== undefined && (!isPending || !stale.length || (changedBy.isSettled && rest.isSettled)));
   const [cited, setCited] = useState<ReadyReason["at"]>();
-  const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, failed, failures, hosts, earlier: related });
+  const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, isDone: rest.diff?.hunks.length === 0, failed, failures, hosts, earlier: related });
   const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}{mayDecide && <p class="tone-bad">Approving will most likely fail.</p>}</> : undefined;
+  const asked = <DiffView text={approval.diff ?? ""} isWhole cited={cited} readLines={approvalReader(approval.approvalId)} />;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
@@ -73,9 +76,10 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {!mayDecide && drifted && <div class="note bad" role="alert">{drifted}</div>}
       {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} files={files} mayRead={rights.audit} /><h3>What was asked for</h3></Boundary>}
+      {rest.diff && <Boundary what="the change against the file as it is now"><AgainstNow diff={rest.diff} /></Boundary>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
-        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} /> : <DiffView text={approval.diff ?? ""} isWhole cited={cited} readLines={approvalReader(approval.approvalId)} />}
-      {isPending && superseding && stale[0] !== undefined && <Boundary what="the change against the file as it is now"><AgainstNow approval={approval} path={stale[0]} now={drift?.get(stale[0])} superseding={superseding} files={files} /></Boundary>}
+        : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} />
+        : rest.diff && files.length === 1 ? <details class="fold"><summary>What was asked for, against the file as it was</summary>{asked}</details> : asked}
       {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
@@ -102,9 +106,8 @@ function usePainted(isComplete: boolean): boolean {
 }
 
 /** Reads the call that has changed a file after an approval was asked for. */
-function useSuperseding({ runId, createdAt, decidedSeq }: Approval, path: string | undefined): AuditRecord | undefined {
-  const load = useLoad(path === undefined ? "" : `changes of ${runId} ${path} before ${decidedSeq}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ seq, pathsWritten }) => pathsWritten.includes(path!) && seq < (decidedSeq ?? Infinity)), 15000);
-  return load.data;
+function useSuperseding({ runId, createdAt, decidedSeq }: Approval, path: string | undefined): Loaded<AuditRecord | undefined> {
+  return useLoad(path === undefined ? "" : `changes of ${runId} ${path} before ${decidedSeq}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ seq, pathsWritten }) => pathsWritten.includes(path!) && seq < (decidedSeq ?? Infinity)), 15000);
 }
 
 const MOST_DRIFTED = 20;
@@ -126,22 +129,24 @@ function useFilesBefore(approval: Approval, files: FileDiff[]): { isRead: boolea
 const readDiff = (record: AuditRecord, signal: AbortSignal): Promise<string[]> =>
   Promise.all(record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal)));
 
-interface AgainstNowProps { approval: Approval; path: string; now?: string; superseding: AuditRecord; files: FileDiff[] }
-
-/** What the proposal would make of a file as it is now; nothing where one record did not lead from the one version to the other. */
-function AgainstNow({ approval, path, now, superseding, files }: AgainstNowProps) {
-  const isNext = superseding.files.some((file) => file.path === path && file.newSha256 === now && file.oldSha256 === approval.files.find((asked) => asked.path === path)?.oldSha256);
+/** Reads what the proposal would make of a file as it is now; nothing where one record did not lead from the one version to the other. */
+function useAgainstNow(approval: Approval, path: string | undefined, drift: Drift | undefined, superseding: AuditRecord | undefined, files: FileDiff[]): { diff?: FileDiff; isSettled: boolean } {
+  const isNext = path !== undefined && superseding !== undefined && superseding.files.some((file) => file.path === path && file.newSha256 === drift?.get(path) && file.oldSha256 === approval.files.find((asked) => asked.path === path)?.oldSha256);
   const load = useLoad(isNext ? `now ${approval.approvalId} ${superseding.seq}` : "", async (signal) => {
-    const [before, texts] = await Promise.all([readBefore(approval, path), readDiff(superseding, signal)]);
+    const [before, texts] = await Promise.all([readBefore(approval, path!), readDiff(superseding!, signal)]);
     const [theirs, asked] = [texts.flatMap(parseDiff), files].map((list) => list.find((file) => file.path === path));
     const [present, proposed] = [theirs && applied(before, theirs), asked && applied(before, asked)];
-    return present && proposed && diffOfTexts(path, present, proposed);
+    return present && proposed && diffOfTexts(path!, present, proposed);
   });
-  if (!load.data) return null;
+  return { diff: load.data, isSettled: !isNext || load.isSettled };
+}
+
+/** What the proposal would make of a file as it is now. */
+function AgainstNow({ diff }: { diff: FileDiff }) {
   return (
     <section aria-label="Against the file as it is now">
       <h3>From the file as it is now to this proposal</h3>
-      {load.data.hunks.length ? <FilesDiff files={[load.data]} isWhole isBare label="from the file as it is now" /> : <p class="state">The file is as this proposal would make it.</p>}
+      {diff.hunks.length ? <FilesDiff files={[diff]} isWhole isBare label="from the file as it is now" /> : <p class="state">The file is as this proposal would make it.</p>}
     </section>
   );
 }

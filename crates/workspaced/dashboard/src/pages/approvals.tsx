@@ -189,7 +189,7 @@ function LastDecision({ decided, rights }: { decided: Approval; rights: Rights }
   const { state, files, tool, runId, approvalId, decidedSeq } = decided;
   return (
     <p class="last-decision" role="status">
-      <span class="cut"><Badge state={state === "pending" ? "approved" : state} text={state === "pending" ? "your approval counts; another is needed" : decided.resolution} /> <span class="quiet">· {files.length ? <Path path={files[0].path} /> : <code>{tool}</code>} · <bdi>{runId}</bdi></span></span>
+      <span class="cut">{files.length ? <Path path={files[0].path} /> : <code>{tool}</code>} <Badge state={state === "pending" ? "approved" : state} text={state === "pending" ? "your approval counts; another is needed" : decided.resolution} /> <span class="quiet">· <bdi>{runId}</bdi></span></span>
       <a href={`/approvals?id=${approvalId}&view=all`}>Look at it</a>{state === "approved" && rights.orchestrate && decidedSeq && <a href={callHref(runId, decidedSeq)}>its record, where it can be reverted</a>}
     </p>
   );

@@ -115,7 +115,7 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
     rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}><Boundary what="a row" instead={brokenRow}><Row index={index} render={render} /></Boundary></div>);
   const top = head && <div class="window-head" aria-hidden="true">{head(Math.floor(view.top / rowHeight))}</div>;
   const list = (
-    <div ref={box} class={`window ${fit ? "fit" : ""} ${isInline ? "inline-window" : ""} ${name ?? ""}`} style={fit ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
+    <div ref={box} class={`window ${fit ? "fit" : ""} ${isInline ? "inline-window" : ""} ${name ?? ""}`} style={fit && !isInline ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
       {!isInline && top}
       <div role="list" class="window-content" aria-label={label} style={{ height: `${count * rowHeight}px`, minWidth }}>{rows}</div>
     </div>

@@ -151,6 +151,7 @@ export async function a_new_host_is_not_approved_by_the_key_of_others({ base, op
 export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, operator, open }) {
   const call = await startRun(operator, "no-scroll", SOURCE);
   const { approvalId } = await call("write_file", { path: "deploy.py", content: `${"a = 1\n".repeat(12)}url = "https://deploy-status.dev/hook"\n${"b = 1\n".repeat(20)}`, reason: "report the state" });
+  const next = await call("write_file", { path: "next.py", content: "a = 1\n", reason: "next" });
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${approvalId}`);
@@ -162,7 +163,14 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   await line.and(page.locator(".focused")).waitFor();
   assert.deepEqual(await line.boundingBox(), before);
   assert.equal(await line.evaluate((row) => getComputedStyle(row).backgroundColor), colour);
-  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  // A denial that was made is told as no fault, and which file it is about comes first.
+  await page.keyboard.press("Enter");
+  const told = page.locator(".last-decision");
+  await told.getByText("denied:").waitFor();
+  assert.match(await told.innerText(), /^deploy\.py ✕ denied: Added lines name a new host/);
+  const [said, quiet] = await Promise.all([".badge", ".quiet"].map((part) => told.locator(part).first().evaluate((element) => getComputedStyle(element).color)));
+  assert.equal(said, quiet);
+  await operator.create(`/v1/approvals/${next.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 
@@ -216,6 +224,8 @@ export async function a_row_of_the_queue_says_why_and_what_to_notice({ base, ope
     await row("sum whole cents").getByText("1 test fails").waitFor();
     await row("stale.py").getByText("file changed since").waitFor();
     assert.equal(await row("End sessions").locator(".mark").count(), 0);
+    await row("End sessions").getByText("not tested").waitFor();
+    assert.equal(await row("sum whole cents").getByText("not tested").count(), 0);
     // The rows have their marks with the first paint: none moves later.
     await page.addInitScript(() => {
       window.moves = [];

@@ -48,6 +48,7 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   await region.getByText("line 1\n", { exact: false }).first().waitFor();
   await page.goto(`${base}/approvals?id=${passing}`);
   await region.locator(".tone-good", { hasText: "✓ 5 tests OK" }).waitFor();
+  await page.locator(".queue li", { hasText: "c.py" }).getByText("✓ 5 tests", { exact: true }).first().waitFor();
   // A command is not called a test, and ran without what waits.
   await page.goto(`${base}/approvals?id=${edited.approvalId}`);
   // The command is told in a few words, and when it ran once somebody asks.
@@ -129,9 +130,16 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   const now = region.getByRole("region", { name: "Against the file as it is now" });
   await now.locator(".diff-line.delete", { hasText: "a = 2" }).waitFor();
   await now.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
+  // What was asked for follows, folded.
+  const asked = region.locator("details", { hasText: "What was asked for, against the file as it was" });
+  assert.equal(await asked.locator(".diff-line").first().isVisible(), false);
+  assert.ok((await now.boundingBox()).y < (await asked.boundingBox()).y);
+  await asked.locator("summary").first().click();
+  await asked.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
   // The denial has its reason.
   await region.getByRole("button", { name: "Deny…" }).click();
   assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Superseded: a\.py has changed since this was asked \(record \d+, write_file\)/);
+  await region.getByRole("button", { name: /^Already done by record \d+, approved by Bob; nothing more is needed\.$/ }).waitFor();
   await close();
 }
 

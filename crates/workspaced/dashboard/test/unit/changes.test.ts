@@ -58,6 +58,11 @@ describe("what a diff leaves out", () => {
     expect(rest).toMatchObject({ from: 6, to: 1005, shift: -1 });
     const read = rows(body, { hasRest: true, expanded: new Map([[(rest as { key: string }).key, ["four", "five"]]]) });
     expect(read.slice(-2)).toMatchObject([{ left: { text: "four", old: 5, new: 6 } }, { right: { text: "five", old: 6, new: 7 } }]);
+    // With less below the last change than a diff has, the file ends.
+    const last = (below: string) => after(`@@ -3,${4 + below.length / 4} +3,${4 + below.length / 4} @@\n a1\n a2\n a3\n-two\n+2\n${below}`);
+    expect([last(" b1\n b2\n"), last("")]).toEqual([[], []]);
+    expect(last(" b1\n b2\n b3\n")).toHaveLength(1);
+    expect(last(" b1\n b2\n b3\n\\ No newline at end of file\n")).toEqual([]);
     // A new or deleted file is all there.
     expect(after("@@ -0,0 +1,2 @@\n+one\n+two\n")).toEqual([]);
     expect(after("@@ -1,2 +0,0 @@\n-one\n-two\n")).toEqual([]);

@@ -84,6 +84,17 @@ describe("the ready reasons", () => {
       "It deletes a test (a.py), and the reason for that is missing.",
     ]);
   });
+  it("say what is done already, first where the file is as the change would make it", () => {
+    const superseding = { seq: 14, tool: "edit_file" } as AuditRecord;
+    const done = { runId: approval.runId, state: "approved", decidedSeq: 14, decidedBy: "bob", files: [{ path: "a.py" }] } as Approval;
+    const text = "Already done by record 14, approved by bob; nothing more is needed.";
+    const of = (more: Partial<Parameters<typeof readyReasons>[0]>) => readyReasons(facts({ approval: { ...approval, reason: "why not" }, stale: "a.py", superseding, earlier: [done], ...more })).map((reason) => [reason.text.slice(0, 67), reason.isStrong]);
+    const changed = "Superseded: a.py has changed since this was asked (record 14, edit_";
+    expect(of({})).toEqual([[changed, true], [text, false]]);
+    expect(of({ isDone: true })).toEqual([[text, true], [changed, true]]);
+    // Another run, or another file, has not done it.
+    expect(of({ earlier: [{ ...done, runId: "other" }, { ...done, files: [{ path: "b.py" }] as Approval["files"] }] })).toEqual([[changed, true]]);
+  });
   it("name a secret that a new host would get, and what was said before", () => {
     expect(texts({ hosts: [{ host: "x.dev", path: "a.py", line: 7, secret: "TOKEN", elsewhere: [] }] })[0]).toBe("Added lines use TOKEN and a new host, x.dev (a.py, line 7): a secret must not be sent there.");
     expect(texts({ earlier: [{ state: "denied", note: "Lock only http." }, { state: "approved", note: "fine" }] as Approval[] })[0]).toBe("Lock only http.");
