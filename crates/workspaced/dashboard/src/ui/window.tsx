@@ -14,7 +14,7 @@ interface Props {
   focus?: number;
   /** Shows the focused row near the top, where what follows it is to be read. */
   focusAtTop?: boolean;
-  /** Leaves the focused row where it is if it is seen at all: above the bar at the lower edge of what scrolls. */
+  /** Leaves the focused row where it is if it is seen at all, above the bar at the lower edge of what scrolls, and else moves it no further than that. */
   focusSeen?: boolean;
   /** Keeps the end in view while rows are added, if it is in view. */
   follow?: boolean;
@@ -99,7 +99,8 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
       const at = element.getBoundingClientRect().top + top - box.top;
       const bar = scroller.current.querySelector(":scope > .bar");
       const lowest = focusSeen ? (bar ? bar.getBoundingClientRect().top - box.top : scroller.current.clientHeight) - rowHeight : scroller.current.clientHeight / 2;
-      if (at < rowHeight || at > lowest) scroller.current.scrollTop += at - 2 * rowHeight;
+      if (focusSeen && at > lowest) scroller.current.scrollTop += at - lowest + rowHeight;
+      else if (at < rowHeight || at > lowest) scroller.current.scrollTop += at - 2 * rowHeight;
     } else if (focusAtTop) {
       // A row in the upper half stays where it is.
       if (top < element.scrollTop + rowHeight || top > element.scrollTop + element.clientHeight / 2) element.scrollTop = top - 2 * rowHeight;
