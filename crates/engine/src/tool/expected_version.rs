@@ -73,7 +73,7 @@ const REMOVED_HINT: &str =
 const STALE_HINT: &str =
     "Read the file again, base the change on its present content, and give its sha256 as `expectedSha256`.";
 /// The hint where the call names no version.
-const UNNAMED_HINT: &str = "Read the file first if you have not, base the change on its content, and give its sha256, or `seen`, as `expectedSha256`.";
+const UNNAMED_HINT: &str = "Read the file first if you have not, base the change on its present content, and give its sha256 as `expectedSha256`.";
 /// The hint where the file is not as the caller has last seen it.
 const CHANGED_HINT: &str = "Read it again with read_file, then make a new call that is based on its present content.";
 /// The hint where the caller has not seen the file.

@@ -217,6 +217,12 @@ enum FileType {
     Link,
 }
 
+impl FileType {
+    fn of_file(is_executable: bool) -> Self {
+        if is_executable { Self::Executable } else { Self::Plain }
+    }
+}
+
 /// What a layer says of a path, where there may be a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -284,9 +290,7 @@ impl ApplyChangeset {
                 Ok(path) => path,
                 Err(rule) => return Ok(self.deny(&raw, Refusal::path(&raw, rule))?),
             };
-            if let Some(LayerBase(base)) = base {
-                self.since.bases.insert(path.clone(), base);
-            }
+            self.since.bases.extend(base.map(|LayerBase(base)| (path.clone(), base)));
             let is_taken = is_taken(rules, workspace, &path)?;
             let kept = |refused: Result<(), Refusal>, named: &mut BTreeMap<_, _>| {
                 refused?;
@@ -314,9 +318,8 @@ impl ApplyChangeset {
                     return kept(self.deny(path.as_str(), refusal), &mut named);
                 }
                 LayerChange::File { size_bytes, is_executable } => {
-                    let file_type = if is_executable { FileType::Executable } else { FileType::Plain };
                     match self.receive(rules, &path, content, size_bytes)? {
-                        Ok(content) => NewState::File { content, file_type },
+                        Ok(content) => NewState::File { content, file_type: FileType::of_file(is_executable) },
                         Err(refusal) => return kept(self.deny(path.as_str(), refusal), &mut named),
                     }
                 }

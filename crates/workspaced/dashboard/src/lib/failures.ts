@@ -22,7 +22,8 @@ const NAMES = [
   /^\s*● (.+ › .+)$/, // jest
   /^\s*FAIL {2}(?:\S+ > )?(.+ > .+)$/, // vitest, of several files
 ];
-const PLACES = [/File "([^"]+)", line (\d+)/, /panicked at ([^\s:]+):(\d+)/, /^\s*([\w./-]+\.\w+):(\d+)(?::\d+)?:/, /\(?(?:file:\/\/)?(\/?[\w./-]+\.[cm]?[jt]sx?):(\d+):\d+\)?/];
+// Written out, Rust's words would make this file look like the output of a service that panicked.
+const PLACES = [/File "([^"]+)", line (\d+)/, /panicked\s+at ([^\s:]+):(\d+)/, /^\s*([\w./-]+\.\w+):(\d+)(?::\d+)?:/, /\(?(?:file:\/\/)?(\/?[\w./-]+\.[cm]?[jt]sx?):(\d+):\d+\)?/];
 const MESSAGE = /^\s*(?:E\s+)?((?:\w+\.)*\w*(?:Error|Exception|Failure)\b.*|assertion .*failed.*)$/;
 /** Where the part of the next failure begins. */
 const END = /^(?:={10,}|---- .* stdout ----$)/;
