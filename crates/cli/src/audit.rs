@@ -19,6 +19,8 @@ use crate::output::{Output, Style};
 const MOVE: &str = "move_file";
 /// The most paths that a line shows.
 const MAX_PATHS: usize = 3;
+/// The most reasons that a line shows.
+const MAX_REASONS: usize = 5;
 
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
@@ -123,7 +125,10 @@ fn details(record: &Record) -> String {
     let summary = record.input.as_ref().and_then(|input| input.get("summary")).and_then(Value::as_str);
     parts.extend(summary.map(str::to_owned));
     if record.outcome != Outcome::Ok && !record.reasons.is_empty() {
-        parts.push(format!("[{}]", record.reasons.join(", ")));
+        let more = record.reasons.len().saturating_sub(MAX_REASONS);
+        let shown = record.reasons.iter().take(MAX_REASONS).cloned();
+        let shown: Vec<_> = shown.chain((more > 0).then(|| format!("and {more} more"))).collect();
+        parts.push(format!("[{}]", shown.join(", ")));
     }
     parts.extend(record.reason.as_ref().map(|reason| format!("\"{reason}\"")));
     parts.push(format!("({})", record.actor));
