@@ -95,6 +95,8 @@ export interface RowOptions {
   folded: Set<number>;
   /** Lines that were read for gaps, by the gap's key. */
   expanded: Map<string, string[]>;
+  /** How many unchanged lines around the changes are shown at first, of those that the diff has: all without it. */
+  context?: number;
   /** Whether a row stands for what follows the last change, of which a diff does not say how much it is. */
   hasRest?: boolean;
 }
@@ -145,25 +147,40 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
     const line: Line = { type: "context", text, new: gap.from + offset, old: gap.from + offset + gap.shift };
     push({ type: "line", file: index, left: line, right: line });
   });
+  let tail = 0;
   for (const hunk of file.hunks) {
     // A side without lines names the line before it.
     const [oldStart, newStart] = [hunk.oldStart + (hunk.oldLines ? 0 : 1), hunk.newStart + (hunk.newLines ? 0 : 1)];
-    const gap = gapRow(index, next, newStart - 1, oldStart - newStart, hunk.heading);
+    const [lead, end] = cuts(hunk.lines, options.context);
+    const lines = hunk.lines.slice(lead, hunk.lines.length - end);
+    const gap = gapRow(index, next, newStart + lead - 1, oldStart - newStart, hunk.heading);
     if (!options.expanded.has(gap.key) && (gap.to >= gap.from || gap.heading)) rows.push(gap);
     pushRead(gap);
-    if (options.split) for (const pair of pairs(hunk.lines)) push({ type: "line", file: index, ...pair });
-    else for (const line of hunk.lines) push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
-    next = newStart + hunk.newLines;
-    shift = oldStart + hunk.oldLines - next;
+    if (options.split) for (const pair of pairs(lines)) push({ type: "line", file: index, ...pair });
+    else for (const line of lines) push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
+    tail = end;
+    next = newStart + hunk.newLines - tail;
+    shift = oldStart + hunk.oldLines - tail - next;
   }
-  if (options.hasRest && file.hunks.length > 0 && !isEnd(file.hunks) && file.hunks.every(({ oldLines, newLines }) => oldLines && newLines)) {
-    const rest = { ...gapRow(index, next, next + MAX_REST - 1, shift, ""), isRest: true };
+  const hasRest = options.hasRest === true && file.hunks.length > 0 && !isEnd(file.hunks) && file.hunks.every(({ oldLines, newLines }) => oldLines && newLines);
+  if (hasRest || tail > 0) {
+    const rest = { ...gapRow(index, next, next + (hasRest ? MAX_REST : tail) - 1, shift, ""), ...(hasRest ? { isRest: true } : {}) };
     if (!options.expanded.has(rest.key)) rows.push(rest);
     pushRead(rest);
   }
   // What is about the file, or about a line that is not shown, stands above its lines.
   const rest = said.filter((comment) => !shown.has(comment));
   if (rest.length) rows.splice(first, 0, ...rest.flatMap((comment) => commentRows(index, comment)));
+}
+
+/** How many unchanged lines at the start and at the end of a hunk are left out at first. */
+function cuts(lines: Line[], context = Infinity): [start: number, end: number] {
+  const first = lines.findIndex(({ type }) => type !== "context");
+  if (first < 0) return [0, 0];
+  const last = lines.findLastIndex(({ type }) => type !== "context");
+  // A row that stands for one line says less than the line.
+  const cut = (length: number) => (length - context > 1 ? length - context : 0);
+  return [cut(first), cut(lines.length - 1 - last)];
 }
 
 /** Lines around a change that a diff has, where the file has them. */

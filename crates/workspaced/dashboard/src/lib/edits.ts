@@ -2,8 +2,8 @@
 
 import { type FileDiff, type Hunk, type Line, wordMarks } from "./diff.ts";
 
-/** A piece of a file as the proposal leaves it, and as it was before. `caret`: where the change of its first added line ends. */
-export interface EditableHunk { key: string; path: string; text: string; from: number; to: number; before: string[]; beforeFrom: number; caret?: number }
+/** A piece of a file as the proposal leaves it, and as it was before. `caret`: where the change of its first added line begins and ends. `added`: which of its lines, counted from 0, were added. */
+export interface EditableHunk { key: string; path: string; text: string; from: number; to: number; before: string[]; beforeFrom: number; caret?: [start: number, end: number]; added: Set<number> }
 /** A replacement in a file as the proposal leaves it. */
 export interface Edit { path: string; oldString: string; newString: string }
 
@@ -15,20 +15,23 @@ export function hunksOf(files: FileDiff[]): EditableHunk[] {
   const hunks = files.flatMap((file, index) => file.status === "deleted" || file.binary ? [] : file.hunks.flatMap((hunk) => {
     const side = (other: Line["type"]) => hunk.lines.filter(({ type }) => type !== other).map(({ text }) => text);
     const lines = side("delete");
-    return lines.length ? [{ key: `${index}:${hunk.newStart}`, path: file.path, text: lines.join("\n"), from: hunk.newStart, to: hunk.newStart + hunk.newLines - 1, before: side("add"), beforeFrom: hunk.oldStart + (hunk.oldLines ? 0 : 1), caret: caretOf(hunk) }] : [];
+    return lines.length ? [{ key: `${index}:${hunk.newStart}`, path: file.path, text: lines.join("\n"), from: hunk.newStart, to: hunk.newStart + hunk.newLines - 1, before: side("add"), beforeFrom: hunk.oldStart + (hunk.oldLines ? 0 : 1), caret: caretOf(hunk), added: new Set(hunk.lines.filter(({ type }) => type !== "delete").flatMap(({ type }, at) => (type === "add" ? [at] : []))) }] : [];
   }));
   return hunks.reduce((sum, { from, to }) => sum + to - from + 1, 0) > MOST_LINES ? [] : hunks;
 }
 
-/** Returns the place in the new side of a hunk at which its first added line ends to differ from the line that it replaces. */
-function caretOf({ lines }: Hunk): number | undefined {
+/** Returns the part of the new side of a hunk that is new in its first added line: from where it differs from the line that it replaces, to the end of what it says. */
+function caretOf({ lines }: Hunk): [start: number, end: number] | undefined {
   const first = lines.findIndex(({ type }) => type === "add");
   if (first < 0) return undefined;
   const start = lines.slice(0, first).reduce((sum, { type, text }) => (type === "delete" ? sum : sum + text.length + 1), 0);
   let deleted = first;
   while (deleted > 0 && lines[deleted - 1].type === "delete") deleted -= 1;
-  const marks = deleted < first ? wordMarks(lines[deleted].text, lines[first].text).right : [];
-  return start + (marks.at(-1)?.[1] ?? lines[first].text.length);
+  const { text } = lines[first];
+  const from = deleted < first ? wordMarks(lines[deleted].text, text).right[0]?.[0] : undefined;
+  if (from === undefined) return [start + text.length, start + text.length];
+  const end = text.trimEnd().replace(/[;,]+$/, "").length;
+  return end > from ? [start + from, start + end] : [start + text.length, start + text.length];
 }
 
 /** Returns the replacements that lead from the proposed text to the drafts. */

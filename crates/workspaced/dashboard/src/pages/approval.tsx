@@ -2,23 +2,24 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { Rights } from "../app.tsx";
 import { get, getText, query, runPath } from "../lib/api.ts";
 import { type FileDiff, parseDiff } from "../lib/diff.ts";
+import type { Failure } from "../lib/failures.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { applied, diffOfDrafts, diffOfTexts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
 import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
-import { newHosts, type ReadyReason, readyReasons } from "../lib/reasons.ts";
+import { newHosts, newSecrets, type ReadyReason, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { DiffView, FilesDiff } from "../ui/diff_view.tsx";
+import { DiffView, FilesDiff, LayoutOfDiff } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
 import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
 import { Context, useEvidence, usePrompt, useRelated } from "./context.tsx";
 import { readDecisionTime } from "./decision.tsx";
-import { Decide } from "./decide.tsx";
+import { type Below, Decide } from "./decide.tsx";
 import { Marks } from "./marks.tsx";
 
 interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
@@ -55,40 +56,63 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const before = useFilesBefore(approval, files);
   // Before the files are read a host may seem to be new that is none.
   const hosts = useMemo(() => (before.isRead ? newHosts(files, before.texts) : []), [files, before.isRead, before.texts]);
+  const secrets = useMemo(() => newSecrets(files), [files]);
   const isKnown = evidence.isSettled && before.isRead;
   const isPainted = usePainted(isKnown && prompt.isSettled && others.isSettled && run !== undefined && (!isPending || !stale.length || (changedBy.isSettled && rest.isSettled)));
+  const below = useRef<Below>({ count: 0, tell: () => {} });
+  const seen = (count: number) => below.current.tell((below.current.count = count));
   const [cited, setCited] = useState<ReadyReason["at"]>();
-  const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, isDone: rest.diff?.hunks.length === 0, failed, failures, hosts, earlier: related });
-  const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} path={path} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}{mayDecide && <p class="tone-bad">Approving will most likely fail.</p>}</> : undefined;
-  const asked = <DiffView text={approval.diff ?? ""} isWhole cited={cited} readLines={approvalReader(approval.approvalId)} />;
+  const isDone = rest.diff?.hunks.length === 0;
+  const added = files.find(({ path }) => path === rest.diff?.path)?.insertions ?? 0;
+  const isMostlyDone = !isDone && rest.diff !== undefined && added > 0 && rest.diff.insertions * 2 <= added;
+  const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, isDone, isMostlyDone, failed, failures, hosts, secrets, earlier: related });
+  const did = isDone ? "has already done this" : isMostlyDone ? "has already done most of this" : undefined;
+  const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} path={approval.files.length > 1 ? path : undefined} by={index === 0 ? superseding : undefined} did={index === 0 ? did : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}{mayDecide && <p class="tone-bad">Approving will most likely fail.</p>}</> : undefined;
+  // The title names the file of a change of one: it begins with its first line.
+  const isOne = files.length === 1 && files[0].oldPath === undefined && approval.files.length === 1;
+  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
       <header class={isPainted ? "approval-head" : "approval-head unpainted"}>
-        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />
+        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> {!mayDecide && <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />}
+        <Rules rules={approval.reasons} /> {!mayDecide && <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} secrets={isPending ? secrets : []} hasElsewhere />}
+        <span class={mayDecide ? "quiet small asked" : "quiet small"} title={isPending ? `expires ${exactTime(approval.expiresAt)}` : undefined}>asked <Time at={approval.createdAt} />{isPending && Date.parse(approval.expiresAt) - Date.now() < SOON_MILLIS && <>, expires <Time at={approval.expiresAt} /></>}</span>
+        {isOne && approval.tool !== "run_command" && !drafts && <LayoutOfDiff />}
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
-      <p class="inline marks"><Rules rules={approval.reasons} /> <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} hasElsewhere /> <span class="quiet">asked <Time at={approval.createdAt} />{isPending && <>, expires <time dateTime={approval.expiresAt} title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></time></>}</span></p>
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} evidence={evidence} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} isDecided={!mayDecide} evidence={evidence} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
       {!mayDecide && drifted && <div class="note bad" role="alert">{drifted}</div>}
-      {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} files={files} mayRead={rights.audit} /><h3>What was asked for</h3></Boundary>}
-      {rest.diff && <Boundary what="the change against the file as it is now"><AgainstNow diff={rest.diff} /></Boundary>}
+      {rest.diff && <Boundary what="the change against the file as it is now"><AgainstNow diff={rest.diff} seen={mayDecide && isOne ? seen : undefined} /></Boundary>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} />
-        : rest.diff && files.length === 1 ? <details class="fold"><summary>What was asked for, against the file as it was</summary>{asked}</details> : asked}
+        : rest.diff && isOne ? <details class="fold"><summary>As it was asked for, against the file before</summary>{asked}</details>
+        : approval.editedSeq ? <section aria-label="What the agent asked for"><h3>What the agent asked for</h3>{asked}</section> : asked}
+      {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} files={files} mayRead={rights.audit} /></Boundary>}
       {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
       {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
-        isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts}
-        failed={failed && `The command ran with this change and ended with ${failed}${failures.length ? `: ${failures[0].name} fails${failures.length > 1 ? `, and ${failures.length - 1} more` : ""}` : ""}.`}
+        isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts} secrets={secrets} below={drafts ? undefined : below.current}
+        failed={failed && failedInWords(failed, failures)}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
   );
+}
+
+/** An approval that expires within this time says so. */
+const SOON_MILLIS = 3600_000;
+
+/** How the command of a change failed: one test with its place and its message, of several their number. */
+function failedInWords(exit: string, failures: Failure[]): string {
+  if (failures.length > 1) return `${failures.length} tests fail with this change.`;
+  if (!failures.length) return `The command ran with this change and ended with ${exit}.`;
+  const [{ name, file, line, message }] = failures;
+  return `${name} fails with this change${file ? ` (${file}${line ? `:${line}` : ""})` : ""}${message ? `: ${message}` : ""}`;
 }
 
 /** A page waits for what it is about, so that nothing on it moves; not for longer than this. */
@@ -142,23 +166,20 @@ function useAgainstNow(approval: Approval, path: string | undefined, drift: Drif
 }
 
 /** What the proposal would make of a file as it is now. */
-function AgainstNow({ diff }: { diff: FileDiff }) {
+function AgainstNow({ diff, seen }: { diff: FileDiff; seen?: (count: number) => void }) {
   return (
     <section aria-label="Against the file as it is now">
-      <h3>From the file as it is now to this proposal</h3>
-      {diff.hunks.length ? <FilesDiff files={[diff]} isWhole isBare label="from the file as it is now" /> : <p class="state">The file is as this proposal would make it.</p>}
+      <h3>The file now → this change</h3>
+      {diff.hunks.length ? <FilesDiff files={[diff]} isWhole isBare isOne seen={seen} label="from the file as it is now" /> : <p class="state">The file is as this proposal would make it.</p>}
     </section>
   );
 }
 
-/** A file that is no longer what the change was made for, and the call that has changed it. */
-function Drifted({ path, by }: { path: string; by?: AuditRecord }) {
-  return (
-    <p>
-      <span class="tone-bad">✕ changed</span> since this was asked: <Path path={path} />
-      {by && <> by <a href={callHref(by.runId, by.seq)}>#{by.seq} <code>{by.tool}</code></a>, <Time at={by.timestamp} /></>}.{" "}
-    </p>
-  );
+/** A file that is no longer what the change was made for, and the call that has changed it, or has already done the same. */
+function Drifted({ path, by, did }: { path?: string; by?: AuditRecord; did?: string }) {
+  const record = by && <a href={callHref(by.runId, by.seq)}>#{by.seq} <code>{by.tool}</code></a>;
+  if (record && did) return <p><span class="tone-bad">✕</span> {record} <span class="tone-bad">{did}</span>{path !== undefined && <>: <Path path={path} /></>}.{" "}</p>;
+  return <p><span class="tone-bad">✕ changed</span> since this was asked{path !== undefined && <>: <Path path={path} /></>}{record && <> by {record}</>}.{" "}</p>;
 }
 
 /** What the person who approved has changed of it: the records that were made with the decision. */
@@ -180,12 +201,12 @@ function Edited({ approval, files, mayRead }: { approval: Approval; files: FileD
   const whole = final.data?.every((file) => file !== undefined) ? final.data as FileDiff[] : undefined;
   return (
     <>
-    {whole && <section aria-label="What was applied"><h3>What was applied</h3><FilesDiff files={whole} isWhole isBare label="what was applied" /></section>}
     <section aria-label="Changes of the reviewer">
-      <h3>Then changed by <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} />, in the same decision</h3>
+      <h3>What <Foreign text={onBehalfOf ?? decidedBy ?? "the reviewer"} /> changed</h3>
       {load.error ? <Failed error={load.error} what="Reading the reviewer's changes" retry={load.reload} /> : !load.data ? <Loading what="the reviewer's changes" />
         : load.data.map((record) => <div key={record.seq}><p><a href={callHref(runId, record.seq)}>record #{record.seq}</a></p>{record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={mayRead} isBare label={`record ${record.seq}`} />)}</div>)}
     </section>
+    {whole && <section aria-label="What was applied"><h3>What was applied</h3><FilesDiff files={whole} isWhole isBare isOne={whole.length === 1} label="what was applied" /></section>}
     </>
   );
 }
@@ -211,25 +232,38 @@ function Editor({ hunks, drafts, change }: EditorProps) {
   const first = Math.max(0, hunks.findIndex(({ caret }) => caret !== undefined));
   const field = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {
-    const at = hunks[first]?.caret ?? 0;
-    field.current?.setSelectionRange(at, at);
+    const { caret: [from, to] = [0, 0], text = "" } = hunks[first] ?? {};
+    field.current?.setSelectionRange(from, to);
     field.current?.focus({ preventScroll: true });
     // What the edit comes to is shown below: there is room for both.
     field.current?.closest(".field")?.scrollIntoView({ block: "start" });
+    if (field.current) showLine(field.current, text.slice(0, from).split("\n").length);
   }, []);
   return (
     <section class="editor" aria-label="Proposed text">
       <p class="quiet">Your edit is applied together with the agent's.</p>
-      {hunks.map(({ key, path, text, from, to }, index) => {
-        const lines = (drafts.get(key) ?? text).split("\n").length;
+      {hunks.map(({ key, path, text, from, to, added }, index) => {
+        const draft = drafts.get(key) ?? text;
         return (
-          <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{drafts.has(key) && drafts.get(key) !== text && <b class="tone-wait"> changed</b>}</span>
-            <span class="numbered"><span class="numbers" aria-hidden="true">{Array.from({ length: lines }, (_, index) => from + index).join("\n")}</span>
-              <textarea ref={index === first ? field : undefined} spellcheck={false} wrap="off" rows={lines} value={drafts.get(key) ?? text} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></span></label>
+          <label key={key} class="field"><span><Path path={path} />, lines {from} to {to}{draft !== text && <b class="tone-wait"> changed</b>}</span>
+            <span class="numbered"><span class="numbers" aria-hidden="true">{draft.split("\n").map((_, at) => <span key={at} class={draft === text && added.has(at) ? "added" : ""}>{from + at}{"\n"}</span>)}</span>
+              <textarea ref={index === first ? field : undefined} spellcheck={false} wrap="off" rows={draft.split("\n").length} value={draft} onInput={(event) => change(new Map(drafts).set(key, event.currentTarget.value))} /></span></label>
         );
       })}
     </section>
   );
+}
+
+/** The lines that are seen below the one that is edited first. */
+const LINES_BELOW = 8;
+
+/** Scrolls to a line of a field, counted from 1, where it is below the bar that decides. */
+function showLine(field: HTMLElement, line: number): void {
+  const scroller = field.closest(".call");
+  const bar = scroller?.querySelector(":scope > .bar");
+  const height = parseFloat(getComputedStyle(field).lineHeight);
+  const hidden = bar ? field.getBoundingClientRect().top + (line + LINES_BELOW) * height - bar.getBoundingClientRect().top : 0;
+  if (scroller && hidden > 0 && line > LINES_BELOW) scroller.scrollTop += hidden;
 }
 
 /** Scrolls an element above the bar that decides, as far as the field with the focus stays in view. */
@@ -268,7 +302,7 @@ function Versions({ approval, drift }: { approval: Approval; drift?: Drift }) {
   ));
   if (!rows.length) return null;
   return (
-    <details class="fold"><summary>Hashes and rules by name{approval.present?.every(({ isExpected }) => isExpected) && <>: <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}</summary>
+    <details class="fold"><summary>Details<span class="sr-only">: hashes, and rules by name</span>{approval.present?.every(({ isExpected }) => isExpected) && <> <span class="tone-good">✓<span class="sr-only"> the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></span></>}</summary>
       <p class="inline">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)}</code>)} <code>{visible(approval.actor)}</code> <code>{visible(approval.toolCallId)}</code></p>
       <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>

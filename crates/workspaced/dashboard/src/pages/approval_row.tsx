@@ -1,9 +1,10 @@
 import type { ComponentChildren } from "preact";
 import { visible } from "../lib/format.ts";
+import type { MarksOf } from "../lib/reasons.ts";
 import type { Approval, Run } from "../lib/types.ts";
 import { rulesInWords, taskOf } from "../lib/words.ts";
 import { Badge, Counts, Foreign, Path, Time } from "../ui/parts.tsx";
-import { Marks, type MarksOf } from "./marks.tsx";
+import { Marks } from "./marks.tsx";
 
 interface Props { approval: Approval; run?: Run; href: string; isOpen?: boolean; marks?: MarksOf; note?: ComponentChildren; decidedAt?: string }
 

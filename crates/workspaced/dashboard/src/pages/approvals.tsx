@@ -4,6 +4,7 @@ import { get, getAll, query, runPath } from "../lib/api.ts";
 import { count } from "../lib/format.ts";
 import { knownPerson, needsPerson } from "../lib/person.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
+import { guardOf, type MarksOf } from "../lib/reasons.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { repositoryOf, resolutionOf } from "../lib/words.ts";
@@ -13,7 +14,7 @@ import { ApprovalView } from "./approval.tsx";
 import { ApprovalRow } from "./approval_row.tsx";
 import { useDecisionTimes } from "./decision.tsx";
 import { announceDecision, DecideMany } from "./decide.tsx";
-import { type MarksOf, useMarks } from "./marks.tsx";
+import { useMarks } from "./marks.tsx";
 
 /** What is shown: the approvals of a state, as the API names it, or all of them. */
 const VIEWS: [string, string][] = [["pending", "waiting"], ["approved", "approved"], ["denied", "denied"], ["expired", "expired"], ["failed", "failed"], ["all", "every state"]];
@@ -72,10 +73,10 @@ export function Approvals({ rights }: { rights: Rights }) {
     if (next) open(next.approvalId);
     load.reload();
   };
-  const manyDone = () => {
-    for (const { approvalId } of several) gone.current.add(approvalId);
-    const next = items.find((approval) => approval.state === "pending" && !selected.has(approval.approvalId));
-    setSelected(new Set());
+  const manyDone = (these: Approval[]) => {
+    for (const { approvalId } of these) gone.current.add(approvalId);
+    const next = items.find((approval) => approval.state === "pending" && !these.includes(approval));
+    setSelected(new Set(several.filter((approval) => !these.includes(approval)).map(({ approvalId }) => approvalId)));
     announceDecision();
     open(next?.approvalId ?? "");
     load.reload();
@@ -95,7 +96,7 @@ export function Approvals({ rights }: { rights: Rights }) {
       <div class="toolbar approvals-head">
         <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
         <Choice label="State" value={state} options={VIEWS} onChange={(value) => setParams({ state: value === "pending" || value === "all" ? "" : value, view: value === "all" ? "all" : "", id: "" })} />
-        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} done={manyDone} />}
+        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} guardOf={({ approvalId }) => guardOf(marks?.get(approvalId))} done={manyDone} />}
         {last && last.approvalId !== id && !several.length && <LastDecision decided={last} rights={rights} />}
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
@@ -184,13 +185,12 @@ function Ending({ decided, open }: { decided: Approval[]; open: string }) {
   );
 }
 
-/** What was decided a moment ago, in one line. */
+/** What was decided a moment ago, in one line: who has just written a note knows it. */
 function LastDecision({ decided, rights }: { decided: Approval; rights: Rights }) {
   const { state, files, tool, runId, approvalId, decidedSeq } = decided;
   return (
     <p class="last-decision" role="status">
-      <span class="cut">{files.length ? <Path path={files[0].path} /> : <code>{tool}</code>} <Badge state={state === "pending" ? "approved" : state} text={state === "pending" ? "your approval counts; another is needed" : decided.resolution} /> <span class="quiet">· <bdi>{runId}</bdi></span></span>
-      <a href={`/approvals?id=${approvalId}&view=all`}>Look at it</a>{state === "approved" && rights.orchestrate && decidedSeq && <a href={callHref(runId, decidedSeq)}>its record, where it can be reverted</a>}
+      <Badge state={state === "pending" ? "approved" : state} text={state === "pending" ? "your approval counts; another is needed" : resolutionOf(decided)} /> <a class="cut" href={`/approvals?id=${approvalId}&view=all`}>{files.length ? <Path path={files[0].path} fit /> : <code>{tool}</code>}</a>{state === "approved" && rights.orchestrate && decidedSeq && <a href={callHref(runId, decidedSeq)}>its record</a>}
     </p>
   );
 }

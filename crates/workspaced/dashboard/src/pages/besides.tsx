@@ -12,12 +12,22 @@ type Changed = NonNullable<Report["diff"]>;
 interface State { load: Loaded<Changed>; isOpen: boolean; setOpen: (isOpen: boolean) => void; isPending: boolean }
 
 /** What else the run of an approval has changed: read at once if the run is short, and of a long one when somebody asks. */
-export function useBesides({ runId, state, decidedSeq }: Approval, run: Run | undefined): State {
+export function useBesides({ runId, state, decidedSeq, files }: Approval, run: Run | undefined): State {
   const [isOpen, setOpen] = useState(false);
   const isShort = run !== undefined && run.headSeq <= VERIFY_AT_ONCE;
   // The report makes no record, unlike a diff that is read as a tool.
-  const load = useLoad(isShort || isOpen ? `besides ${runId} ${decidedSeq}` : "", async (signal) => (await get<Report>(`${runPath(runId)}/report?format=json&verify=false`, signal)).diff ?? { filesChanged: 0, insertions: 0, deletions: 0, diffSha256: "", files: [], moreFiles: 0 });
+  const load = useLoad(isShort || isOpen ? `besides ${runId} ${decidedSeq}` : "", async (signal) => {
+    const { diff } = await get<Report>(`${runPath(runId)}/report?format=json&verify=false`, signal);
+    return without(diff ?? { filesChanged: 0, insertions: 0, deletions: 0, diffSha256: "", files: [], moreFiles: 0 }, state === "pending" ? files.map(({ path }) => path) : []);
+  });
   return { load, isOpen, setOpen, isPending: state === "pending" };
+}
+
+/** Leaves out the files that the change itself is about. */
+function without(changed: Changed, paths: string[]): Changed {
+  const own = changed.files.filter(({ path }) => paths.includes(path));
+  const sum = (of: "insertions" | "deletions") => changed[of] - own.reduce((all, file) => all + file[of], 0);
+  return { ...changed, filesChanged: changed.filesChanged - own.length, insertions: sum("insertions"), deletions: sum("deletions"), files: changed.files.filter((file) => !own.includes(file)) };
 }
 
 /** How many files that are, which opens the list of them. */
@@ -33,14 +43,15 @@ export function BesidesLink({ state: { load: { data }, setOpen, isPending } }: {
 /** The files that the run has changed besides, each with its diff when that is opened. */
 export function Besides({ runId, state: { load, isOpen, setOpen, isPending } }: { runId: string; state: State }) {
   const { data } = load;
-  if (data && !data.filesChanged) return null;
+  // How many they are is told with the task, which opens this.
+  if (!isOpen || (data && !data.filesChanged)) return null;
   return (
     <details class="fold besides" id="besides" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{isPending ? "What else this run changed" : "What this run changed"}{data && <>: {count(data.filesChanged)} {data.filesChanged === 1 ? "file" : "files"} <Counts plus={data.insertions} minus={data.deletions} /></>}</summary>
-      {isOpen && (data ? <>
+      {data ? <>
         <ul class="files-changed" aria-label="Changed files">{data.files.map((file) => <ChangedFile key={file.path} runId={runId} file={file} />)}</ul>
         {data.moreFiles > 0 && <p class="quiet">{count(data.moreFiles)} more files are not listed. <a href={`${runHref(runId)}?tab=changes`}>All changes of the run</a></p>}
-      </> : load.error ? <Failed error={load.error} what="Reading what the run changed" retry={load.reload} /> : <Loading what="what the run changed" />)}
+      </> : load.error ? <Failed error={load.error} what="Reading what the run changed" retry={load.reload} /> : <Loading what="what the run changed" />}
     </details>
   );
 }

@@ -127,7 +127,7 @@ export function Output({ uri, run, text, most = SHOWN_LINES, isFolded }: { uri: 
   const lines = whole.replace(/\n$/, "").split("\n");
   const more = isWhole ? 0 : lines.length - most;
   return (
-    <details open={!isFolded}><summary>Output{more > 0 && `, its last ${most} lines of ${lines.length}`}</summary>
+    <details open={!isFolded}><summary>Output{more > 0 && !isFolded && `, its last ${most} lines of ${lines.length}`}</summary>
       <pre class="json" tabIndex={0} role="region" aria-label="Output">{visible((more > 0 ? lines.slice(more) : lines).join("\n"))}</pre>
       {more > 0 && <button type="button" onClick={() => setWhole(true)}>Show all {lines.length} lines</button>}
     </details>

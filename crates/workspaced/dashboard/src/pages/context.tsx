@@ -13,6 +13,8 @@ import { Output, readCall, readOutput } from "./call.tsx";
 
 interface Props {
   approval: Approval; run?: Run; evidence: Loaded<Evidence>;
+  /** Whether nobody decides here: otherwise the bar that decides says which test fails. */
+  isDecided: boolean;
   prompt: Loaded<AuditRecord | undefined>;
   /** What was decided, or waits, about the same files. */
   related: Approval[];
@@ -21,7 +23,7 @@ interface Props {
 }
 
 /** Who asked for what, which command made the change or what the tests said last, and what was decided about the same files. */
-export function Context({ approval, run, evidence, prompt, related, besides }: Props) {
+export function Context({ approval, run, isDecided, evidence, prompt, related, besides }: Props) {
   const { runId } = approval;
   const agent = run && agentOf(run.labels);
   return (
@@ -29,7 +31,7 @@ export function Context({ approval, run, evidence, prompt, related, besides }: P
       <dt>Task</dt><dd>{!prompt.isSettled && <div class="task quiet">Loading …</div>}{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}{prompt.error && <span class="tone-bad">✕ {visible(prompt.error.message)}</span>}
         <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
           {besides}{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
-      <Tested approval={approval} evidence={evidence} />
+      <Tested approval={approval} isDecided={isDecided} evidence={evidence} />
       {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
       {related.length > 0 && <><dt>Same {approval.files.length > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (
         <li key={other.approvalId}>{other.runId !== runId && <bdi>{other.runId}</bdi>} <a href={`/approvals?id=${other.approvalId}&view=all`}><Badge state={other.state} text={other.note && (other.state === "denied" || other.state === "approved") ? `${other.state}: ${other.note}` : undefined} /></a>{other.decidedBy && <span class="quiet"> by <Foreign text={other.onBehalfOf ?? other.decidedBy} /></span>} <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
@@ -101,7 +103,7 @@ function whenOf(record: AuditRecord, { createdAt, state, decidedSeq }: Approval)
 }
 
 /** The row of the tests. Nothing is said of them before they are read; the row has its height from the start. */
-function Tested({ approval, evidence: { data, error, isSettled } }: { approval: Approval; evidence: Loaded<Evidence> }) {
+function Tested({ approval, isDecided, evidence: { data, error, isSettled } }: { approval: Approval; isDecided: boolean; evidence: Loaded<Evidence> }) {
   const isOwn = approval.tool === "apply_changeset";
   const record = data?.record;
   const term = isOwn ? "Its command" : record?.tool === "event.command" ? "Last command" : "Last test";
@@ -112,8 +114,8 @@ function Tested({ approval, evidence: { data, error, isSettled } }: { approval: 
         {!isSettled ? <span class="quiet" role="status">Loading …</span>
           : !data ? <span class="tone-bad">✕ The evidence could not be read: {visible(error?.message ?? "")}</span>
           : !record ? <span class="quiet">{isOwn ? "No command is recorded for these changes." : "The run has recorded no test and no command."}</span>
-          : data.isWith ? <Ran record={record} evidence={data}>{!isOwn && <>, {whenOf(record, approval)}</>}</Ran>
-          : <Untested record={record} when={whenOf(record, approval)} />}
+          : data.isWith ? <Ran record={record} evidence={data} hasFailures={isDecided || data.failures.length > 1}>{!isOwn && <span class="quiet"><Time at={record.timestamp} />, {whenOf(record, approval)}</span>}</Ran>
+          : <Untested record={record} isApplied={approval.state === "pending" || approval.state === "approved"} when={whenOf(record, approval)} />}
       </dd>
     </>
   );
@@ -130,17 +132,17 @@ function textOf(record: AuditRecord): string {
   return ((command && typed(command)) ?? record.input?.summary ?? record.tool).trim();
 }
 
-/** That a change was not tested; what ran without it is told when somebody asks. */
-function Untested({ record, when }: { record: AuditRecord; when: string }) {
+/** That a change was not tested, and how what ran without it has ended; when that was is told when somebody asks. */
+function Untested({ record, isApplied, when }: { record: AuditRecord; isApplied: boolean; when: string }) {
   const [isOpen, setOpen] = useState(false);
   const command = commandOf(record);
   const output = outputOf(record);
   const exit = command && ended(command);
   return (
     <details class="untested" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary><span class="quiet">– not tested with this change</span> <span class="quiet">last: <code>{visible(shortened(textOf(record)))}</code>{exit && <>, {isFailed(command) ? <Badge state="exit failed" text={exit} /> : exit}</>}</span></summary>
+      <summary><span class="quiet">– not tested; {isApplied ? "before" : "without"} this change: <code>{visible(shortened(textOf(record)))}</code></span>{exit && (isFailed(command) ? <> <Badge state="exit failed" text={exit} /></> : <span class="quiet"> passed</span>)}</summary>
       {isOpen && <>
-        <span class="inline"><CommandLink record={record} /><span class="quiet"><Time at={record.timestamp} />, {when}</span></span>
+        <span class="inline"><CommandLink record={record} /><span class="quiet">{exit && <>{exit}, </>}<Time at={record.timestamp} />, {when}</span></span>
         {output && <Output uri={output} run={record.runId} most={LINES} />}
       </>}
     </details>
@@ -153,23 +155,23 @@ const SHOWN_FAILURES = 5;
 /** The last lines of an output that are shown first. */
 const LINES = 10;
 
-interface RanProps { record: AuditRecord; evidence: Evidence; children?: ComponentChildren }
+interface RanProps { record: AuditRecord; evidence: Evidence; hasFailures: boolean; children?: ComponentChildren }
 
 /** How a command ended with a change: what it was, when, and the end of its output: at once if it has failed. */
-function Ran({ record, evidence: { failures, passed, output: text, outputError }, children }: RanProps) {
+function Ran({ record, evidence: { failures, passed, output: text, outputError }, hasFailures, children }: RanProps) {
   const command = commandOf(record);
   const hasFailed = command !== undefined && isFailed(command);
   const output = outputOf(record);
   const exit = (command && ended(command)) ?? "recorded";
-  const result = failures.length > 0 ? (failures.length === 1 ? `${failures[0].name} fails` : `${failures.length} tests fail`) : passed !== undefined ? `${passed} ${passed === 1 ? "test" : "tests"} OK` : exit;
+  const result = hasFailures && failures.length > 0 ? (failures.length === 1 ? "1 test fails" : `${failures.length} tests fail`) : passed !== undefined ? `${passed} ${passed === 1 ? "test" : "tests"} OK` : exit;
   return (
     <>
       <span class="inline">
-        <span><Badge state={hasFailed ? "exit failed" : "exit"} text={result} /><span class={hasFailed ? "tone-bad" : "tone-good"}>, with this change</span></span>
+        <span><Badge state={hasFailed ? "exit failed" : "exit"} text={result} /><span class={hasFailed ? "tone-bad" : "tone-good"}> with this change</span></span>
         <CommandLink record={record} />
-        <span class="quiet"><Time at={record.timestamp} />{children}</span>
+        {children}
       </span>
-      {failures.length > 0 && <ul class="failures" aria-label="Failed tests">{failures.slice(0, SHOWN_FAILURES).map(({ name, file, line, message }) => (
+      {hasFailures && failures.length > 0 && <ul class="failures" aria-label="Failed tests">{failures.slice(0, SHOWN_FAILURES).map(({ name, file, line, message }) => (
         <li key={name}><span class="tone-bad">✕ <Foreign class="strong" text={name} /></span>{file && <span class="quiet"> <Foreign text={file} />{line !== undefined && `:${line}`}</span>}{message && <> <code><Foreign text={message} /></code></>}</li>
       ))}{failures.length > SHOWN_FAILURES && <li class="quiet">and {failures.length - SHOWN_FAILURES} more</li>}</ul>}
       {outputError ? <p class="tone-bad">✕ Its output could not be read: {visible(outputError.message)}</p>

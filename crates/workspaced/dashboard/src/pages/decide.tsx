@@ -3,11 +3,12 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { post, RequestError } from "../lib/api.ts";
 import type { Edit } from "../lib/edits.ts";
-import { visible } from "../lib/format.ts";
+import { count, visible, visiblePath } from "../lib/format.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
-import { hostsInWords, isOnlyReady, type NewHost, type ReadyReason, toggleReason } from "../lib/reasons.ts";
+import { hostsInWords, isOnlyReady, type NewHost, type NewSecret, type ReadyReason, secretsInWords, toggleReason } from "../lib/reasons.ts";
 import type { Approval } from "../lib/types.ts";
+import { LINE_HEIGHT } from "../ui/diff_view.tsx";
 import { Dialog, Failed } from "../ui/parts.tsx";
 
 type Verb = "approve" | "deny";
@@ -26,6 +27,25 @@ export function whenDecided(handler: () => void): () => void {
   return () => removeEventListener(DECIDED, handler);
 }
 
+/** How many changed lines are below what is seen: the diff tells it while the reader scrolls, and nothing else is rendered for that. */
+export interface Below { count: number; tell: (count: number) => void }
+
+/** Says how many changed lines are below the bar, and shows the next of them. */
+function More({ below }: { below: Below }) {
+  const [lines, setLines] = useState(below.count);
+  const element = useRef<HTMLButtonElement>(null);
+  useLayoutEffect(() => {
+    below.tell = setLines;
+    setLines(below.count);
+    return () => void (below.tell = () => {});
+  }, [below]);
+  const show = () => {
+    const scroller = element.current!.closest(".call")!;
+    scroller.scrollBy({ top: element.current!.getBoundingClientRect().top - scroller.getBoundingClientRect().top - 2 * LINE_HEIGHT });
+  };
+  return lines > 0 ? <button ref={element} type="button" class="below" onClick={show}>↓ {count(lines)} more changed {lines === 1 ? "line" : "lines"}</button> : null;
+}
+
 interface Props {
   approval: Approval; rights: Rights;
   /** Which files have changed since, if any have. */
@@ -34,8 +54,10 @@ interface Props {
   failed?: string;
   /** Whether what speaks for and against the change has been read, or could not be. */
   isKnown: boolean; isUnread: boolean;
-  /** Hosts that only its added lines name. */
-  hosts: NewHost[];
+  /** Hosts that only its added lines name, and what looks like a secret there. */
+  hosts: NewHost[]; secrets: NewSecret[];
+  /** How many changed lines are below what is seen. */
+  below?: Below;
   /** Reasons to deny it, which are given with one key. */
   reasons: ReadyReason[];
   /** The changes of the reviewer, while they edit. */
@@ -47,7 +69,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, reasons, edits, edit, discard, cite, decided, changed }: Props) {
+export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, secrets, below, reasons, edits, edit, discard, cite, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -97,7 +119,7 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
     if (isReady) setNote("");
     discard();
   };
-  const isDoubtful = drifted !== undefined || failed !== undefined || isUnread || hosts.length > 0;
+  const isDoubtful = drifted !== undefined || failed !== undefined || isUnread || hosts.length > 0 || secrets.length > 0;
   const mayApprove = busy === undefined && isKnown && (!edits || edits.length > 0);
   useKeys({
     // What speaks against a change is not overlooked in the rhythm of the keys.
@@ -109,7 +131,7 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
   const approveKey = edits ? "Control+Enter" : isDoubtful ? "Shift+A" : "a";
   const give = ({ text, at }: ReadyReason) => {
     isTouched.current = true;
-    setNote(toggleReason(note, text));
+    setNote(toggleReason(note, text, reasons));
     if (!note.includes(text)) cite(at);
     reason.current?.focus();
   };
@@ -134,16 +156,21 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
   }, []);
   return (
     <form class="bar decide" onSubmit={(event) => event.preventDefault()}>
-      {drifted && <div role="alert">{drifted}</div>}
-      {failed && <p class="tone-bad">✕ {failed}</p>}
-      {hosts.length > 0 && <p class="tone-bad">! {hostsInWords(hosts)}</p>}
+      {below && <More below={below} />}
+      {/* Who denies reads the same in the reasons. */}
+      {!isDenying && <>
+        {drifted && <div role="alert">{drifted}</div>}
+        {failed && <p class="tone-bad">✕ {visible(failed)}</p>}
+        {hosts.length > 0 && <p class="tone-bad">! <bdi>{visible(hostsInWords(hosts))}</bdi></p>}
+        {secrets.length > 0 && <p class="tone-bad">! <bdi>{visible(secretsInWords(secrets))}</bdi></p>}
+      </>}
       {isUnread && <p class="tone-bad">✕ The evidence could not be read.</p>}
       {error && <Failed error={error} what="Deciding" />}
       {isDenying && <fieldset class="ready"><legend class="sr-only">Ready reasons</legend>{reasons.map((ready, index) => (
-        <button key={ready.text} type="button" aria-pressed={note.includes(ready.text)} aria-keyshortcuts={`${index + 1}`} onClick={() => give(ready)}><Key name={`${index + 1}`} /><bdi>{visible(ready.text)}</bdi></button>
+        <button key={ready.text} type="button" title={visible(ready.text)} aria-pressed={note.includes(ready.text)} aria-keyshortcuts={`${index + 1}`} onClick={() => give(ready)}><Key name={`${index + 1}`} /><bdi>{visible(ready.label)}</bdi></button>
       ))}</fieldset>}
       {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => { isTouched.current = true; setNote(event.currentTarget.value); }} /></label>
-        : <label key="note" class="field grow"><span>Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
+        : <label key="note" class="field grow"><span class="sr-only">Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
       {!isDenying && isHinted && (!isKnown ? <p role="status" class="tone-wait">Not yet: what speaks for and against it is loading.</p> : isDoubtful && <p role="status" class="tone-wait">Press Shift+A to approve it anyway.</p>)}
       {!isDenying && <button type="button" class={isDoubtful && !edits ? "" : "primary"} aria-keyshortcuts={approveKey} disabled={!mayApprove} onClick={() => void submit("approve")}>{busy === "approve" ? "Approving…" : edits ? "Approve with my changes" : isDoubtful ? "Approve anyway" : "Approve"}<Key name={edits ? "Ctrl+Enter" : isDoubtful ? "Shift+A" : "a"} /></button>}
@@ -158,22 +185,34 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
 /** The key of a button, for those who see it; others are told by the button itself. */
 const Key = ({ name }: { name: string }) => <kbd aria-hidden="true">{name}</kbd>;
 
-interface ManyProps { approvals: Approval[]; unopened: number; done: () => void }
+interface ManyProps {
+  approvals: Approval[]; unopened: number;
+  /** What speaks against a change, if anything does. */
+  guardOf: (approval: Approval) => string | undefined;
+  /** Called with those that were decided. */
+  done: (decided: Approval[]) => void;
+}
 
-/** Decides about several calls, each of which was opened. */
-export function DecideMany({ approvals, unopened, done }: ManyProps) {
+/** Those that are named when they are left out. */
+const MOST_GUARDED = 3;
+
+/** Decides about several calls, each of which was opened. What something speaks against is approved by itself. */
+export function DecideMany({ approvals, unopened, guardOf, done }: ManyProps) {
   const [progress, setProgress] = useState("");
   const [error, setError] = useState<Error>();
   const [isDenying, setDenying] = useState(false);
   const [note, setNote] = useState("");
+  const guarded = approvals.filter((approval) => guardOf(approval) !== undefined);
+  const plain = approvals.filter((approval) => guardOf(approval) === undefined);
   const submit = async (verb: Verb) => {
     setError(undefined);
+    const chosen = verb === "approve" ? plain : approvals;
     try {
-      for (const [index, approval] of approvals.entries()) {
-        setProgress(`${index + 1} of ${approvals.length}`);
+      for (const [index, approval] of chosen.entries()) {
+        setProgress(`${index + 1} of ${chosen.length}`);
         await decide(approval.approvalId, verb, { note: note.trim(), onBehalfOf: knownPerson() });
       }
-      done();
+      done(chosen);
     } catch (failure) {
       setError(failure as Error);
     }
@@ -182,9 +221,10 @@ export function DecideMany({ approvals, unopened, done }: ManyProps) {
   const isBlocked = unopened > 0 || progress !== "";
   return (
     <span class="inline">
-      <button type="button" class="primary" disabled={isBlocked} onClick={() => void submit("approve")}>Approve {approvals.length}</button>
+      <button type="button" class="primary" disabled={isBlocked || !plain.length} onClick={() => void submit("approve")}>Approve {plain.length}</button>
       <button type="button" class="danger" disabled={isBlocked} onClick={() => setDenying(true)}>Deny {approvals.length}…</button>
       {unopened > 0 && <span class="quiet">Open {unopened === approvals.length ? "each" : `the other ${unopened}`} first.</span>} {progress}
+      {guarded.length > 0 && <span class="tone-bad">Approve by {guarded.length === 1 ? "itself" : "themselves"}: {guarded.slice(0, MOST_GUARDED).map((approval) => `${visiblePath(approval.files[0]?.path ?? approval.tool)} (${visible(guardOf(approval)!)})`).join(", ")}{guarded.length > MOST_GUARDED && `, and ${guarded.length - MOST_GUARDED} more`}.</span>}
       {error && <Failed error={error} what="Deciding" />}
       {isDenying && (
         <Dialog title={`Deny ${approvals.length} changes`} onClose={() => setDenying(false)}>

@@ -6,23 +6,21 @@ import { commandOf, isFailed } from "../lib/command.ts";
 import { parseDiff } from "../lib/diff.ts";
 import { count, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
-import { type NewHost, newHosts } from "../lib/reasons.ts";
+import { elsewhereInWords, type MarksOf, newHosts, newSecrets, type RanWith } from "../lib/reasons.ts";
 import type { Approval } from "../lib/types.ts";
 import { readEvidence } from "./context.tsx";
 
-interface Ran { failed: boolean; failures: number; passed?: number; isUntested?: boolean }
-export interface MarksOf extends Ran { stale: boolean; hosts: NewHost[] }
-
-/** The marks of a change: a file has changed since, tests fail or pass with it, added lines name a new host, and, if that is wanted, which others the file names. */
-export function Marks({ stale, failed, failures, passed, isUntested, hosts, hasElsewhere }: MarksOf & { hasElsewhere?: boolean }) {
+/** The marks of a change: a file has changed since, tests fail or pass with it, added lines name a new host, and, if that is wanted, which others the file names, or have what looks like a secret. */
+export function Marks({ stale, failed, failures, passed, isUntested, hosts, secrets, hasElsewhere }: MarksOf & { hasElsewhere?: boolean }) {
   return (
     <>
       {stale && <span class="tag mark">✕ file changed since</span>}
       {failed && <span class="tag mark">✕ {failures ? `${count(failures)} ${failures === 1 ? "test fails" : "tests fail"}` : "its command failed"}</span>}
       {hosts.slice(0, 3).map(({ host, path, line, secret }) => <span key={host} class="tag mark" title={visible(`${path}, line ${line}${secret ? `, beside ${secret}` : ""}`)}>! new host <bdi>{visible(host)}</bdi>{secret && " and a secret"}</span>)}
+      {secrets.length > 0 && <span class="tag mark" title={visible(`${secrets[0].path}, line ${secrets[0].line}`)}>! looks like a secret</span>}
       {passed !== undefined && <span class="tag tone-good">✓ {count(passed)} {passed === 1 ? "test" : "tests"}</span>}
       {isUntested && <span class="tag">not tested</span>}
-      {hasElsewhere && hosts.slice(0, 1).map(({ elsewhere }) => elsewhere.length > 0 && <span class="quiet small">elsewhere: <bdi>{visible(elsewhere.join(", "))}</bdi></span>)}
+      {hasElsewhere && hosts.slice(0, 1).map((found) => found.elsewhere.length > 0 && <span class="quiet small"><bdi>{visible(elsewhereInWords(found).slice(2))}</bdi></span>)}
     </>
   );
 }
@@ -43,16 +41,17 @@ const WAIT_MILLIS = 1500;
 export function useMarks(approvals: Approval[]): Map<string, MarksOf> | undefined {
   const waiting = approvals.filter(({ state, files }) => state === "pending" && files.reduce((sum, { insertions, deletions }) => sum + insertions + deletions, 0) <= MOST_LINES).slice(0, MOST_ROWS);
   // What a command did stays as it is; whether a file has changed does not.
-  const commands = useRef(new Map<string, Ran>());
+  const commands = useRef(new Map<string, RanWith>());
   const ids = waiting.map(({ approvalId }) => approvalId);
   const load = useLoad(ids.length ? `marks ${ids.join(" ")}` : "", async (signal) => {
     const found = new Map<string, MarksOf>();
     await Promise.all(waiting.map(async ({ approvalId }) => {
       try {
         const approval = await get<Approval>(`/v1/approvals/${encodeURIComponent(approvalId)}`, signal);
+        const files = parseDiff(approval.diff ?? "");
         const ran = commands.current.get(approvalId) ?? (await readRan(approval, signal));
         commands.current.set(approvalId, ran);
-        found.set(approvalId, { ...ran, stale: approval.present?.some(({ isExpected }) => isExpected === false) ?? false, hosts: newHosts(parseDiff(approval.diff ?? "")) });
+        found.set(approvalId, { ...ran, stale: approval.present?.some(({ isExpected }) => isExpected === false) ?? false, hosts: newHosts(files), secrets: newSecrets(files) });
       } catch (error) {
         if (signal.aborted) throw error;
         // The row stands without marks: the page of the approval says what cannot be read.
@@ -73,7 +72,7 @@ export function useMarks(approvals: Approval[]): Map<string, MarksOf> | undefine
   return isReady.current || !ids.length ? known : undefined;
 }
 
-async function readRan(approval: Approval, signal: AbortSignal): Promise<Ran> {
+async function readRan(approval: Approval, signal: AbortSignal): Promise<RanWith> {
   // What a run has tested before a change that was made by hand says nothing of it.
   if (approval.tool !== "apply_changeset") return { failed: false, failures: 0, isUntested: true };
   const { record, failures, passed } = await readEvidence(approval, signal);

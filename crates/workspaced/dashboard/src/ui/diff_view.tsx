@@ -1,11 +1,12 @@
 /** The diff viewer: unified or side by side, coloured, folded, and rendered only where it can be seen. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { count, exactTime, visible } from "../lib/format.ts";
 import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
 import type { LineReader } from "../lib/files.ts";
+import { spanOf } from "../lib/span_hint.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
 import type { Viewed } from "../lib/viewed.ts";
@@ -28,6 +29,10 @@ interface Shown {
   isWhole?: boolean;
   /** Leaves out what is said and chosen above a diff: it is one of several on its page. */
   isBare?: boolean;
+  /** It is of one file that its page names above it: its row and the choice of the layout are left out. */
+  isOne?: boolean;
+  /** Called with the number of changed lines below what is seen. Less is shown around the changes then, where that is needed to see more of them. */
+  seen?: (below: number) => void;
   /** What the reviewer has viewed, and a tree of the files beside the diff. */
   viewed?: Viewed;
   tree?: (tree: TreeProps) => ComponentChildren;
@@ -73,7 +78,7 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
 }
 
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label, isOne, seen }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -84,7 +89,13 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const hidden = useMemo(() => new Set(files.flatMap(({ path }, index) => (path.toLowerCase().includes(filter.toLowerCase()) ? [] : [index]))), [files, filter]);
   const foldedIndexes = useMemo(() => new Set(files.flatMap(({ path }, index) => (folded.has(path) ? [index] : []))), [files, folded]);
   const hasRest = readLines !== undefined;
-  const rows = useMemo(() => buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest }), [files, split, foldedIndexes, expanded, hidden, comments, hasRest]);
+  const context = seen && isLong(files) ? 1 : undefined;
+  const rows = useMemo(() => {
+    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context });
+    return isOne ? all.filter(({ type }) => type !== "file") : all;
+  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, isOne]);
+  const changedFrom = useRef<Uint32Array>(new Uint32Array(1));
+  changedFrom.current = useMemo(() => (seen ? changedFromEach(rows) : new Uint32Array(1)), [rows, !seen]);
   const rowOf = (line: { path: string; line: number }) => rows.findIndex((row) => row.type === "line" && files[row.file].path === line.path && row.right?.new === line.line);
   const isCited = cited !== undefined && focus >= 0 && rowOf(cited) === focus;
   const width = useMemo(() => longestLine(rows), [rows]);
@@ -133,7 +144,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const viewedCount = viewed ? files.filter((file) => viewed.has(file)).length : 0;
   const isFolded = files.every(({ path }) => folded.has(path));
   /** The file whose lines are at the top, once its own row is above. */
-  const head = (top: number) => rows[top] && rows[top].type !== "file" && rows.length > 40 ? <div class="diff-head"><Path path={files[rows[top].file].path} /> <Counts plus={files[rows[top].file].insertions} minus={files[rows[top].file].deletions} /></div> : null;
+  const head = (top: number) => rows[top] && (isOne ? top > 0 : rows[top].type !== "file") && rows.length > 40 ? <div class="diff-head"><Path path={files[rows[top].file].path} /> <Counts plus={files[rows[top].file].insertions} minus={files[rows[top].file].deletions} /></div> : null;
   return (
     <div class={tree ? "diff-columns" : "diff-alone"}>
       {tree?.({ files, hidden, current, jump, filter, setFilter })}
@@ -142,16 +153,35 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
           <span>{count(files.length)} {files.length === 1 ? "file" : "files"} <Counts plus={total.plus} minus={total.minus} /></span>
           {viewed && <span class="quiet">{count(viewedCount)} of {count(files.length)} viewed</span>}
           {files.length > 1 && <button type="button" onClick={() => setFolded(isFolded ? new Set() : new Set(files.map(({ path }) => path)))}>{isFolded ? "Expand all" : "Collapse all"}</button>}
-          <span class="segments" role="group" aria-label="Layout of the diff">
-            <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
-            <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
-          </span>
+          <LayoutOfDiff />
         </div>}
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
-        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
     </div>
   );
+}
+
+/** The choice between the layouts of every diff. */
+export function LayoutOfDiff() {
+  const split = useRoute().params.get("diff") === "split";
+  return (
+    <span class="segments" role="group" aria-label="Layout of the diff">
+      <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
+      <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
+    </span>
+  );
+}
+
+/** Lines of a diff that are seen at once on most screens. */
+const AT_ONCE = 18;
+const isLong = (files: FileDiff[]): boolean => files.reduce((sum, { hunks }) => sum + hunks.reduce((all, { lines }) => all + lines.length + 1, 1), 0) > AT_ONCE;
+
+/** Returns for each row, and for the end, how many rows from there on have changes. */
+function changedFromEach(rows: Row[]): Uint32Array {
+  const counts = new Uint32Array(rows.length + 1);
+  for (let index = rows.length - 1; index >= 0; index -= 1) counts[index] = counts[index + 1] + (isChanged(rows[index]) ? 1 : 0);
+  return counts;
 }
 
 /** Images that a browser shows without running anything of them. */
@@ -190,10 +220,11 @@ function CommentRow({ row: { comment, text, isFirst } }: { row: Row & { type: "c
 
 function GapRow({ row, expand }: { row: Row & { type: "gap" }; expand?: () => void }) {
   const lines = row.to - row.from + 1;
-  const text = row.isRest ? "the lines after" : lines > 0 ? `${lines} unchanged ${lines === 1 ? "line" : "lines"}` : "";
+  // The look of the row says the rest to those who see it.
+  const text = row.isRest ? <><span class="sr-only">the </span>lines after</> : lines > 0 ? <>{count(lines)} <span class="sr-only">unchanged </span>{lines === 1 ? "line" : "lines"}</> : "";
   return (
     <div class={`diff-gap ${expand ? "" : "quiet"}`}>
-      {expand ? <button type="button" class="plain" title="Reads the file. The service records the read." onClick={expand}>⋯ show {text}</button> : <span>⋯ {text}</span>}
+      {expand ? <button type="button" class="plain" title="Reads the file. The service records the read." onClick={expand}>⋯ <span class="sr-only">show </span>{text}</button> : <span>⋯ {text}</span>}
       <span class="quiet">{visible(row.heading)}</span>
     </div>
   );
@@ -259,12 +290,14 @@ function Code(props: CodeProps) {
 
 function ColouredCode({ line, path, other }: CodeProps) {
   const marks = other ? (line.type === "delete" ? wordMarks(line.text, other.text).left : wordMarks(other.text, line.text).right) : [];
+  const hint = line.type === "context" ? undefined : spanOf(line.text);
   return (
     <code>
       <span class="sign">{SIGNS[line.type]}</span>
       {mark(tokens(line.text, languageOf(path)), marks).map((part, index) => (
         <span key={index} class={`${part.kind ? `syntax-${part.kind}` : ""} ${part.marked ? "marked" : ""}`}>{visible(part.text)}</span>
       ))}
+      {hint !== undefined && <span class="hint" title="The product in this line"> = {hint}</span>}
       {line.noNewline && <span class="quiet" title="No newline at the end of the file"> ⏎̸</span>}
     </code>
   );

@@ -22,6 +22,8 @@ interface Props {
   onStart?: (isAtStart: boolean) => void;
   /** Called with the first and the last row that are rendered, when they change. */
   onRange?: (first: number, last: number) => void;
+  /** Called with the number of rows down to the bar at the lower edge of what scrolls, when that may have changed. Only with `isInline`. */
+  onSeen?: (rows: number) => void;
   /** How many rows were put before the first ones: the rows in view do not move. */
   above?: number;
   /** The width of the content, if it is wider than the list. */
@@ -49,7 +51,7 @@ function scrollerOf(element: HTMLElement): HTMLElement {
 const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
 const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;
 
-export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, focusSeen, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, isInline, class: name, head }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, focusSeen, follow, onEnd, onStart, onRange, onSeen, above = 0, minWidth, fit, isInline, class: name, head }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const scroller = useRef<HTMLElement | null>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
@@ -61,6 +63,10 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
       // What lies above the list may be any height: only what is scrolled past is left out.
       const top = Math.max(0, scroller.current.getBoundingClientRect().top - element.getBoundingClientRect().top);
       const height = scroller.current.clientHeight;
+      if (onSeen) {
+        const bar = scroller.current.querySelector(":scope > .bar");
+        onSeen(Math.floor(((bar?.getBoundingClientRect().top ?? scroller.current.getBoundingClientRect().bottom) - element.getBoundingClientRect().top) / rowHeight));
+      }
       return setView((before) => (before.top === top && before.height === height ? before : { top, height }));
     }
     wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
@@ -71,7 +77,8 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
   useLayoutEffect(() => {
     scroller.current = isInline ? scrollerOf(box.current!) : null;
     const observer = new ResizeObserver(update);
-    for (const element of [box.current!, scroller.current]) if (element) observer.observe(element);
+    // What stands above and below it moves what is seen of it.
+    for (const element of [box.current!, scroller.current, ...(onSeen ? scroller.current?.children ?? [] : [])]) if (element) observer.observe(element);
     scroller.current?.addEventListener("scroll", update, { passive: true });
     return () => {
       observer.disconnect();

@@ -58,21 +58,24 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   const note = async (id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.note;
   // What the records say by themselves is there already, and is replaced by typing.
   await page.goto(`${base}/approvals?id=${failing}`);
-  await region.getByText("test_half_a_cent", { exact: true }).waitFor();
-  await region.getByText("tests/test_total.py:19").waitFor();
+  // It is said once, where the decision is made.
+  await region.locator(".bar").getByText("✕ test_half_a_cent fails with this change (tests/test_total.py:19): AssertionError: 1 != 1.01").waitFor();
+  assert.equal(await region.getByRole("list", { name: "Failed tests" }).count(), 0);
   const fact = "A test fails with this change: test_half_a_cent (tests/test_total.py, line 19): AssertionError: 1 != 1.01.";
   await page.keyboard.press("d");
   assert.equal(await text.inputValue(), fact);
+  // Whoever denies reads it in the note.
+  assert.equal(await region.getByText(/^✕ test_half_a_cent fails/).count(), 0);
   await page.keyboard.type("no");
   assert.equal(await text.inputValue(), "no");
   await page.keyboard.press("Escape");
   await page.getByLabel("Note (optional)").fill("");
   await page.locator("h1").click();
   await page.keyboard.press("d");
-  // A second reason joins the first, and leaves it again.
+  // A second reason replaces the first.
   await page.keyboard.press("2");
-  assert.equal(await text.inputValue(), `${fact}\nOutside of the task: total.py. The task is: Fix the typo in README.md.`);
-  await page.keyboard.press("2");
+  assert.equal(await text.inputValue(), "Outside of the task: total.py. The task is: Fix the typo in README.md.");
+  await page.keyboard.press("1");
   assert.equal(await text.inputValue(), fact);
   // A reason that was not given is no note on an approval.
   await page.keyboard.press("Escape");
@@ -84,7 +87,7 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   assert.equal(await note(failing), fact);
   // The same for a secret that a new host would get; the text can be edited, and the lines that it is about are not covered.
   await page.goto(`${base}/approvals?id=${hook.approvalId}`);
-  await region.getByText("! new host deploy-status.dev and a secret").waitFor();
+  await region.getByText("! New host beside DEPLOY_TOKEN: deploy-status.dev").waitFor();
   await page.locator("h1").click();
   await page.keyboard.press("d");
   assert.equal(await text.inputValue(), "Added lines use DEPLOY_TOKEN and a new host, deploy-status.dev (deploy.py, line 2): a secret must not be sent there.");
@@ -94,7 +97,8 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   assert.equal(cut, 0);
   await page.keyboard.press("End");
   await page.keyboard.type(" Remove it.");
-  await region.getByRole("button", { name: /^Outside of the task: deploy\.py/ }).click();
+  // What was written by hand stays.
+  await region.getByRole("button", { name: "Outside of the task" }).click();
   await page.keyboard.press("Enter");
   await becomes(page, "deploy.py", "✕ denied");
   assert.equal(await note(hook.approvalId), "Added lines use DEPLOY_TOKEN and a new host, deploy-status.dev (deploy.py, line 2): a secret must not be sent there. Remove it.\nOutside of the task: deploy.py. The task is: Fix the typo in README.md.");
@@ -109,10 +113,10 @@ export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ b
   const region = page.getByRole("region", { name: "Approval" });
   const keys = () => region.locator(".bar button[aria-keyshortcuts]").evaluateAll((buttons) => buttons.map((button) => `${button.firstChild.data} ${button.getAttribute("aria-keyshortcuts")}`));
   await page.goto(`${base}/approvals?id=${plain}`);
-  await region.getByText("not tested with this change").waitFor();
+  await region.getByText("– not tested; before this change: python3 -m unittest").or(region.getByText("recorded no test")).waitFor();
   assert.deepEqual(await keys(), ["Approve a", "Edit first… e", "Deny… d"]);
   await page.goto(`${base}/approvals?id=${failing}`);
-  await region.getByText("test_half_a_cent fails", { exact: true }).waitFor();
+  await region.getByText("test_half_a_cent fails with this change").waitFor();
   assert.deepEqual(await keys(), ["Approve anyway Shift+A", "Edit first… e", "Deny… d"]);
   await page.keyboard.press("a");
   await region.getByText("Press Shift+A to approve it anyway.").waitFor();
@@ -130,7 +134,7 @@ export async function a_new_host_is_not_approved_by_the_key_of_others({ base, op
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${approvalId}`);
   const bar = region.locator(".bar");
-  await bar.getByText("New host and a secret: deploy-status.dev").waitFor();
+  await bar.getByText("New host beside DEPLOY_TOKEN: deploy-status.dev").waitFor();
   assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
   assert.equal(await bar.getByRole("button", { name: "Approve anyway" }).evaluate((button) => button.classList.contains("primary")), false);
   await page.keyboard.press("a");
@@ -155,7 +159,7 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${approvalId}`);
-  await region.getByText("not tested with this change").or(region.getByText("recorded no test")).waitFor();
+  await region.getByText("– not tested;").or(region.getByText("recorded no test")).waitFor();
   const line = region.locator(".diff-line.add", { hasText: "deploy-status.dev" });
   const [before, colour] = [await line.boundingBox(), await line.evaluate((row) => getComputedStyle(row).backgroundColor)];
   assert.ok(before.y > 450, "in the lower half");
@@ -163,12 +167,13 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   await line.and(page.locator(".focused")).waitFor();
   assert.deepEqual(await line.boundingBox(), before);
   assert.equal(await line.evaluate((row) => getComputedStyle(row).backgroundColor), colour);
-  // A denial that was made is told as no fault, and which file it is about comes first.
+  // A denial that was made is told as no fault, in a few words of which none is cut.
   await page.keyboard.press("Enter");
   const told = page.locator(".last-decision");
-  await told.getByText("denied:").waitFor();
-  assert.match(await told.innerText(), /^deploy\.py ✕ denied: Added lines name a new host/);
-  const [said, quiet] = await Promise.all([".badge", ".quiet"].map((part) => told.locator(part).first().evaluate((element) => getComputedStyle(element).color)));
+  await told.getByText("denied").waitFor();
+  assert.match(await told.innerText(), /^✕ denied\s+deploy\.py$/);
+  assert.deepEqual(await told.locator("*").evaluateAll((parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).display !== "inline").map((part) => part.textContent)), []);
+  const [said, quiet] = await told.evaluate((element) => [getComputedStyle(element.querySelector(".badge")).color, getComputedStyle(document.querySelector(".queue .quiet")).color]);
   assert.equal(said, quiet);
   await operator.create(`/v1/approvals/${next.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
@@ -188,6 +193,8 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   await call("write_file", { path: "docs/guide.md", content: "guide\n", reason: "guide" });
   const { headSeq } = (await operator.request("GET", `/v1/runs/${run}`)).body;
   await page.reload();
+  // What is listed when somebody asks is not told twice before.
+  assert.equal(await region.getByText("What else this run changed").count(), 0);
   await region.getByRole("button", { name: "2 other files changed +3 −0" }).click();
   const list = region.getByRole("list", { name: "Changed files" });
   await list.getByRole("button", { name: /docs\/guide\.md.*\+1/ }).waitFor();
@@ -261,11 +268,12 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   await page.keyboard.press("e");
   const field = region.getByLabel(/notes\.md, lines 17 to 23/);
   await region.getByText("Your edit is applied together with the agent's.").waitFor();
-  // One can type at once, where the change of the first added line ends.
+  // One can type at once, in the first added line, and sees which lines are the agent's.
   assert.equal(await field.evaluate((area) => document.activeElement === area && area.value.slice(0, area.selectionStart)), "line 17\nline 18\nline 19\nline 20, which is 30 * 60 * 60");
+  assert.equal(await region.locator(".numbers > .added").innerText(), "20\n");
   assert.equal(await region.getByRole("button", { name: "Approve with my changes" }).innerText(), "Approve with my changesCtrl+Enter");
   await field.fill((await field.inputValue()).replace("30 * 60 * 60", "30 * 60\nand more"));
-  assert.equal(await region.locator(".numbers").innerText(), "17\n18\n19\n20\n21\n22\n23\n24");
+  assert.equal((await region.locator(".numbers").innerText()).trim(), "17\n18\n19\n20\n21\n22\n23\n24");
   const mine = region.getByRole("region", { name: "Your changes" });
   const changed = () => mine.locator(".diff-line:not(.context)").evaluateAll((rows) => rows.map((row) => row.innerText.replace(/\s+/g, " ").trim()));
   await mine.locator(".diff-line.delete", { hasText: "30 * 60 * 60" }).waitFor();
@@ -314,9 +322,100 @@ export async function a_new_host_is_told_beside_those_that_the_file_has({ base, 
   const { page, close } = await open("approver");
   await page.goto(`${base}/approvals?id=${approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
-  await region.getByText("! new host registry.example-cdn.org").waitFor();
-  await region.getByText("elsewhere: registry.example.org").waitFor();
+  await region.getByText("! New host: registry.example-cdn.org; the other packages come from registry.example.org").waitFor();
+  assert.equal(await region.getByText("registry.example-cdn.org;").count(), 1);
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function what_looks_like_a_secret_is_not_approved_by_the_key_of_others({ base, operator, open }) {
+  const call = await startRun(operator, "secret-text", SOURCE);
+  const { approvalId } = await call("write_file", { path: "client.py", content: "import os\nAPI_KEY = \"7f3kq92mx04bz61c\"\n", reason: "the client" });
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const bar = region.locator(".bar");
+  await bar.getByText("! Looks like a secret: API_KEY (client.py, line 2)").waitFor();
+  await page.locator(".queue li", { hasText: "client.py" }).getByText("! looks like a secret").waitFor();
+  assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
+  await page.keyboard.press("a");
+  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+  await page.keyboard.press("d");
+  assert.equal(await region.getByLabel(/^Why not\?/).inputValue(), "An added line has what looks like a secret: API_KEY (client.py, line 2). Secrets must not be in files.");
+  await page.keyboard.press("Enter");
+  await becomes(page, "client.py", "✕ denied");
+  await close();
+}
+
+export async function a_long_change_says_how_much_of_it_is_below({ base, operator, open }) {
+  const call = await startRun(operator, "below", SOURCE);
+  const text = (lines, from = 1) => Array.from({ length: lines }, (_, line) => `line_${line + from} = ${line + from}\n`).join("");
+  const first = await call("write_file", { path: "long.py", content: text(30), reason: "start" });
+  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
+  await call("read_file", { path: "long.py" });
+  const { approvalId } = await call("write_file", { path: "long.py", content: text(20) + text(60, 100) + text(10, 21), mode: "CREATE_OR_REPLACE", expectedSha256: "seen", reason: "sixty lines" });
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const more = region.getByRole("button", { name: /^↓ \d+ more changed lines$/ });
+  await region.locator(".approval-head:not(.unpainted)").waitFor();
+  await more.waitFor();
+  // The diff begins with one line before the change, and what is counted is what is not seen.
+  const lines = await region.locator(".diff-line").evaluateAll((rows) => rows.slice(0, 2).map((row) => row.innerText.replace(/\s+/g, " ").trim()));
+  assert.deepEqual(lines, ["20 20 line_20 = 20", "21 +line_100 = 100"]);
+  const shown = await region.locator(".diff-line.add").evaluateAll((rows) => {
+    const bar = rows[0].closest(".call").querySelector(":scope > .bar").getBoundingClientRect().top;
+    return rows.filter((row) => row.getBoundingClientRect().bottom <= bar + 1).length;
+  });
+  assert.equal(await more.innerText(), `↓ ${60 - shown} more changed lines`);
+  // It leads to the next of them, and leaves at the end.
+  await more.click();
+  await region.locator(".diff-line.add", { hasText: `line_${100 + shown} ` }).waitFor();
+  await region.evaluate((part) => part.scrollTo(0, part.scrollHeight));
+  await more.waitFor({ state: "detached" });
+  // What was left out around the change is read when somebody asks.
+  await region.evaluate((part) => part.scrollTo(0, 0));
+  await region.getByRole("button", { name: "⋯ show 19 unchanged lines" }).click();
+  await region.locator(".diff-line.context", { hasText: "line_1 = 1" }).first().waitFor();
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function the_time_that_a_line_computes_is_said({ base, operator, open }) {
+  const call = await startRun(operator, "spans", SOURCE);
+  const { approvalId } = await call("write_file", { path: "policy.py", content: "IDLE_SECONDS = 30 * 60 * 60\nSIZE = 30 * 60\n", reason: "the limit" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  await region.locator(".diff-line.add", { hasText: "IDLE_SECONDS" }).getByText("= 30 h", { exact: true }).waitFor();
+  assert.equal(await region.locator(".hint").count(), 1);
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function what_repeats_another_record_says_so_first({ base, operator, open }) {
+  const run = "repeats";
+  const call = await startRun(operator, run, SOURCE);
+  const first = await call("write_file", { path: "ci.py", content: "use = 1\nrun = 1\n", reason: "start" });
+  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
+  await call("read_file", { path: "ci.py" });
+  const ask = (newString, reason) => call("edit_file", { path: "ci.py", oldString: "use = 1\n", newString, expectedSha256: "seen", reason });
+  const mine = await ask("use = 2\nwith_it = 1\nparts = 1\ncheck = 1\n", "mine");
+  const other = await ask("use = 2\nwith_it = 1\nparts = 1\ncheck = 2\n", "theirs");
+  await operator.create(`/v1/approvals/${other.approvalId}/approve`, { onBehalfOf: "Bob" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${mine.approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  await region.getByRole("alert").getByText("has already done most of this").waitFor();
+  // The file of the change itself is nothing else that the run changed.
+  await region.getByText("nothing else changed").waitFor();
+  assert.equal(await region.getByText("also changed").count(), 0);
+  await page.keyboard.press("d");
+  assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Already done by record \d+, approved by Bob; ask anew for what is missing\.$/);
+  await page.keyboard.press("2");
+  assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Superseded: ci\.py has changed since this was asked \(record \d+, edit_file\)/);
+  await page.keyboard.press("Enter");
+  await becomes(page, "ci.py", "✕ denied");
   await close();
 }
 

@@ -14,7 +14,7 @@ export async function an_approval_is_given_with_a_note({ base, operator, open })
   // The rule in words; its name is in the title, and in the part that is folded.
   const region = page.getByRole("region", { name: "Approval" });
   assert.match(await region.locator(".rule", { hasText: "changes a lock file" }).getAttribute("title"), /requireApprovalIf:touchesLockfile/);
-  await region.getByText("Hashes and rules by name").click();
+  await region.getByText("Details").click();
   await region.getByText("requireApprovalIf:touchesLockfile", { exact: true }).waitFor();
   await page.getByLabel("Note (optional)").fill("checked the versions");
   await page.getByRole("button", { name: "Approve", exact: true }).click();
@@ -85,6 +85,34 @@ export async function several_are_decided_only_after_each_was_opened({ base, ope
   await close();
 }
 
+export async function what_something_speaks_against_is_not_approved_with_others({ base, operator, open }) {
+  const call = await startRun(operator, "several-guarded", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const ask = async (path, content) => (await call("write_file", { path, content, reason: `write ${path}` })).approvalId;
+  const [plain, host, secret] = [await ask("plain.py", "a = 1\n"), await ask("host.py", "url = \"https://deploy-status.dev/hook\"\n"), await ask("secret.py", "API_KEY = \"7f3kq92mx04bz61c\"\n")];
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals`);
+  const row = (path) => page.locator(".queue li", { hasText: "several-guarded" }).filter({ hasText: path });
+  for (const path of ["plain.py", "host.py", "secret.py"]) {
+    await row(path).getByRole("checkbox").check();
+    await row(path).getByRole("link").click();
+    await page.getByRole("region", { name: "Approval" }).getByText(`write ${path}`).waitFor();
+  }
+  await page.getByText("Approve by themselves: host.py (new host deploy-status.dev), secret.py (looks like a secret).").waitFor();
+  await page.getByRole("button", { name: "Approve 1", exact: true }).click();
+  await row("plain.py").waitFor({ state: "detached" });
+  const states = async () => Promise.all([plain, host, secret].map(async (id) => (await state(operator, id)).state));
+  assert.deepEqual(await states(), ["approved", "pending", "pending"]);
+  // They stay chosen: nothing of them can be approved together, and all of them can be denied.
+  assert.equal(await page.getByRole("button", { name: "Approve 0", exact: true }).isDisabled(), true);
+  await page.getByRole("button", { name: "Deny 2…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel(/^Why not\?/).fill("neither");
+  await dialog.getByRole("button", { name: "Deny 2" }).click();
+  await row("host.py").waitFor({ state: "detached" });
+  assert.deepEqual(await states(), ["approved", "denied", "denied"]);
+  await close();
+}
+
 export async function the_first_that_waits_is_open_and_the_next_opens_after_a_decision({ base, operator, open }) {
   const call = await startRun(operator, "in-turn");
   const ids = [];
@@ -109,7 +137,7 @@ export async function the_first_that_waits_is_open_and_the_next_opens_after_a_de
   await page.keyboard.type("b is not needed");
   await page.keyboard.press("Control+Enter");
   await region.getByText("lock c in turn").first().waitFor();
-  await status.getByText("denied: b is not needed").waitFor();
+  await status.getByText("denied").waitFor();
   // What was decided about the same run is not repeated, and what was decided has left the queue.
   assert.equal(await page.locator(".queue li", { hasText: "in-turn" }).count(), 1);
   const states = await Promise.all(ids.map(async (id) => (await state(operator, id)).state));
@@ -128,6 +156,7 @@ export async function a_reviewer_who_only_decides_sees_task_and_tests(test) {
   await page.goto(`${base}/approvals?id=${approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
   await region.getByText("Lock the dependencies of the shop.").waitFor();
+  await region.getByText("– not tested; before this change: cargo test").waitFor();
   await region.getByText("✕ exit 101").waitFor();
   await region.getByText("✓ the file is as the change expects").waitFor();
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });

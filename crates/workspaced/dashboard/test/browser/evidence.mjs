@@ -40,7 +40,7 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   assert.equal(await region.getByText("Its command", { exact: true }).count(), 1);
   await region.getByText("✕ exit 1").waitFor();
   // What was tested, with this change; the patch is in the record.
-  assert.match((await region.locator("dd", { hasText: "unittest" }).innerText()).replace(/\s+/g, " "), /^✕ exit 1, with this change python3 -m unittest \S/);
+  assert.match((await region.locator("dd", { hasText: "unittest" }).innerText()).replace(/\s+/g, " "), /^✕ exit 1 with this change python3 -m unittest \S/);
   await region.getByText("The command ran with this change and ended with exit 1").waitFor();
   const output = await region.getByRole("region", { name: "Output" }).innerText();
   assert.ok(output.endsWith("FAILED (failures=1)") && output.split("\n").length === 10, output);
@@ -52,14 +52,16 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   // A command is not called a test, and ran without what waits.
   await page.goto(`${base}/approvals?id=${edited.approvalId}`);
   // The command is told in a few words, and when it ran once somebody asks.
-  await region.getByText("last: npm run build, exit 0").waitFor();
+  await region.getByText("– not tested; before this change: npm run build passed").waitFor();
+  assert.equal(await region.getByText("exit 0").count(), 0);
   assert.equal(await region.getByText("the run's files do not have it yet").count(), 0);
   const height = await region.locator(".tested").evaluate((row) => row.offsetHeight);
   assert.ok(height < 30, `${height}`);
-  await region.getByText("not tested with this change").click();
+  await region.getByText("– not tested;").click();
   await region.getByRole("link", { name: "npm run build" }).waitFor();
+  await region.getByText("exit 0, ").waitFor();
   await region.getByText("the run's files do not have it yet").waitFor();
-  await region.getByText("not tested with this change").waitFor();
+  await region.getByText("– not tested;").waitFor();
   assert.equal(await region.locator(".request .badge.tone-good").count(), 0);
   assert.equal(await region.getByText("Last command", { exact: true }).count(), 1);
   assert.equal(await region.getByText("Last test", { exact: true }).count(), 0);
@@ -93,7 +95,7 @@ export async function nothing_is_said_and_nothing_approved_before_the_evidence_i
     await region.getByText("Not yet: what speaks for and against it is loading.").waitFor();
     assert.equal(await state(id), "pending");
     release();
-    await region.getByText(isOwn ? "The command ran with this change" : "not tested with this change").waitFor();
+    await region.getByText(isOwn ? "The command ran with this change" : "– not tested;").waitFor();
     if (!isOwn) assert.equal(await row.evaluate((part) => part.offsetHeight), height);
     assert.equal(await region.getByRole("button", { name: isOwn ? "Approve anyway" : "Approve" }).isEnabled(), true);
     assert.equal(await region.getByText(/^Not yet/).count(), 0);
@@ -131,7 +133,7 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   await now.locator(".diff-line.delete", { hasText: "a = 2" }).waitFor();
   await now.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
   // What was asked for follows, folded.
-  const asked = region.locator("details", { hasText: "What was asked for, against the file as it was" });
+  const asked = region.locator("details", { hasText: "As it was asked for, against the file before" });
   assert.equal(await asked.locator(".diff-line").first().isVisible(), false);
   assert.ok((await now.boundingBox()).y < (await asked.boundingBox()).y);
   await asked.locator("summary").first().click();
@@ -139,7 +141,7 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   // The denial has its reason.
   await region.getByRole("button", { name: "Deny…" }).click();
   assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Superseded: a\.py has changed since this was asked \(record \d+, write_file\)/);
-  await region.getByRole("button", { name: /^Already done by record \d+, approved by Bob; nothing more is needed\.$/ }).waitFor();
+  assert.match(await region.getByRole("button", { name: "Already done" }).getAttribute("title"), /^Already done by record \d+, approved by Bob; nothing more is needed\.$/);
   await close();
 }
 
@@ -161,7 +163,7 @@ export async function decisions_of_people_are_told_from_calls_of_the_agent({ bas
   assert.match(await page.locator(".call-row.decision").nth(0).innerText(), /Bob denied a\.py/);
   assert.match(await page.locator(".call-row.decision").nth(1).innerText(), /Ada approved b\.py/);
   assert.match(await page.locator(".call-row.decision").nth(2).innerText(), /Ada edited b\.py/);
-  // The approval shows what became of it first, who decided and when, and what the agent asked for.
+  // The approval shows who decided and when, what the agent asked for, what the person changed of it, and what came of both, in this order.
   await page.goto(`${base}/approvals?id=${edited.approvalId}&state=approved`);
   const applied = page.getByRole("region", { name: "What was applied" });
   await applied.locator(".diff-line.add", { hasText: /limit = 30 \* 60$/ }).waitFor();
@@ -171,6 +173,8 @@ export async function decisions_of_people_are_told_from_calls_of_the_agent({ bas
   const changes = page.getByRole("region", { name: "Changes of the reviewer" });
   await changes.locator(".diff-line.add", { hasText: /limit = 30 \* 60$/ }).waitFor();
   assert.equal(await changes.getByRole("link", { name: `record #${result.editedSeq}` }).count(), 1);
+  const headings = await page.getByRole("region", { name: "Approval" }).locator("h3").allTextContents();
+  assert.deepEqual(headings, ["What the agent asked for", "What Ada changed", "What was applied"]);
   await close();
 }
 

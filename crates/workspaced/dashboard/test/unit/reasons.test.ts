@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { parseDiff } from "../../src/lib/diff.ts";
 import { failuresOf, passedOf } from "../../src/lib/failures.ts";
-import { newHosts, outsideOf, readyReasons, type Facts } from "../../src/lib/reasons.ts";
+import { hostsInWords, newHosts, newSecrets, outsideOf, readyReasons, secretsInWords, toggleReason, type Facts } from "../../src/lib/reasons.ts";
 import type { Approval, AuditRecord } from "../../src/lib/types.ts";
 
 describe("the tests that an output names as failed", () => {
@@ -44,8 +44,33 @@ describe("the hosts of a diff", () => {
   });
 });
 
+describe("what looks like a secret", () => {
+  it.each([
+    ["API_KEY = \"7f3kq92mx04bz61c\"", "API_KEY"],
+    ["  \"db.password\": \"hunter2hunter2\",", "db.password"],
+    ["const client = new Client(\"ghp_0123456789abcdefghijABCDEFGHIJ012345\");", "a key"],
+    ["-----BEGIN RSA PRIVATE KEY-----", "a key"],
+    ["aws_access_key_id = AKIAIOSFODNN7ABCDEFG", "a key"],
+  ])("is told by its name and its place: %s", (line, name) => {
+    expect(newSecrets(diff(` a\n+${line}`))).toEqual([{ path: "deploy.yml", line: 2, name }]);
+  });
+  it.each([
+    "token = os.environ[\"SERVICE_TOKEN_1\"]", "CLOUDFLARE_API_TOKEN: ${{ secrets.CLOUDFLARE_API_TOKEN }}", "password = \"<your password 1>\"", "password: \"changeme12345\"", "\"integrity\": \"sha512-XRcglhh3p2lHAu4gFg75i5owZ3/uttIZh11iKj+W2fqc4\"",
+    "token_kind = \"authorization\"", "max_tokens = \"12\"",
+  ])("is not a name, a place holder, or a short word: %s", (line) => expect(newSecrets(diff(` a\n+${line}`))).toEqual([]));
+  it("is new: a line that is moved has it already", () => {
+    expect(newSecrets(diff("-api_key = \"7f3kq92mx04bz61c\"\n+  api_key = \"7f3kq92mx04bz61c\""))).toEqual([]);
+  });
+  it("is never repeated in a reason", () => {
+    const secrets = newSecrets(diff(" a\n+API_KEY = \"7f3kq92mx04bz61c\"\n+KEY_TOKEN = \"8f3kq92mx04bz61c\""));
+    expect(texts({ secrets })[0]).toBe("An added line has what looks like a secret: API_KEY (deploy.yml, line 2). Secrets must not be in files.");
+    expect(secretsInWords(secrets)).toBe("Looks like a secret: API_KEY (deploy.yml, line 2), and 1 more");
+    expect(newSecrets(diff(`+token = "${"a1".repeat(50_000)}`))).toEqual([]);
+  });
+});
+
 const approval = { tool: "edit_file", reasons: ["kind:TEXT_SOURCE", "requireApprovalIf:deletesTest"], files: [{ path: "a.py" }] } as Approval;
-const facts = (more: Partial<Facts> = {}): Facts => ({ approval, files: [], failures: [], hosts: [], earlier: [], ...more });
+const facts = (more: Partial<Facts> = {}): Facts => ({ approval, files: [], failures: [], hosts: [], secrets: [], earlier: [], ...more });
 const texts = (more: Partial<Facts>) => readyReasons(facts(more)).map(({ text }) => text);
 
 describe("a file outside of the task", () => {
@@ -92,6 +117,8 @@ describe("the ready reasons", () => {
     const changed = "Superseded: a.py has changed since this was asked (record 14, edit_";
     expect(of({})).toEqual([[changed, true], [text, false]]);
     expect(of({ isDone: true })).toEqual([[text, true], [changed, true]]);
+    // What repeats most of it comes before the notice that the file has changed.
+    expect(of({ isMostlyDone: true })).toEqual([["Already done by record 14, approved by bob; ask anew for what is mi", true], [changed, true]]);
     // Another run, or another file, has not done it.
     expect(of({ earlier: [{ ...done, runId: "other" }, { ...done, files: [{ path: "b.py" }] as Approval["files"] }] })).toEqual([[changed, true]]);
   });
@@ -102,8 +129,25 @@ describe("the ready reasons", () => {
   it("begin with a secret for a new host, and end with a new host that the task does not ask for", () => {
     const host = { host: "y.dev", path: "a.py", line: 9, elsewhere: [] };
     const known = readyReasons(facts({ approval: { ...approval, reason: "why not" }, stale: "a.py", failed: "exit 1", hosts: [host, { host: "x.dev", path: "a.py", line: 7, secret: "TOKEN", elsewhere: [] }], prompt: "Do it." }));
-    expect(known.map(({ text, isStrong, at }) => [text.slice(0, 20), isStrong, at?.line])).toEqual([["Added lines use TOKE", true, 7], ["The command fails wi", true, undefined], ["Superseded: a.py has", true, undefined], ["Added lines name a n", true, 9]]);
-    expect(readyReasons(facts({ approval: { ...approval, reason: "why not" }, hosts: [host], prompt: "Use y.dev." }))).toMatchObject([{ isStrong: false, text: "Added lines name a new host, y.dev (a.py, line 9)." }]);
+    expect(known.map(({ text, isStrong, at }) => [text.slice(0, 20), isStrong, at?.line])).toEqual([["Added lines use TOKE", true, 7], ["The command fails wi", true, undefined], ["Superseded: a.py has", true, undefined], ["New host: y.dev (a.p", true, 9]]);
+    expect(readyReasons(facts({ approval: { ...approval, reason: "why not" }, hosts: [host], prompt: "Use y.dev." }))).toMatchObject([{ isStrong: false, text: "New host: y.dev (a.py, line 9)." }]);
+  });
+  it("say where the other packages of a lock file come from", () => {
+    const host = { host: "cdn.org", path: "package-lock.json", line: 9, elsewhere: ["registry.org"] };
+    expect(texts({ hosts: [host], prompt: "Do it." })[0]).toBe("New host: cdn.org (package-lock.json, line 9), which the task does not ask for; the other packages come from registry.org.");
+    expect(hostsInWords([host])).toBe("New host: cdn.org; the other packages come from registry.org");
+    expect(hostsInWords([{ ...host, path: "deploy.yml", secret: "TOKEN" }])).toBe("New host beside TOKEN: cdn.org; the other lines name registry.org");
+    expect(hostsInWords([{ ...host, elsewhere: [] }, host])).toBe("New host: cdn.org, and 1 more");
+  });
+  it("take the place of each other, and follow what was written by hand", () => {
+    const reasons = readyReasons(facts({ stale: "a.py", failed: "exit 1" }));
+    const [one, two] = reasons.map(({ text }) => text);
+    expect(reasons.map(({ label }) => label)).toEqual(["Command fails", "Changed since", "No reason given"]);
+    expect(toggleReason("", one, reasons)).toBe(one);
+    expect(toggleReason(one, two, reasons)).toBe(two);
+    expect(toggleReason(two, two, reasons)).toBe("");
+    expect(toggleReason(`${one} See line 3.`, two, reasons)).toBe(`${one} See line 3.\n${two}`);
+    expect(toggleReason(`${one} See line 3.\n${two}`, two, reasons)).toBe(`${one} See line 3.`);
   });
   it("are few and short", () => {
     const many = texts({ failures: Array.from({ length: 20 }, (_, n) => ({ name: `test_${n}` })), failed: "exit 1", earlier: Array.from({ length: 9 }, (_, n) => ({ state: "denied", note: `no ${n}` })) as Approval[], prompt: "x".repeat(5000) });
