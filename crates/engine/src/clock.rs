@@ -121,13 +121,22 @@ const fn offsets_in_test() -> (SignedDuration, Duration) {
     (SignedDuration::ZERO, Duration::ZERO)
 }
 
-/// Parses an RFC 3339 time. Returns it in the format of [`now`].
+/// Parses an RFC 3339 time. Returns it in the format of [`now`]. Of the last two days of the year 9999, whose end is written for "never",
+/// it returns the last time that there is here.
 ///
 /// # Errors
 ///
 /// If `raw` is not an RFC 3339 time.
 pub fn parse_time(raw: &str) -> Result<String, jiff::Error> {
-    raw.parse().map(format_time)
+    let is_after_last = || {
+        let pieces = jiff::fmt::temporal::Pieces::parse(raw).ok();
+        pieces.is_some_and(|pieces| {
+            pieces.date() >= Timestamp::MAX.to_zoned(jiff::tz::TimeZone::UTC).date()
+                && pieces.time().is_some()
+                && pieces.offset().is_some()
+        })
+    };
+    raw.parse().or_else(|error| if is_after_last() { Ok(Timestamp::MAX) } else { Err(error) }).map(format_time)
 }
 
 /// Returns the first time after `time`, which has the format of [`now`].

@@ -27,7 +27,7 @@ pub struct Paging {
 fn saturating_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let raw = String::deserialize(from)?;
     if raw.is_empty() || !raw.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(serde::de::Error::custom(format!("`{}` is not a number", raw.escape_debug())));
+        return Err(serde::de::Error::custom(format!("`{}` is not a whole number", raw.escape_debug())));
     }
     Ok(Some(raw.parse().unwrap_or(u32::MAX)))
 }
@@ -82,7 +82,10 @@ impl List<'_> {
     }
 }
 
-/// Returns enough of a hash to detect cursors of other lists. It protects nothing.
+/// Characters at the end of a cursor by which a changed one is detected.
+const CHECK_CHARS: usize = 4;
+
+/// Returns enough of a hash to detect cursors of other lists, and changed ones. It protects nothing.
 fn short_hash(text: &str) -> String {
     Sha256::of(text.as_bytes()).to_string().chars().take(8).collect()
 }
@@ -134,10 +137,10 @@ impl Cursor {
     ///
     /// `INVALID_REQUEST`.
     pub fn parse(raw: &str, list: &ListKey) -> Result<Self, Refusal> {
-        let digits = raw.strip_prefix(&list.0).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
-        let position = digits.and_then(|digits| u64::from_str_radix(digits, 36).ok());
-        let position = position.and_then(|position| i64::try_from(position).ok());
-        position.map(Self).ok_or_else(|| {
+        let rest = raw.strip_prefix(&list.0);
+        let digits = rest.and_then(|rest| rest.get(..rest.len().checked_sub(CHECK_CHARS)?));
+        let position = digits.and_then(|digits| i64::from_str_radix(digits, 36).ok());
+        position.map(Self).filter(|cursor| cursor.to_text(list) == raw).ok_or_else(|| {
             Refusal::invalid(
                 "`cursor` is invalid or belongs to another list, filter or order",
                 "Give the nextCursor of the previous page of the same list with the same filters and order, or omit it.",
@@ -157,7 +160,10 @@ impl Cursor {
                 break;
             }
         }
-        list.0.chars().chain(digits.into_iter().rev()).collect()
+        let mut text: String = list.0.chars().chain(digits.into_iter().rev()).collect();
+        let check = short_hash(&text);
+        text.extend(check.chars().take(CHECK_CHARS));
+        text
     }
 }
 
@@ -191,8 +197,14 @@ mod tests {
                 }
             }
         }
-        for bad in ["", "c", "1", "c-1", "c+1", "c_", "cé", "czzzzzzzzzzzzzzzz"] {
-            assert!(Cursor::parse(bad, &List::Audit.unfiltered()).is_err(), "{bad:?}");
+        let audit = List::Audit.unfiltered();
+        let text = Cursor::after(36).to_text(&audit);
+        let changed =
+            [format!("{text}0"), text.replacen('c', "c0", 1), text.replacen("10", "11", 1), text.to_uppercase()];
+        let bad =
+            ["", "c", "1", "c-1", "c+1", "c_", "cé", "cééé", "czzzzzzzzzzzzzzzz", "corrupt", "c10", "c1", "c-110000"];
+        for bad in bad.into_iter().chain(changed.iter().map(String::as_str)) {
+            assert!(Cursor::parse(bad, &audit).is_err(), "{bad:?}");
         }
     }
 

@@ -4,12 +4,17 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// An identifier that does not match its grammar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a {what} is {grammar}")]
+#[error("{} {what} is {grammar}", article(what))]
 pub struct IdInvalid {
     /// The kind of identifier, such as `run ID`.
     pub what: &'static str,
     /// A description of the grammar.
     pub grammar: &'static str,
+}
+
+/// Returns the indefinite article of `noun`.
+fn article(noun: &str) -> &'static str {
+    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
 /// Implements the conversions of a string type that has a `parse` function.

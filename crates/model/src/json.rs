@@ -100,9 +100,9 @@ pub fn members_into<T: for<'a> Deserialize<'a>>(members: Map<String, Value>) -> 
     })
 }
 
-/// Replaces the parser's names of types.
+/// Replaces the parser's names of types, and the names of ours.
 fn in_words_of_json(message: &str) -> String {
-    const NAMES: [(&str, &str); 7] = [
+    const NAMES: [(&str, &str); 11] = [
         ("invalid type: map", "invalid type: object"),
         ("invalid type: sequence", "invalid type: list"),
         ("expected a sequence", "expected a list"),
@@ -110,8 +110,19 @@ fn in_words_of_json(message: &str) -> String {
         ("expected u64", "expected a whole number"),
         ("expected u32", "expected a whole number"),
         ("expected usize", "expected a whole number"),
+        ("expected i64", "expected a whole number"),
+        ("expected string or map", "expected a string"),
+        ("invalid value: map", "invalid type: object"),
+        ("expected map with a single key", "expected a string"),
     ];
-    NAMES.iter().fold(message.to_owned(), |message, (name, plain)| message.replace(name, plain))
+    let message = NAMES.iter().fold(message.to_owned(), |message, (name, plain)| message.replace(name, plain));
+    for object in ["expected struct ", "expected internally tagged enum "] {
+        if let Some((before, of)) = message.split_once(object) {
+            let rest = of.trim_start_matches(|character: char| character.is_ascii_alphanumeric());
+            return format!("{before}expected an object{rest}");
+        }
+    }
+    message
 }
 
 #[derive(Clone, Copy)]

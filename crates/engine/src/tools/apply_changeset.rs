@@ -613,8 +613,15 @@ impl ApplyChangeset {
         let based_on = self.input.based_on_seq;
         let message =
             format!("`{path}` has changed since record {based_on}, on which the change set is based; {newest}");
-        let hint = "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \
-                    send it with onConflict `merge`.";
+        let hint = match self.input.on_conflict {
+            OnConflict::Refuse => {
+                "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \
+                 send it with onConflict `merge`."
+            }
+            OnConflict::Merge => {
+                "Nothing was applied. Get the changes since that record, run the command again, and send a new change set."
+            }
+        };
         Refusal::new(Code::WriteConflict, message, hint)
             .at(path)
             .with_details(|details| details.current_sha256 = current)

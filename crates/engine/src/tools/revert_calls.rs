@@ -42,7 +42,7 @@ pub(crate) struct RevertCallsInput {
     /// The calls to undo.
     #[serde(default)]
     #[schema(max_items = 100)]
-    tool_call_ids: Vec<String>,
+    tool_call_ids: Option<Vec<String>>,
     /// Undo every mutation after this record; 0 undoes all.
     #[serde(default)]
     to_seq: Option<u64>,
@@ -109,24 +109,26 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
     type Error = Refusal;
 
     fn try_from(input: RevertCallsInput) -> Result<Self, Refusal> {
-        let query = match (input.tool_call_ids, input.to_seq, input.last) {
-            (ids, None, None) if ids.is_empty() => EarlierCallsQuery::Last(1),
-            (ids, None, Some(last)) if ids.is_empty() => match usize::try_from(last) {
+        // Beside another member, an empty list is none; alone it names no call, and is no wish to undo the last one.
+        let ids = input.tool_call_ids.filter(|ids| !ids.is_empty() || input.to_seq.or(input.last).is_none());
+        let query = match (ids, input.to_seq, input.last) {
+            (None, None, None) => EarlierCallsQuery::Last(1),
+            (None, None, Some(last)) => match usize::try_from(last) {
                 Ok(last) if (1..=MAX_CALLS).contains(&last) => EarlierCallsQuery::Last(last),
                 _ => {
                     let message = format!("`last` is {last}; it takes 1 to {MAX_CALLS}");
                     return Err(Refusal::invalid(message, "Give the number of your own last changes to undo."));
                 }
             },
-            (ids, None, None) if (1..=MAX_CALLS).contains(&ids.len()) => {
+            (Some(ids), None, None) if (1..=MAX_CALLS).contains(&ids.len()) => {
                 let ids = ids.iter().map(|raw| ToolCallId::parse(raw));
                 let ids = ids.collect::<Result<_, _>>().map_err(|error| {
                     Refusal::invalid(error.to_string(), "Give the `toolCallId` of each call's response.")
                 })?;
                 EarlierCallsQuery::Calls(ids)
             }
-            (ids, Some(seq), None) if ids.is_empty() => EarlierCallsQuery::After(seq),
-            (ids, None, None) => {
+            (None, Some(seq), None) => EarlierCallsQuery::After(seq),
+            (Some(ids), None, None) => {
                 let message = format!("`toolCallIds` has {} entries; it takes 1 to {MAX_CALLS}", ids.len());
                 return Err(Refusal::invalid(message, "Give 1 to 100 calls to undo, or give `last` or `toSeq`."));
             }

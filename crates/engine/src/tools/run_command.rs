@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::{Code, Permission, Refusal, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
 
-use crate::tool::input::{any_path, max_chars};
+use crate::tool::input::{any_path, bounded, max_chars};
 use crate::tool::{Tool, ToolRun, ToolSchema, text};
 use crate::tools::apply_changeset::LeftFile;
 
@@ -134,12 +134,14 @@ impl TryFrom<RunCommandInput> for CommandInput {
         match (input.command, input.output_of) {
             (Some(command), None) => {
                 check_command(&command)?;
-                if input.timeout_seconds == Some(0) || input.start_line.is_some() || input.column.is_some() {
-                    let message = "`timeoutSeconds` is 0, or `startLine` or `column` is given without `outputOf`";
-                    return Err(Refusal::invalid(message, "Omit them."));
+                if input.start_line.is_some() || input.column.is_some() {
+                    let message = "`startLine` or `column` is given without `outputOf`";
+                    return Err(Refusal::invalid(message, "Omit them: they are of the output of an earlier command."));
                 }
+                let bounded_time = |seconds| bounded("timeoutSeconds", seconds, 1, u64::MAX);
+                let timeout_seconds = input.timeout_seconds.map(bounded_time).transpose()?;
                 let cwd = any_path(input.cwd.as_deref().unwrap_or_default())?.as_str().to_owned();
-                Ok(Self::Run { command, cwd, timeout_seconds: input.timeout_seconds, max_chars })
+                Ok(Self::Run { command, cwd, timeout_seconds, max_chars })
             }
             (None, Some(of)) => {
                 let of = ToolCallId::parse(&of).map_err(|error| {

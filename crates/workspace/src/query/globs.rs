@@ -44,7 +44,7 @@ const MAX_GLOB_BYTES: usize = 500;
 fn compile(folder: &LogicalPath, globs: &[String]) -> Result<GlobSet, Refusal> {
     let bad = |glob: &str, error: &globset::Error| {
         Refusal::invalid(
-            format!("invalid glob `{glob}`: {error}"),
+            format!("invalid glob `{glob}`: {}", error.kind()),
             "Use globs such as `*.rs`, `src/**` or `**/test_*.py`.",
         )
     };

@@ -110,7 +110,7 @@ async fn page_of(
         ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last received event."),
     ),
     responses((status = 200, description = "The events, until the service shuts down.", body = String,
-        content_type = "text/event-stream", example = json!("event: audit\nid: c1\ndata: {\"runId\":\"issue-4711\",…}\n\n"))),
+        content_type = "text/event-stream", example = json!("event: audit\nid: c1d0f6\ndata: {\"runId\":\"issue-4711\",…}\n\n"))),
 )]
 pub(crate) async fn stream_audit(
     State(service): State<Service>,

@@ -55,7 +55,8 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Service> for Path<T> {
         match axum::extract::Path::from_request_parts(parts, service).await {
             Ok(axum::extract::Path(value)) => Ok(Self(value)),
             Err(rejection) => {
-                Err(Refusal::invalid(rejection.body_text(), "Compare the path with /openapi.json.").into())
+                let message = rejection.body_text().replace("Invalid URL: ", "");
+                Err(Refusal::invalid(message, "Compare the path with /openapi.json.").into())
             }
         }
     }

@@ -69,9 +69,11 @@ pub(crate) struct FileQuery {
         ("X-Tool-Call-Id" = Option<String>, Header, description = "The ID of the call.")
     ),
     responses(
-        (status = 200, description = "The file.", content_type = "application/octet-stream", body = Vec<u8>,
+        (status = 200, description = "The file: as text, or as bytes if it is binary.",
+            content((Vec<u8> = "application/octet-stream"), (String = "text/plain")),
             headers(("Workspaced-Outside" = String, description = "`true` if the file was changed by something else than a call of the run."))),
-        (status = 206, description = "The requested part.", content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 206, description = "The requested part.",
+            content((Vec<u8> = "application/octet-stream"), (String = "text/plain"))),
         (status = 304, description = "The file has the given ETag."),
         (status = 416, description = "The file has no such part; `Content-Range` has its size.", body = ProblemBody,
             content_type = "application/problem+json"),

@@ -1342,7 +1342,7 @@ export interface RevertCallsInput {
     stepId?: string;
     toSeq?: number | null;
     toolCallId?: string;
-    toolCallIds?: Array<string>;
+    toolCallIds?: Array<string> | null;
 }
 export interface RevertCallsInputEvidence {
     command?: string;

@@ -108,8 +108,10 @@ fn refused(error: &grep_regex::Error) -> Refusal {
             "Search for a part of one line. Or set `multiline`.",
         );
     }
+    // The parser shows the expression over several lines, with what it was wrapped in; its last line says what is wrong.
+    let problem = message.rsplit_once("error: ").map_or(&*message, |(_, problem)| problem);
     Refusal::invalid(
-        format!("`query` is not a valid expression: {message}"),
+        format!("`query` is not a valid expression: {problem}"),
         "Use the syntax of Rust's regex crate (no look-around, no back-references), or mode `literal`.",
     )
 }

@@ -75,7 +75,25 @@ fn set_names<T: IntoParams>() -> Vec<String> {
 
 fn parse_set<T: DeserializeOwned>(uri: &Uri) -> Result<T, String> {
     let parsed = axum::extract::Query::<T>::try_from_uri(uri);
-    parsed.map(|query| query.0).map_err(|rejection| rejection.body_text())
+    parsed.map(|query| query.0).map_err(|rejection| in_words_of_queries(&rejection.body_text()))
+}
+
+/// Replaces the parser's words, and marks the name of the parameter with which the message begins.
+fn in_words_of_queries(message: &str) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("Failed to deserialize query string: ", ""),
+        ("invalid digit found in string", "not a whole number"),
+        ("cannot parse integer from empty string", "not a whole number"),
+        ("number too large to fit in target type", "too large a number"),
+        ("provided string was not `true` or `false`", "neither `true` nor `false`"),
+    ];
+    let message = WORDS.iter().fold(message.to_owned(), |message, (parser, plain)| message.replace(parser, plain));
+    match message.split_once(": ") {
+        Some((name, problem)) if name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            format!("`{name}`: {problem}")
+        }
+        _ => message,
+    }
 }
 
 /// Checks the names and values of `query` against the `known` parameters. Refuses invalid UTF-8, which the parser of the

@@ -11,14 +11,17 @@ pub(crate) fn etag(hash: &Sha256) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
-/// Parses the `ETag` of `If-Match`.
+/// Parses the `ETag` of `If-Match`. No version has one that is weak or not a hash, so that it is [`Sha256::ZERO`], which no file has.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` if it is not one quoted hash.
+/// `INVALID_REQUEST` if it is not one `ETag`.
 pub(crate) fn parse_etag(value: &HeaderValue) -> Result<Sha256, Refusal> {
-    let quoted = value.to_str().ok().and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'));
-    quoted.and_then(|raw| Sha256::parse(raw).ok()).ok_or_else(invalid_precondition)
+    let tag = value.to_str().map(str::trim).ok();
+    let quoted = tag.and_then(|tag| tag.strip_prefix("W/").unwrap_or(tag).strip_prefix('"')?.strip_suffix('"'));
+    let strong = quoted.filter(|opaque| !opaque.contains('"')).ok_or_else(invalid_precondition)?;
+    let is_weak = tag.is_some_and(|tag| tag.starts_with("W/"));
+    Ok(Sha256::parse(strong).ok().filter(|_| !is_weak).unwrap_or(Sha256::ZERO))
 }
 
 /// Returns whether the list of `ETag`s in `If-None-Match` contains `etag`. The comparison is weak.

@@ -160,6 +160,12 @@ async fn a_cursor_is_valid_only_in_its_own_list(#[values(Backend::Sqlite, Backen
             }
         }
     }
+    for (list, cursor) in lists.iter().zip(&cursors) {
+        // A word that begins like a cursor of the list, and a cursor that was changed.
+        for changed in [format!("{cursor}0"), format!("{}word", &cursor[..1]), cursor[..cursor.len() - 1].to_owned()] {
+            auditor.get(&format!("{list}?limit=1&cursor={changed}")).await.refused("INVALID_REQUEST");
+        }
+    }
     // A cursor belongs to its filter and order too.
     for other in [format!("run={}", run.id), "order=desc".to_owned(), "actor=service".to_owned()] {
         auditor.get(&format!("/v1/audit?{other}&cursor={}", cursors[2])).await.refused("INVALID_REQUEST");

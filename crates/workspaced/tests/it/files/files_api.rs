@@ -132,6 +132,30 @@ async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite)] ba
 
 #[rstest]
 #[tokio::test]
+async fn an_etag_that_no_version_has_fails_the_precondition(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
+    let why = ("x-reason", "because");
+    let weak = format!("W/{}", tag(b"one"));
+    for known in ["\"other\"", "\"\"", &weak] {
+        for method in [Method::PUT, Method::DELETE] {
+            let refused = send(&run, method, "a.txt", &[why, ("if-match", known)], Some(b"two")).await.is(412);
+            assert_eq!(
+                (&refused["code"], &refused["currentSha256"]),
+                (&json!("WRITE_CONFLICT"), &json!(sha256("one")))
+            );
+        }
+        send(&run, Method::PUT, "new.txt", &[why, ("if-match", known)], Some(b"two")).await.is(412);
+    }
+    for malformed in ["\"a\", \"b\"", "\"a"] {
+        send(&run, Method::PUT, "a.txt", &[why, ("if-match", malformed)], Some(b"two")).await.is(400);
+    }
+    assert_eq!(run.on_disk("a.txt"), "one");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
     let why = ("x-reason", "because");

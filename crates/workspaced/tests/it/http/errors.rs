@@ -342,3 +342,62 @@ async fn every_event_stream_tells_proxies_not_to_buffer_it(#[values(Backend::Sql
     let page = run.operator.get(&format!("/v1/runs/{}/changes", run.id)).await;
     assert!(page.headers.get("x-accel-buffering").is_none());
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_refusal_has_no_words_of_the_parser(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let operator = server.operator();
+    let mut refused = Vec::new();
+    let empty = json!({"type": "empty"});
+    for body in [
+        json!({"source": "empty"}),
+        json!({"source": null}),
+        json!({"source": empty, "policy": "READ_ONLY"}),
+        json!({"source": empty, "ttlSeconds": "60"}),
+        json!({"source": empty, "policy": {"kinds": {"LOCKFILE": {}}}}),
+    ] {
+        refused.push(operator.post("/v1/runs", body).await);
+    }
+    for query in [
+        "/v1/approvals?state=PENDING",
+        "/v1/audit?limit=-1",
+        "/v1/audit?tool=a&tool=b",
+        &format!("/v1/runs/{}/audit?fromSeq=-1", run.id),
+        &format!("/v1/runs/{}/archive?since=", run.id),
+        &format!("/v1/runs/{}/archive?since=99999999999999999999", run.id),
+        &format!("/v1/runs/{}/report?verify=x", run.id),
+        "/v1/runs/-",
+        "/v1/approvals/-",
+    ] {
+        refused.push(operator.get(query).await);
+    }
+    for mode in [json!({}), json!([]), json!(true)] {
+        refused.push(run.call("write_file", json!({"path": "b", "content": "", "mode": mode, "reason": "r"})).await);
+    }
+    for expression in ["(", "(?=x)"] {
+        refused.push(run.call("search_text", json!({"query": expression, "mode": "regex"})).await);
+    }
+    refused.push(run.call("find_files", json!({"glob": "["})).await);
+    for answer in refused {
+        let problem = answer.refused("INVALID_REQUEST");
+        let detail = problem["detail"].as_str().unwrap();
+        for words in [
+            "eserialize",
+            "struct ",
+            "enum ",
+            "i64",
+            "URL",
+            "digit",
+            "integer from",
+            "map",
+            "a approval",
+            "parse",
+            "\n",
+        ] {
+            assert!(!detail.contains(words), "{words:?} in {detail:?}");
+        }
+    }
+    let problem = operator.get("/v1/audit?limit=-1").await.refused("INVALID_REQUEST");
+    assert_eq!(problem["detail"], "`limit`: `-1` is not a whole number");
+}

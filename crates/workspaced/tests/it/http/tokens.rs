@@ -211,6 +211,12 @@ async fn unknown_permissions_and_past_expiry_times_are_refused(
     ] {
         run.operator.post(&format!("/v1/runs/{}/tokens", run.id), bad).await.refused("INVALID_REQUEST");
     }
+    // The end of the last year, which is written for "never".
+    let last = token(&run, json!({"expiresAt": "9999-12-31T23:59:59Z"})).await;
+    assert!(last["expiresAt"].as_str().unwrap().starts_with("9999-12-30T"), "{last:#}");
+    list(&client(&run, &last), &run.id).await.ok();
+    run.operator.get("/v1/audit?limit=1&until=9999-12-31T23:59:59.999%2B00:00").await.ok();
+    run.operator.get("/v1/audit?limit=1&until=9999-12-32T23:59:59Z").await.refused("INVALID_REQUEST");
     let all = token(&run, json!({})).await;
     assert_eq!(all["permissions"].as_array().unwrap().len(), EVERY_PERMISSION.len());
     assert!(all.get("expiresAt").is_none_or(Value::is_null));

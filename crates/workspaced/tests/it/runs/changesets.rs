@@ -153,10 +153,14 @@ async fn a_file_that_has_changed_since_is_refused_or_merged(
 
     let merge = with(&set, &json!({"onConflict": "merge"}));
     let overlapping = Layer::new().file("a.txt", text.replace('1', "uno")).bytes();
-    let refused = send(&runner, &merge, &overlapping).await.refused("WRITE_CONFLICT");
-    assert_eq!(refused["conflictRegions"].as_array().unwrap().len(), 1, "{refused:#}");
+    let unmerged = send(&runner, &merge, &overlapping).await.refused("WRITE_CONFLICT");
+    assert_eq!(unmerged["conflictRegions"].as_array().unwrap().len(), 1, "{unmerged:#}");
     let deleted = Layer::new().file("c.txt", "c2\n").bytes();
-    send(&runner, &merge, &deleted).await.refused("WRITE_CONFLICT");
+    let of_deleted = send(&runner, &merge, &deleted).await.refused("WRITE_CONFLICT");
+    // Who has asked for a merge is not told to ask for one.
+    for (refused, is_offered) in [(refused, true), (unmerged, false), (of_deleted, false)] {
+        assert_eq!(refused["hint"].as_str().unwrap().contains("`merge`"), is_offered, "{refused:#}");
+    }
     let answer = send(&runner, &merge, &layer).await.ok();
     assert_eq!((&answer["applied"], &answer["merged"]), (&json!(["b.txt"]), &json!(["a.txt"])));
     assert_eq!(run.on_disk("a.txt"), "one\n2\n3\n4\n5\n6\nseven\n");

@@ -129,6 +129,7 @@ async fn a_revert_of_a_file_with_later_changes_is_a_conflict(
     assert_eq!(run.snapshot(), tree);
     for (input, code) in [
         (json!({"last": 0, "reason": "r"}), "INVALID_REQUEST"),
+        (json!({"toolCallIds": [], "reason": "r"}), "INVALID_REQUEST"),
         (json!({"toolCallIds": ["x"], "toSeq": 1, "reason": "r"}), "INVALID_REQUEST"),
         (json!({"toolCallIds": [first["toolCallId"], "none-such"], "reason": "r"}), "NOT_FOUND"),
         (json!({"toSeq": 1_000_000, "reason": "r"}), "NOT_FOUND"),

@@ -1515,7 +1515,7 @@ class RevertCallsInput(TypedDict):
     stepId: NotRequired[str]
     toSeq: NotRequired[int | None]
     toolCallId: NotRequired[str]
-    toolCallIds: NotRequired[list[str]]
+    toolCallIds: NotRequired[list[str] | None]
 
 
 class RevertCallsInputEvidence(TypedDict):
