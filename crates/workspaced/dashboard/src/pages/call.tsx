@@ -75,7 +75,7 @@ function PendingApproval({ load: { data: approval, error, reload } }: { load: Lo
   if (!approval) return <Loading what="the approval" />;
   return (
     <>
-      <p class="inline"><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>
+      <p class="inline"><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> {approval.state !== "pending" && <Badge state={approval.state} text={approval.resolution} />} {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>
       {/* Once it is approved, the change has a record of its own. */}
       {approval.diff && approval.state !== "approved" && approval.tool !== "run_command" && <DiffView text={approval.diff} isWhole readLines={approvalReader(approval.approvalId)} />}
     </>
