@@ -283,6 +283,7 @@ function NetDiff({ hunks, drafts }: { hunks: EditableHunk[]; drafts: Map<string,
   const element = useRef<HTMLElement>(null);
   const lines = files.reduce((sum, file) => sum + file.hunks.reduce((all, hunk) => all + hunk.lines.length, 0), 0);
   useLayoutEffect(() => showWhole(element.current!), [lines]);
+  // The lines around them are in the field above.
   return (
     <section ref={element} class="net" aria-label="Your changes">
       <div class="toolbar"><h3>Your changes</h3>
@@ -290,7 +291,7 @@ function NetDiff({ hunks, drafts }: { hunks: EditableHunk[]; drafts: Map<string,
           <button type="button" aria-pressed={from === "proposal"} onClick={() => setFrom("proposal")}>the agent's → mine</button>
           <button type="button" aria-pressed={from === "present"} onClick={() => setFrom("present")}>the file now → mine</button>
         </span></div>
-      {files.length ? <FilesDiff key={from} files={files} isWhole isBare /> : <p class="state">Nothing changes: the files stay as they are.</p>}
+      {files.length ? <FilesDiff key={from} files={files} isWhole isBare isOne={files.length === 1} context={0} /> : <p class="state">Nothing changes: the files stay as they are.</p>}
     </section>
   );
 }

@@ -33,6 +33,8 @@ interface Shown {
   isOne?: boolean;
   /** Called with the number of changed lines below what is seen. Less is shown around the changes then, where that is needed to see more of them. */
   seen?: (below: number) => void;
+  /** How many unchanged lines around the changes are shown, where that is fewer than the diff has. */
+  context?: number;
   /** What the reviewer has viewed, and a tree of the files beside the diff. */
   viewed?: Viewed;
   tree?: (tree: TreeProps) => ComponentChildren;
@@ -78,7 +80,7 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
 }
 
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label, isOne, seen }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -89,7 +91,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const hidden = useMemo(() => new Set(files.flatMap(({ path }, index) => (path.toLowerCase().includes(filter.toLowerCase()) ? [] : [index]))), [files, filter]);
   const foldedIndexes = useMemo(() => new Set(files.flatMap(({ path }, index) => (folded.has(path) ? [index] : []))), [files, folded]);
   const hasRest = readLines !== undefined;
-  const context = seen && isLong(files) ? 1 : undefined;
+  const context = shownContext ?? (seen && isLong(files) ? 1 : undefined);
   const rows = useMemo(() => {
     const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context });
     return isOne ? all.filter(({ type }) => type !== "file") : all;

@@ -277,6 +277,8 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   const mine = region.getByRole("region", { name: "Your changes" });
   const changed = () => mine.locator(".diff-line:not(.context)").evaluateAll((rows) => rows.map((row) => row.innerText.replace(/\s+/g, " ").trim()));
   await mine.locator(".diff-line.delete", { hasText: "30 * 60 * 60" }).waitFor();
+  // What the field above has is not repeated.
+  assert.equal(await mine.locator(".diff-line.context").count(), 0);
   assert.deepEqual(await changed(), ["20 −line 20, which is 30 * 60 * 60", "20 +line 20, which is 30 * 60", "21 +and more"]);
   await mine.getByRole("button", { name: "the file now → mine" }).click();
   await mine.locator(".diff-line.delete", { hasText: /line 20$/ }).waitFor();
