@@ -15,6 +15,7 @@ import { resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView, FilesDiff, LayoutOfDiff } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
+import { showAtTop } from "../ui/window.tsx";
 import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
 import { Context, useEvidence, usePrompt, useRelated } from "./context.tsx";
@@ -236,7 +237,8 @@ function Editor({ hunks, drafts, change }: EditorProps) {
     field.current?.setSelectionRange(from, to);
     field.current?.focus({ preventScroll: true });
     // What the edit comes to is shown below: there is room for both.
-    field.current?.closest(".field")?.scrollIntoView({ block: "start" });
+    const label = field.current?.closest<HTMLElement>(".field");
+    if (label) showAtTop(label);
     if (field.current) showLine(field.current, text.slice(0, from).split("\n").length);
   }, []);
   return (

@@ -7,6 +7,7 @@ import type { Approval, Report, Run, WorkspaceDiff } from "../lib/types.ts";
 import { VERIFY_AT_ONCE } from "../lib/verify.ts";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Counts, Failed, Loading, Path } from "../ui/parts.tsx";
+import { showAtTop } from "../ui/window.tsx";
 
 type Changed = NonNullable<Report["diff"]>;
 interface State { load: Loaded<Changed>; isOpen: boolean; setOpen: (isOpen: boolean) => void; isPending: boolean }
@@ -34,7 +35,10 @@ function without(changed: Changed, paths: string[]): Changed {
 export function BesidesLink({ state: { load: { data }, setOpen, isPending } }: { state: State }) {
   const show = () => {
     setOpen(true);
-    requestAnimationFrame(() => document.getElementById("besides")?.scrollIntoView({ block: "start" }));
+    requestAnimationFrame(() => {
+      const list = document.getElementById("besides");
+      if (list) showAtTop(list);
+    });
   };
   if (data && !data.filesChanged) return <span class="quiet">{isPending ? "nothing else changed" : "nothing changed"}</span>;
   return <button type="button" class="link" onClick={show}>{data ? data.filesChanged === 1 && data.files.length === 1 ? <>{isPending ? "also changed" : "changed"}: <Path path={data.files[0].path} /> <Counts plus={data.insertions} minus={data.deletions} /></> : <>{count(data.filesChanged)} {isPending && "other "}{data.filesChanged === 1 ? "file" : "files"} changed <Counts plus={data.insertions} minus={data.deletions} /></> : isPending ? "what else it changed" : "what it changed"}</button>;

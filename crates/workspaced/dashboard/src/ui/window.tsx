@@ -47,6 +47,15 @@ function scrollerOf(element: HTMLElement): HTMLElement {
   return document.documentElement;
 }
 
+/** What is left above an element that is brought to the top, in pixels. */
+const MARGIN = 8;
+
+/** Brings an element to the top of what scrolls it. What that is part of stays where it is, unlike with `scrollIntoView`. */
+export function showAtTop(element: HTMLElement): void {
+  const scroller = scrollerOf(element);
+  scroller.scrollTop += element.getBoundingClientRect().top - scroller.getBoundingClientRect().top - MARGIN;
+}
+
 /** Renders a row within its boundary, so that one that cannot be shown does not take the others with it. */
 const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
 const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;

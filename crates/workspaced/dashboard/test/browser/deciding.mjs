@@ -292,6 +292,29 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   await close();
 }
 
+/** What is brought into view moves within the approval: the page around it stays. */
+export async function an_edit_on_a_narrow_screen_leaves_the_page_where_it_is({ base, operator, open }) {
+  const call = await startRun(operator, "narrow-edit", SOURCE);
+  await call("write_file", { path: "notes.md", content: "one\n", reason: "notes" });
+  const { approvalId } = await call("write_file", { path: "a.py", content: "a = 1\n".repeat(60), reason: "sixty" });
+  const { page, close } = await open("approver", { viewport: { width: 390, height: 844 } });
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  const brand = async () => (await page.locator(".brand").boundingBox()).y;
+  const top = await brand();
+  await region.getByRole("button", { name: /also changed: notes\.md/ }).click();
+  await region.getByRole("list", { name: "Changed files" }).waitFor();
+  await page.waitForTimeout(200);
+  assert.equal(await brand(), top);
+  await region.getByRole("button", { name: "Edit first…" }).click();
+  const field = region.getByLabel(/a\.py, lines 1 to 60/);
+  await field.pressSequentially(" # x");
+  await region.getByRole("region", { name: "Your changes" }).waitFor();
+  assert.equal(await brand(), top);
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
 export async function the_address_names_a_state_as_the_api_does({ base, operator, open }) {
   const call = await startRun(operator, "views", SOURCE);
   const { approvalId } = await call("write_file", { path: "a.py", content: "a = 1\n", reason: "of every state" });
