@@ -225,9 +225,10 @@ impl ServerHandler for RunServer {
 
     async fn list_tools(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        check_only_page(request)?;
         let caller = caller_of(context.extensions.get())?;
         self.tools(&caller).await
     }
@@ -285,9 +286,10 @@ impl ServerHandler for RunServer {
 
     async fn list_resource_templates(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        check_only_page(request)?;
         Ok(ListResourceTemplatesResult::with_all_items(vec![resources::template()]))
     }
 
@@ -311,7 +313,16 @@ impl ServerHandler for RunServer {
             let message = format!("the parameters of `{method}` do not have the form that the protocol specifies");
             return Err(ErrorData::invalid_params(message, None));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None))
+        let message = format!("there is no method `{}`", model::excerpt(&method, 100));
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+    }
+}
+
+/// Refuses a cursor of a list that has one page. Some clients send an empty one for the first.
+fn check_only_page(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
+    match request.and_then(|request| request.cursor).filter(|cursor| !cursor.is_empty()) {
+        Some(_) => Err(ErrorData::invalid_params("the list has one page, to which no cursor belongs", None)),
+        None => Ok(()),
     }
 }
 

@@ -388,7 +388,7 @@ async fn a_refusal_has_no_words_of_the_parser(#[values(Backend::Sqlite, Backend:
             "enum ",
             "i64",
             "URL",
-            "digit",
+            "digit found",
             "integer from",
             "map",
             "a approval",

@@ -290,6 +290,11 @@ async fn a_client_need_not_know_the_details_of_the_protocol(#[values(Backend::Sq
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
     }
     assert_eq!(rpc(&run.agent, "prompts/list", json!({})).await.json()["error"]["code"], -32601);
+    let unknown = rpc(&run.agent, "no/such", json!({})).await.json()["error"].clone();
+    assert_eq!((&unknown["code"], &unknown["message"]), (&json!(-32601), &json!("there is no method `no/such`")));
+    for list in ["tools/list", "resources/list", "resources/templates/list"] {
+        assert_eq!(rpc(&run.agent, list, json!({"cursor": "other"})).await.json()["error"]["code"], -32602, "{list}");
+    }
 }
 
 #[rstest]
