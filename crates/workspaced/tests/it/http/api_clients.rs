@@ -160,16 +160,18 @@ async fn a_repeated_upload_without_a_valid_version_is_refused_alike(#[values(Bac
     let server = Server::shared(backend).await;
     let run = server.run(json!({})).await;
     let path = format!("/v1/runs/{}/files/a.txt", run.id);
-    for version in [Some("\"no hash\""), None] {
+    // No version has an ETag that is no hash; what is no ETag at all is malformed.
+    for (id, version, status, code) in [
+        ("malformed", Some("no hash"), 400, "INVALID_REQUEST"),
+        ("foreign", Some("\"no hash\""), 412, "WRITE_CONFLICT"),
+        ("missing", None, 428, "PRECONDITION_REQUIRED"),
+    ] {
         for _ in 0..2 {
             let mut request = run.agent.request(reqwest::Method::PUT, &path).body("a\n");
-            request =
-                request.header("x-reason", "to try").header("x-tool-call-id", format!("tc-{}", version.is_some()));
+            request = request.header("x-reason", "to try").header("x-tool-call-id", id);
             if let Some(version) = version {
                 request = request.header("if-match", version);
             }
-            let (status, code) =
-                if version.is_some() { (400, "INVALID_REQUEST") } else { (428, "PRECONDITION_REQUIRED") };
             assert_eq!(run.agent.send(request).await.is(status)["code"], code);
         }
     }
