@@ -1,44 +1,74 @@
 /** What the diff and the records say against a change, and the reasons that a reviewer may give with one key. */
 
-import type { FileDiff } from "./diff.ts";
+import type { FileDiff, Line } from "./diff.ts";
 import type { Failure } from "./failures.ts";
 import { count } from "./format.ts";
 import type { Approval, AuditRecord } from "./types.ts";
 import { pathsOf, ruleInWords } from "./words.ts";
 
-/** A host that only added lines name, a secret that the same lines use, and the hosts that other lines of the file name. */
-export interface NewHost { host: string; path: string; line: number; secret?: string; elsewhere: string[] }
+/** A host that only added lines name, a secret that the same change uses, and the hosts that other lines of the file name. `leak`: the line with the secret, where one command has both. */
+export interface NewHost { host: string; path: string; line: number; secret?: string; leak?: number; elsewhere: string[] }
 
 const HOST = /\b(?:https?|wss?|ftp|ssh|git):\/\/(?:[^\s/@"'<>]{0,200}@)?((?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3})/gi;
 const SECRET = /\bsecrets\.([A-Za-z_]\w{0,99})|\$\{?([A-Z0-9_]{0,60}(?:TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL)[A-Z0-9_]{0,40})\b/;
+/** What sends something to a host that it names. */
+const SENDS = /\b(?:curl|wget|nc|scp|rsync|git|docker|npm|pip|fetch|axios|requests|urlopen|post|put|send|upload|Invoke-WebRequest)\b/i;
+/** What a line ends with that goes on in the next one, and how a line of options begins. */
+const GOES_ON = new Set(["\\", ",", "(", "[", "{", "|", "&"]);
+const OPTION = /^\s{0,100}--?[A-Za-z][\w-]{0,40}[=\s]/;
 const MOST_HOSTS = 20;
 const MOST_SECRETS = 20;
 const MOST_ELSEWHERE = 3;
 /** Characters of a file before the change that are searched. */
 const MOST_BEFORE = 1_000_000;
 
-/** Returns the hosts that added lines name and no other line does: of the diff, or of the files before it where they were read. */
+/** Splits added lines into commands. */
+function commandsOf(lines: Line[]): Map<Line, Line[]> {
+  const commands = new Map<Line, Line[]>();
+  lines.forEach((line, index) => {
+    const last = commands.get(lines[index - 1]);
+    const isNext = last !== undefined && (GOES_ON.has(lines[index - 1].text.slice(0, 2000).trimEnd().slice(-1)) || OPTION.test(line.text));
+    if (line.type === "add") commands.set(line, isNext ? last : []), commands.get(line)!.push(line);
+  });
+  return commands;
+}
+
+const secretIn = (text: string): string | undefined => {
+  const [, named, variable] = SECRET.exec(text.slice(0, 2000)) ?? [];
+  return named ?? variable;
+};
+
+/** Returns the hosts that added lines name and no other line does, those that get a secret first: of the diff, or of the files before it where they were read. */
 export function newHosts(files: FileDiff[], before: Map<string, string> = new Map()): NewHost[] {
   const known = new Set<string>();
   const added = new Map<string, NewHost>();
   const elsewhere = new Map([...before].map(([path, text]) => [path, new Set([...text.slice(0, MOST_BEFORE).matchAll(HOST)].map(([, name]) => name.toLowerCase()))]));
   for (const hosts of elsewhere.values()) for (const host of hosts) known.add(host);
   for (const { path, hunks } of files) for (const { lines } of hunks) {
-    const secret = lines.filter(({ type }) => type === "add").map(({ text }) => SECRET.exec(text.slice(0, 2000))).find(Boolean);
-    for (const { type, text, new: line } of lines) for (const [, name] of text.slice(0, 2000).matchAll(HOST)) {
-      const host = name.toLowerCase();
-      if (type !== "add") known.add(host), elsewhere.set(path, (elsewhere.get(path) ?? new Set()).add(host));
-      else if (!added.has(host) && added.size < MOST_HOSTS) added.set(host, { host, path, line: line ?? 0, ...(secret ? { secret: secret[1] ?? secret[2] } : {}), elsewhere: [] });
+    const inHunk = lines.filter(({ type }) => type === "add").map(({ text }) => secretIn(text)).find((found) => found !== undefined);
+    const commands = commandsOf(lines);
+    for (const line of lines) for (const [, name] of line.text.slice(0, 2000).matchAll(HOST)) {
+      const [host, command] = [name.toLowerCase(), commands.get(line) ?? []];
+      const leak = command.some(({ text }) => SENDS.test(text.slice(0, 2000))) ? command.find(({ text }) => secretIn(text) !== undefined) : undefined;
+      const secret = leak ? secretIn(leak.text) : inHunk;
+      if (line.type !== "add") known.add(host), elsewhere.set(path, (elsewhere.get(path) ?? new Set()).add(host));
+      else if (!added.has(host) && added.size < MOST_HOSTS) added.set(host, { host, path, line: line.new ?? 0, ...(secret === undefined ? {} : { secret }), ...(leak ? { leak: leak.new ?? 0 } : {}), elsewhere: [] });
     }
   }
-  return [...added.values()].filter(({ host }) => !known.has(host)).map((found) => ({ ...found, elsewhere: [...(elsewhere.get(found.path) ?? [])].slice(0, MOST_ELSEWHERE) }));
+  const rank = ({ secret, leak }: NewHost) => (leak !== undefined ? 0 : secret !== undefined ? 1 : 2);
+  return [...added.values()].filter(({ host }) => !known.has(host)).sort((a, b) => rank(a) - rank(b)).map((found) => ({ ...found, elsewhere: [...(elsewhere.get(found.path) ?? [])].slice(0, MOST_ELSEWHERE) }));
+}
+
+/** Says in a few words what a new host speaks against a change. */
+function hostInWords(found: NewHost): string {
+  const { host, secret, leak } = found;
+  if (secret === undefined) return `New host ${host}${elsewhereInWords(found)}`;
+  return leak === undefined ? `New host ${host}; ${secret} is used in the same change` : `Sends ${secret} to ${host}`;
 }
 
 /** Says in a few words what new hosts speak against a change. */
-export function hostsInWords([first, ...more]: NewHost[]): string {
-  const { host, secret } = first;
-  return `New host${secret === undefined ? "" : ` beside ${secret}`}: ${host}${more.length ? `, and ${more.length} more` : elsewhereInWords(first)}`;
-}
+export const hostsInWords = ([first, ...more]: NewHost[]): string =>
+  `${hostInWords(first)}${more.length ? `; and ${more.length} more new ${more.length === 1 ? "host" : "hosts"}` : ""}`;
 
 /** Says which hosts other lines of the file name. Of what a lock file lists each host is the source of a package. */
 export function elsewhereInWords({ path, elsewhere }: NewHost): string {
@@ -73,9 +103,8 @@ export function newSecrets(files: FileDiff[]): NewSecret[] {
 }
 
 /** Says in a few words which added lines have what looks like a secret. */
-export function secretsInWords([{ name, path, line }, ...more]: NewSecret[]): string {
-  return `Looks like a secret: ${name} (${path}, line ${line})${more.length ? `, and ${more.length} more` : ""}`;
-}
+export const secretsInWords = ([{ name, path, line }, ...more]: NewSecret[]): string =>
+  `Looks like a secret: ${name} (${path}, line ${line})${more.length ? `, and ${more.length} more` : ""}`;
 
 /** What the reviewer's page knows of a change. */
 export interface Facts {
@@ -84,8 +113,8 @@ export interface Facts {
   prompt?: string;
   /** The first file that is no longer what the change was made for, and the record that has changed it. */
   stale?: string; superseding?: AuditRecord;
-  /** Whether that file is already as the change would make it: all of it, or most of the lines that it would add. */
-  isDone?: boolean; isMostlyDone?: boolean;
+  /** What the change would still make of that file, where that record has done all or most of it. */
+  left?: Left;
   /** How the command that made the change ended, if it failed, and which tests it names. */
   failed?: string; failures: Failure[];
   hosts: NewHost[]; secrets: NewSecret[];
@@ -106,7 +135,44 @@ const MOST_LABEL = 40;
 
 /** Names tests that fail, the first with its place and its message. */
 export function failuresInWords(failures: Failure[]): string {
-  return failures.slice(0, MOST_NAMED).map(({ name, file, line, message }) => `${name}${file ? ` (${file}${line ? `, line ${line}` : ""})` : ""}${message ? `: ${message}` : ""}`).join("; ") + (failures.length > MOST_NAMED ? `; and ${failures.length - MOST_NAMED} more` : "");
+  return failures.slice(0, MOST_NAMED).map((failure) => `${failure.name}${placeOf(failure)}${failure.message ? `: ${failure.message}` : ""}`).join("; ") + (failures.length > MOST_NAMED ? `; and ${failures.length - MOST_NAMED} more` : "");
+}
+
+const placeOf = ({ file, line }: Failure): string => (file ? ` (${file}${line ? `, line ${line}` : ""})` : "");
+
+/** Says how the command of a change failed: one test with its place and its message, of several their number. */
+export function failedInWords(exit: string, failures: Failure[]): string {
+  const [first, ...more] = failures;
+  if (!first) return `The command fails with this change: ${exit}`;
+  return more.length ? `${count(failures.length)} tests fail with this change` : `${first.name} fails with this change${placeOf(first)}${first.message ? `: ${first.message}` : ""}`;
+}
+
+/** What a change would still make of a file that has most of it: lines that it adds, and how many it removes. `isWanted`: they have a word of the task that the file lacks. */
+export interface Left { added: string[]; removed: number; isWanted: boolean }
+
+/** Characters of a line that is left. */
+const MOST_LINE = 80;
+
+/** Returns what is left of a change, upon the lines of the file as it is now. Nothing if that is more than half of what it adds. */
+export function leftOf({ hunks, insertions, deletions }: FileDiff, asked: number, present: string[], prompt = ""): Left | undefined {
+  if (hunks.length && (!asked || insertions * 2 > asked)) return undefined;
+  const added = hunks.flatMap(({ lines }) => lines.filter(({ type }) => type === "add").map(({ text }) => text));
+  const [known, wanted] = [new Set(present.flatMap(wordsOf)), new Set(wordsOf(prompt))];
+  return { added, removed: deletions, isWanted: added.flatMap(wordsOf).some((word) => wanted.has(word) && !known.has(word)) };
+}
+
+function leftInWords({ added: [first, ...more], removed }: Left): string {
+  if (first === undefined) return removed ? `; what is left: ${count(removed)} ${removed === 1 ? "line" : "lines"} to remove` : "";
+  const line = first.trim();
+  return `; what is left: \`${line.length > MOST_LINE ? `${line.slice(0, MOST_LINE)}…` : line}\`${more.length ? ` and ${count(more.length)} more ${more.length === 1 ? "line" : "lines"}` : ""}`;
+}
+
+/** Says that a file has changed since a change was asked for, or that a record has done the same: the text before the name of the record, that, and the text after it. */
+export function staleInWords({ approval, superseding, left, earlier }: Pick<Facts, "approval" | "superseding" | "left" | "earlier">, path: string): [before: string, record: string, after: string] {
+  const record = superseding ? `record ${superseding.seq}` : "";
+  if (!superseding || !left) return [`${path} has changed since this was asked${record && " ("}`, record, superseding ? `, ${superseding.tool})` : ""];
+  const by = earlier.find(({ runId, state, decidedSeq }) => runId === approval.runId && state === "approved" && decidedSeq === superseding.seq);
+  return [`${pathsOf(approval).length > 1 ? `${path}: already` : "Already"} done by `, record, `${by ? `, approved by ${by.onBehalfOf ?? by.decidedBy}` : ""}${leftInWords(left)}`];
 }
 
 const sentence = (text: string): string => (/[.!?…”]$/.test(text) ? text : `${text}.`);
@@ -132,29 +198,29 @@ export function outsideOf(prompt: string | undefined, files: FileDiff[], paths: 
   });
 }
 
-/** Returns the reasons to deny a change that its page shows, the strongest first. */
-export function readyReasons({ approval, files, prompt, stale, superseding, isDone, isMostlyDone, failed, failures, hosts, secrets, earlier }: Facts): ReadyReason[] {
+/** Returns the reasons to deny a change that its page shows, the strongest first. Each begins with what the page says against the change. */
+export function readyReasons(facts: Facts): ReadyReason[] {
+  const { approval, files, prompt, stale, superseding, left, failed, failures, hosts, secrets, earlier } = facts;
   const reasons: ReadyReason[] = [];
   const say = (label: string, text: string, more: Partial<ReadyReason> = {}) => reasons.some((known) => known.text === text) || reasons.push({ label, text, isStrong: false, ...more });
   const sayHost = (found: NewHost) => {
-    const { host, path, line, secret } = found;
-    const isAsked = prompt?.toLowerCase().includes(host) ?? false;
-    const at = { path, line };
-    if (secret) say("Secret for a new host", `Added lines use ${secret} and a new host, ${host} (${path}, line ${line}): a secret must not be sent there.`, { isStrong: true, at });
-    else say("New host", `New host: ${host} (${path}, line ${line})${prompt === undefined || isAsked ? "" : ", which the task does not ask for"}${elsewhereInWords(found)}.`, { isStrong: !isAsked, at });
+    const { host, path, line, secret, leak } = found;
+    const isAsked = prompt === undefined || prompt.toLowerCase().includes(host);
+    const why = secret !== undefined ? " A secret must not be sent there." : isAsked ? "" : " The task does not ask for it.";
+    say(secret === undefined ? "New host" : "Secret for a new host", `${hostInWords(found)} (${path}, line ${leak ?? line}).${why}`, { isStrong: secret !== undefined || !prompt?.toLowerCase().includes(host), at: { path, line: leak ?? line } });
   };
   const named = hosts.slice(0, 2);
   named.filter(({ secret }) => secret !== undefined).forEach(sayHost);
-  for (const { path, line, name } of secrets.slice(0, 1)) say("Secret in the text", `An added line has what looks like a secret: ${name} (${path}, line ${line}). Secrets must not be in files.`, { isStrong: true, at: { path, line } });
-  if (failures.length) say(failures.length === 1 ? "Test fails" : "Tests fail", sentence(`${failures.length === 1 ? "A test fails" : `${failures.length} tests fail`} with this change: ${failuresInWords(failures)}`), { isStrong: true });
-  else if (failed) say("Command fails", `The command fails with this change: ${failed}.`, { isStrong: true });
-  const done = stale === undefined ? undefined : earlier.findLast(({ runId, state, decidedSeq, files: changed }) => runId === approval.runId && state === "approved" && decidedSeq !== undefined && changed.some(({ path }) => path === stale));
-  // It may have been changed to something else: only what is seen to be the same is said without being asked.
-  const isRepeat = isDone === true || isMostlyDone === true;
-  const sayDone = () => done && say("Already done", `Already done by record ${done.decidedSeq}, approved by ${done.onBehalfOf ?? done.decidedBy}; ${isDone !== true && isMostlyDone ? "ask anew for what is missing" : "nothing more is needed"}.`, { isStrong: isRepeat });
-  if (isRepeat) sayDone();
-  if (stale) say("Changed since", `Superseded: ${stale} has changed since this was asked${superseding ? ` (record ${superseding.seq}, ${superseding.tool})` : ""}. Read it again before you ask anew.`, { isStrong: true });
-  if (!isRepeat) sayDone();
+  for (const { path, line, name } of secrets.slice(0, 1)) say("Secret in the text", `${secretsInWords([{ path, line, name }])}. Secrets must not be in files.`, { isStrong: true, at: { path, line } });
+  if (failures.length || failed) say(failures.length > 1 ? "Tests fail" : failures.length ? "Test fails" : "Command fails", sentence(`${failedInWords(failed ?? "", failures)}${failures.length > 1 ? `: ${failuresInWords(failures)}` : ""}`), { isStrong: true });
+  if (stale) {
+    const changed = () => say("Changed since", `${staleInWords({ ...facts, left: undefined }, stale).join("")}. Read it again before you ask anew.`, { isStrong: true });
+    // It may have been changed to something else: only what is seen to be the same is said without being asked.
+    if (left && superseding) say("Already done", `${staleInWords(facts, stale).join("")}.${left.isWanted ? " Ask anew for that." : ""}`, { isStrong: true });
+    changed();
+    const done = left ? undefined : earlier.findLast(({ runId, state, decidedSeq, files: of }) => runId === approval.runId && state === "approved" && decidedSeq !== undefined && of.some(({ path }) => path === stale));
+    if (done) say("Already done", `Already done by record ${done.decidedSeq}, approved by ${done.onBehalfOf ?? done.decidedBy}; nothing more is needed.`);
+  }
   named.filter(({ secret }) => secret === undefined).forEach(sayHost);
   for (const { state, note } of earlier) if (state === "denied" && note && note.length <= MOST_NOTE) say(`As before: ${note.length > MOST_LABEL ? `${note.slice(0, MOST_LABEL)}…` : note}`, note);
   const paths = pathsOf(approval);

@@ -2,13 +2,12 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { Rights } from "../app.tsx";
 import { get, getText, query, runPath } from "../lib/api.ts";
 import { type FileDiff, parseDiff } from "../lib/diff.ts";
-import type { Failure } from "../lib/failures.ts";
 import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { applied, diffOfDrafts, diffOfTexts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
 import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
-import { newHosts, newSecrets, type ReadyReason, readyReasons } from "../lib/reasons.ts";
+import { failedInWords, leftOf, newHosts, newSecrets, type ReadyReason, readyReasons, staleInWords } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { resolutionOf, verbOf } from "../lib/words.ts";
@@ -63,12 +62,11 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const below = useRef<Below>({ count: 0, tell: () => {} });
   const seen = (count: number) => below.current.tell((below.current.count = count));
   const [cited, setCited] = useState<ReadyReason["at"]>();
-  const isDone = rest.diff?.hunks.length === 0;
-  const added = files.find(({ path }) => path === rest.diff?.path)?.insertions ?? 0;
-  const isMostlyDone = !isDone && rest.diff !== undefined && added > 0 && rest.diff.insertions * 2 <= added;
-  const reasons = readyReasons({ approval, files, prompt: prompt.data?.input?.summary, stale: stale[0], superseding, isDone, isMostlyDone, failed, failures, hosts, secrets, earlier: related });
-  const did = isDone ? "has already done this" : isMostlyDone ? "has already done most of this" : undefined;
-  const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} path={approval.files.length > 1 ? path : undefined} by={index === 0 ? superseding : undefined} did={index === 0 ? did : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}{mayDecide && <p class="tone-bad">Approving will most likely fail.</p>}</> : undefined;
+  const task = prompt.data?.input?.summary;
+  const left = rest.diff && rest.present && leftOf(rest.diff, files.find(({ path }) => path === rest.diff?.path)?.insertions ?? 0, rest.present, task);
+  const facts = { approval, files, prompt: task, stale: stale[0], superseding, left, failed, failures, hosts, secrets, earlier: related };
+  const reasons = readyReasons(facts);
+  const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} text={staleInWords(index === 0 ? facts : { approval, earlier: [] }, path)} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}</> : undefined;
   // The title names the file of a change of one: it begins with its first line.
   const isOne = files.length === 1 && files[0].oldPath === undefined && approval.files.length === 1;
   const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
@@ -107,14 +105,6 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
 
 /** An approval that expires within this time says so. */
 const SOON_MILLIS = 3600_000;
-
-/** How the command of a change failed: one test with its place and its message, of several their number. */
-function failedInWords(exit: string, failures: Failure[]): string {
-  if (failures.length > 1) return `${failures.length} tests fail with this change.`;
-  if (!failures.length) return `The command ran with this change and ended with ${exit}.`;
-  const [{ name, file, line, message }] = failures;
-  return `${name} fails with this change${file ? ` (${file}${line ? `:${line}` : ""})` : ""}${message ? `: ${message}` : ""}`;
-}
 
 /** A page waits for what it is about, so that nothing on it moves; not for longer than this. */
 const PAINT_MILLIS = 500;
@@ -155,15 +145,15 @@ const readDiff = (record: AuditRecord, signal: AbortSignal): Promise<string[]> =
   Promise.all(record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal)));
 
 /** Reads what the proposal would make of a file as it is now; nothing where one record did not lead from the one version to the other. */
-function useAgainstNow(approval: Approval, path: string | undefined, drift: Drift | undefined, superseding: AuditRecord | undefined, files: FileDiff[]): { diff?: FileDiff; isSettled: boolean } {
+function useAgainstNow(approval: Approval, path: string | undefined, drift: Drift | undefined, superseding: AuditRecord | undefined, files: FileDiff[]): { diff?: FileDiff; present?: string[]; isSettled: boolean } {
   const isNext = path !== undefined && superseding !== undefined && superseding.files.some((file) => file.path === path && file.newSha256 === drift?.get(path) && file.oldSha256 === approval.files.find((asked) => asked.path === path)?.oldSha256);
   const load = useLoad(isNext ? `now ${approval.approvalId} ${superseding.seq}` : "", async (signal) => {
     const [before, texts] = await Promise.all([readBefore(approval, path!), readDiff(superseding!, signal)]);
     const [theirs, asked] = [texts.flatMap(parseDiff), files].map((list) => list.find((file) => file.path === path));
     const [present, proposed] = [theirs && applied(before, theirs), asked && applied(before, asked)];
-    return present && proposed && diffOfTexts(path!, present, proposed);
+    return present && proposed && { diff: diffOfTexts(path!, present, proposed), present };
   });
-  return { diff: load.data, isSettled: !isNext || load.isSettled };
+  return { ...load.data, isSettled: !isNext || load.isSettled };
 }
 
 /** What the proposal would make of a file as it is now. */
@@ -176,11 +166,9 @@ function AgainstNow({ diff, seen }: { diff: FileDiff; seen?: (count: number) => 
   );
 }
 
-/** A file that is no longer what the change was made for, and the call that has changed it, or has already done the same. */
-function Drifted({ path, by, did }: { path?: string; by?: AuditRecord; did?: string }) {
-  const record = by && <a href={callHref(by.runId, by.seq)}>#{by.seq} <code>{by.tool}</code></a>;
-  if (record && did) return <p><span class="tone-bad">✕</span> {record} <span class="tone-bad">{did}</span>{path !== undefined && <>: <Path path={path} /></>}.{" "}</p>;
-  return <p><span class="tone-bad">✕ changed</span> since this was asked{path !== undefined && <>: <Path path={path} /></>}{record && <> by {record}</>}.{" "}</p>;
+/** What is said of a file that is no longer what the change was made for, with a link to the record that has changed it. */
+function Drifted({ text: [before, record, after], by }: { text: ReturnType<typeof staleInWords>; by?: AuditRecord }) {
+  return <p class="tone-bad">✕ <bdi>{visible(before)}</bdi>{by && <a href={callHref(by.runId, by.seq)}>{record}</a>}<bdi>{visible(after)}</bdi>. </p>;
 }
 
 /** What the person who approved has changed of it: the records that were made with the decision. */

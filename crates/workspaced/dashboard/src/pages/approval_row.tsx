@@ -20,7 +20,7 @@ export function ApprovalRow({ approval, run, href, isOpen, marks, note, decidedA
         {!isPending && <Badge state={state} short />}
         <span class="title strong">{files.length ? <Path path={files[0].path} fit /> : <code class="cut">{approval.tool}</code>}</span>
         {changed.insertions + changed.deletions > 0 && <span class="small"><Counts plus={changed.insertions} minus={changed.deletions} /></span>}
-        <span class="quiet small"><Time at={decidedAt ?? approval.createdAt} /></span>
+        <span class="quiet small">{!isPending && decidedAt === undefined && "asked "}<Time at={decidedAt ?? approval.createdAt} /></span>
       </span>
       <Foreign class="two-lines" text={approval.reason} />
       <span class="cut quiet small">{files.length > 1 && <span class="strong">{files.length} files · </span>}<span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>

@@ -16,15 +16,18 @@ export async function readDecisionTime({ approvalId, runId, decidedSeq }: Approv
   return found;
 }
 
-/** Reads when the first approvals of a list were decided, by their IDs. A time that cannot be read is left out. */
+/** Reads when approvals were decided, by their IDs. A time that cannot be read is left out. */
+export async function readDecisionTimes(approvals: Approval[], signal: AbortSignal): Promise<Map<string, string>> {
+  const times = await Promise.allSettled(approvals.map((approval) => readDecisionTime(approval, signal)));
+  return new Map(approvals.flatMap(({ approvalId }, index) => {
+    const time = times[index];
+    return time.status === "fulfilled" && time.value ? [[approvalId, time.value] as const] : [];
+  }));
+}
+
+/** As `readDecisionTimes`, of the first approvals of a list. */
 export function useDecisionTimes(approvals: Approval[]): Map<string, string> | undefined {
   const decided = approvals.filter(({ decidedSeq }) => decidedSeq !== undefined).slice(0, MOST_ROWS);
-  const load = useLoad(decided.length ? `decisions ${decided.map(({ approvalId }) => approvalId).join(" ")}` : "", async (signal) => {
-    const times = await Promise.allSettled(decided.map((approval) => readDecisionTime(approval, signal)));
-    return new Map(decided.flatMap(({ approvalId }, index) => {
-      const time = times[index];
-      return time.status === "fulfilled" && time.value ? [[approvalId, time.value] as const] : [];
-    }));
-  });
+  const load = useLoad(decided.length ? `decisions ${decided.map(({ approvalId }) => approvalId).join(" ")}` : "", (signal) => readDecisionTimes(decided, signal));
   return load.data;
 }

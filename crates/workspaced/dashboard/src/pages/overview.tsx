@@ -10,6 +10,7 @@ import { repositoryOf, ruleInWords, taskOf } from "../lib/words.ts";
 import { Chart } from "../ui/chart.tsx";
 import { Badge, Empty, Failed, Foreign, Loading } from "../ui/parts.tsx";
 import { ApprovalRow } from "./approval_row.tsx";
+import { readDecisionTimes } from "./decision.tsx";
 import { useMarks } from "./marks.tsx";
 import { FIRST_RUN } from "./runs.tsx";
 
@@ -96,7 +97,10 @@ function InProgress({ load }: { load: Loaded<Page<Run>> }) {
 function Decided({ runs }: { runs: Run[] }) {
   const load = useLoad("decided", async (signal) => {
     const lists = await Promise.all(["approved", "denied"].map((state) => get<Page<Approval>>(`/v1/approvals?state=${state}&order=desc&limit=${DECISIONS}`, signal)));
-    return lists.flatMap(({ items }) => items).sort((a, b) => (a.createdAt < b.createdAt ? 1 : -1)).slice(0, DECISIONS);
+    const items = lists.flatMap(({ items: some }) => some);
+    const times = await readDecisionTimes(items, signal);
+    const timeOf = ({ approvalId, createdAt }: Approval) => times.get(approvalId) ?? createdAt;
+    return items.sort((a, b) => (timeOf(a) < timeOf(b) ? 1 : -1)).slice(0, DECISIONS).map((approval) => ({ approval, decidedAt: times.get(approval.approvalId) }));
   }, REFRESH_MILLIS);
   const known = new Map(runs.map((run) => [run.runId, run]));
   return (
@@ -104,7 +108,7 @@ function Decided({ runs }: { runs: Run[] }) {
       {load.error ? <Failed error={load.error} what="Reading what was decided" retry={load.reload} />
         : !load.data ? <Loading what="what was decided" />
         : !load.data.length ? <Empty><p>Nothing was decided so far.</p></Empty>
-        : <ul class="queue" aria-label="Decided approvals">{load.data.map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`} /></li>)}</ul>}
+        : <ul class="queue" aria-label="Decided approvals">{load.data.map(({ approval, decidedAt }) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`} decidedAt={decidedAt} /></li>)}</ul>}
     </Part>
   );
 }

@@ -51,8 +51,7 @@ export async function a_conflict_is_shown_before_and_after_the_decision({ base, 
   await call("write_file", { path: "a.rs", content: "3\n", expectedSha256: "seen", reason: "meanwhile" });
   const { page, close } = await open("operator");
   await page.goto(`${base}/approvals?id=${waiting.approvalId}`);
-  await page.getByText("✕ changed").waitFor();
-  await page.getByText("Approving will most likely fail").waitFor();
+  await page.getByRole("alert").getByText(/^✕ a\.rs has changed since this was asked \(record \d+, write_file\)\./).waitFor();
   await page.getByRole("button", { name: "Approve anyway" }).click();
   const name = page.getByLabel("Your name");
   await page.getByText(/could not be applied/).or(name).waitFor();

@@ -41,7 +41,7 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   await region.getByText("✕ exit 1").waitFor();
   // What was tested, with this change; the patch is in the record.
   assert.match((await region.locator("dd", { hasText: "unittest" }).innerText()).replace(/\s+/g, " "), /^✕ exit 1 with this change python3 -m unittest \S/);
-  await region.getByText("The command ran with this change and ended with exit 1").waitFor();
+  await region.getByText("The command fails with this change: exit 1").waitFor();
   const output = await region.getByRole("region", { name: "Output" }).innerText();
   assert.ok(output.endsWith("FAILED (failures=1)") && output.split("\n").length === 10, output);
   await region.getByRole("button", { name: /^Show all/ }).click();
@@ -95,7 +95,7 @@ export async function nothing_is_said_and_nothing_approved_before_the_evidence_i
     await region.getByText("Not yet: what speaks for and against it is loading.").waitFor();
     assert.equal(await state(id), "pending");
     release();
-    await region.getByText(isOwn ? "The command ran with this change" : "– not tested;").waitFor();
+    await region.getByText(isOwn ? "The command fails with this change" : "– not tested;").waitFor();
     if (!isOwn) assert.equal(await row.evaluate((part) => part.offsetHeight), height);
     assert.equal(await region.getByRole("button", { name: isOwn ? "Approve anyway" : "Approve" }).isEnabled(), true);
     assert.equal(await region.getByText(/^Not yet/).count(), 0);
@@ -121,7 +121,7 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   const { page, close } = await open("approver");
   await page.goto(`${base}/approvals?id=${mine.approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
-  await region.getByRole("alert").getByText(/#\d+ write_file/).waitFor();
+  await region.getByRole("alert").getByText(/record \d+, write_file/).waitFor();
   await region.getByText("approved: as agreed").first().waitFor();
   await region.getByText("by Bob").first().waitFor();
   // What cannot be applied cannot be edited either.
@@ -140,7 +140,7 @@ export async function who_changed_the_file_meanwhile_is_named({ base, operator, 
   await asked.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
   // The denial has its reason.
   await region.getByRole("button", { name: "Deny…" }).click();
-  assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^Superseded: a\.py has changed since this was asked \(record \d+, write_file\)/);
+  assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^a\.py has changed since this was asked \(record \d+, write_file\)/);
   assert.match(await region.getByRole("button", { name: "Already done" }).getAttribute("title"), /^Already done by record \d+, approved by Bob; nothing more is needed\.$/);
   await close();
 }

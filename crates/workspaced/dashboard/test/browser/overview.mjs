@@ -55,3 +55,25 @@ export async function the_overview_offers_who_only_watches_no_decision({ base, o
   await page.getByRole("link", { name: "Look at them" }).waitFor();
   await close();
 }
+
+export async function the_overview_says_when_something_was_decided({ base, operator, open }) {
+  const call = await startRun(operator, "overview-decided");
+  const { approvalId } = await call("write_file", { path: "Cargo.lock", content: "x\n", reason: "lock it" });
+  const { createdAt } = (await operator.request("GET", `/v1/approvals/${approvalId}`)).body;
+  const { decidedSeq } = await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  const { timestamp } = (await operator.request("GET", `/v1/runs/overview-decided/audit?fromSeq=${decidedSeq}&limit=1`)).body.items[0];
+  const { page, close } = await open("approver");
+  await page.goto(base);
+  const row = page.getByRole("list", { name: "Decided approvals" }).getByRole("listitem").filter({ hasText: "overview-decided" });
+  await row.waitFor();
+  assert.notEqual(timestamp, createdAt);
+  assert.equal(await row.locator("time").getAttribute("datetime"), timestamp);
+  assert.equal(await row.getByText("asked").count(), 0);
+  // Without the record of the decision, the time is said to be that of the request.
+  await page.route(/\/v1\/runs\/[^/]+\/audit/, (route) => route.fulfill({ status: 404, contentType: "application/problem+json", body: JSON.stringify({ code: "RUN_NOT_FOUND", detail: "gone" }) }));
+  await page.reload();
+  await row.getByText(/^asked \d+ \w+ ago$/).waitFor();
+  assert.equal(await row.locator("time").getAttribute("datetime"), createdAt);
+  await page.unrouteAll({ behavior: "ignoreErrors" });
+  await close();
+}
