@@ -132,9 +132,9 @@ function Stale({ error }: { error?: Error }) {
 }
 
 const keysOf = ({ audit, decide }: Rights): [string, string][] => [
-  ["j, k", "next and previous row"], ["Enter", "open the row"], ["Home, End", "oldest and newest record of a run"], ["Escape", "close the call"], ["/", "search"],
-  ["n, p", "next and previous change of a diff"],
-  ...(decide ? [["a", "approve what is open"], ["Shift+A", "approve it although something speaks against it"], ["d", "deny what is open, with a reason"], ["d, 1 – 6", "deny, then take that ready reason"], ["Enter", "while denying: send it; Shift+Enter begins a line"], ["Ctrl+Enter", "deny with what is written, or approve with your edit"], ["e", "edit what is open before approving it"], ["x", "select what is open, to decide about several"]] satisfies [string, string][] : []),
+  ["j, k", "next and previous row"], ["Enter", decide ? "open the row; while denying: send it, and Shift+Enter begins a line" : "open the row"], ["Home, End", "oldest and newest record of a run"], ["Escape", "close the call"], ["/", "search"],
+  ["n, p", "next and previous change of a diff"], ["h", "show the next hidden lines of a diff"], ["o", "what was run for a change: its output, or what ran before it"],
+  ...(decide ? [["a", "approve what is open"], ["Shift+A", "approve it although something speaks against it"], ["d", "deny what is open, with a reason"], ["d, 1 – 6", "deny, then take that ready reason"], ["Ctrl+Enter", "deny with what is written, or approve with your edit"], ["e", "edit what is open before approving it"], ["x", "select what is open, to decide about several"]] satisfies [string, string][] : []),
   audit ? ["1 – 4", "overview, runs, approvals, audit"] : ["1 – 3", "overview, runs, approvals"], ["?", "this list"],
 ];
 

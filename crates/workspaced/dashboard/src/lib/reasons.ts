@@ -3,6 +3,7 @@
 import type { FileDiff, Line } from "./diff.ts";
 import type { Failure } from "./failures.ts";
 import { count } from "./format.ts";
+import { type Doubt, doubtInWords } from "./span_hint.ts";
 import type { Approval, AuditRecord } from "./types.ts";
 import { pathsOf, ruleInWords } from "./words.ts";
 
@@ -117,7 +118,7 @@ export interface Facts {
   left?: Left;
   /** How the command that made the change ended, if it failed, and which tests it names. */
   failed?: string; failures: Failure[];
-  hosts: NewHost[]; secrets: NewSecret[];
+  hosts: NewHost[]; secrets: NewSecret[]; doubts: Doubt[];
   /** Earlier approvals about the same files. */
   earlier: Approval[];
 }
@@ -200,7 +201,7 @@ export function outsideOf(prompt: string | undefined, files: FileDiff[], paths: 
 
 /** Returns the reasons to deny a change that its page shows, the strongest first. Each begins with what the page says against the change. */
 export function readyReasons(facts: Facts): ReadyReason[] {
-  const { approval, files, prompt, stale, superseding, left, failed, failures, hosts, secrets, earlier } = facts;
+  const { approval, files, prompt, stale, superseding, left, failed, failures, hosts, secrets, doubts, earlier } = facts;
   const reasons: ReadyReason[] = [];
   const say = (label: string, text: string, more: Partial<ReadyReason> = {}) => reasons.some((known) => known.text === text) || reasons.push({ label, text, isStrong: false, ...more });
   const sayHost = (found: NewHost) => {
@@ -212,6 +213,7 @@ export function readyReasons(facts: Facts): ReadyReason[] {
   const named = hosts.slice(0, 2);
   named.filter(({ secret }) => secret !== undefined).forEach(sayHost);
   for (const { path, line, name } of secrets.slice(0, 1)) say("Secret in the text", `${secretsInWords([{ path, line, name }])}. Secrets must not be in files.`, { isStrong: true, at: { path, line } });
+  for (const doubt of doubts.slice(0, 1)) say("Another unit", `${doubtInWords(doubt)} (${doubt.path}, line ${doubt.line}).`, { isStrong: true, at: { path: doubt.path, line: doubt.line } });
   if (failures.length || failed) say(failures.length > 1 ? "Tests fail" : failures.length ? "Test fails" : "Command fails", sentence(`${failedInWords(failed ?? "", failures)}${failures.length > 1 ? `: ${failuresInWords(failures)}` : ""}`), { isStrong: true });
   if (stale) {
     const changed = () => say("Changed since", `${staleInWords({ ...facts, left: undefined }, stale).join("")}. Read it again before you ask anew.`, { isStrong: true });
@@ -245,14 +247,15 @@ export const isOnlyReady = (note: string, reasons: ReadyReason[]): boolean => re
 /** How the command of a change ended that ran with it, if there is one. */
 export interface RanWith { failed: boolean; failures: number; passed?: number; isUntested?: boolean }
 /** What is to be noticed of a change before it is opened. */
-export interface MarksOf extends RanWith { stale: boolean; hosts: NewHost[]; secrets: NewSecret[] }
+export interface MarksOf extends RanWith { stale: boolean; hosts: NewHost[]; secrets: NewSecret[]; doubts: Doubt[] }
 
 /** What speaks against a change that others are approved together with, in a few words; nothing where nothing does. A change that was not looked at says so. */
 export function guardOf(marks: MarksOf | undefined): string | undefined {
   if (!marks) return "not read yet";
-  const { stale, failed, failures, hosts, secrets } = marks;
+  const { stale, failed, failures, hosts, secrets, doubts } = marks;
   if (stale) return "file changed since";
   if (failed) return failures ? `${count(failures)} ${failures === 1 ? "test fails" : "tests fail"}` : "its command failed";
   if (secrets.length) return "looks like a secret";
-  return hosts.length ? `new host ${hosts[0].host}` : undefined;
+  if (hosts.length) return `new host ${hosts[0].host}`;
+  return doubts.length ? doubtInWords(doubts[0]) : undefined;
 }

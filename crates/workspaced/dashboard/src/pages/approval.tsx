@@ -9,6 +9,7 @@ import { exactTime, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { failedInWords, leftOf, newHosts, newSecrets, type ReadyReason, readyReasons, staleInWords } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
+import { computedIn, doubtsOf } from "../lib/span_hint.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
@@ -57,25 +58,29 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   // Before the files are read a host may seem to be new that is none.
   const hosts = useMemo(() => (before.isRead ? newHosts(files, before.texts) : []), [files, before.isRead, before.texts]);
   const secrets = useMemo(() => newSecrets(files), [files]);
-  const isKnown = evidence.isSettled && before.isRead;
+  const computed = useMemo(() => computedIn(files), [files]);
+  const isKnown = evidence.isSettled && before.isRead && (computed.length === 0 || prompt.isSettled);
   const isPainted = usePainted(isKnown && prompt.isSettled && others.isSettled && run !== undefined && (!isPending || !stale.length || (changedBy.isSettled && rest.isSettled)));
   const below = useRef<Below>({ count: 0, tell: () => {} });
   const seen = (count: number) => below.current.tell((below.current.count = count));
   const [cited, setCited] = useState<ReadyReason["at"]>();
   const task = prompt.data?.input?.summary;
+  const doubts = useMemo(() => doubtsOf(computed, task, approval.reason), [computed, task, approval.reason]);
+  // A line that the reviewer has changed is not the agent's any more.
+  const drafted = drafts && new Set(hunks.flatMap(({ key, text }) => (drafts.get(key) ?? text).split("\n")));
   const left = rest.diff && rest.present && leftOf(rest.diff, files.find(({ path }) => path === rest.diff?.path)?.insertions ?? 0, rest.present, task);
-  const facts = { approval, files, prompt: task, stale: stale[0], superseding, left, failed, failures, hosts, secrets, earlier: related };
+  const facts = { approval, files, prompt: task, stale: stale[0], superseding, left, failed, failures, hosts, secrets, doubts, earlier: related };
   const reasons = readyReasons(facts);
   const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} text={staleInWords(index === 0 ? facts : { approval, earlier: [] }, path)} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}</> : undefined;
   // The title names the file of a change of one: it begins with its first line.
   const isOne = files.length === 1 && files[0].oldPath === undefined && approval.files.length === 1;
-  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
+  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} doubts={doubts} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
       <header class={isPainted ? "approval-head" : "approval-head unpainted"}>
         <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> {!mayDecide && <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />}
-        <Rules rules={approval.reasons} /> {!mayDecide && <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} secrets={isPending ? secrets : []} hasElsewhere />}
+        <Rules rules={approval.reasons} /> {!mayDecide && <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} secrets={isPending ? secrets : []} doubts={isPending ? doubts : []} hasElsewhere />}
         <span class={mayDecide ? "quiet small asked" : "quiet small"} title={isPending ? `expires ${exactTime(approval.expiresAt)}` : undefined}>asked <Time at={approval.createdAt} />{isPending && Date.parse(approval.expiresAt) - Date.now() < SOON_MILLIS && <>, expires <Time at={approval.expiresAt} /></>}</span>
         {isOne && approval.tool !== "run_command" && !drafts && <LayoutOfDiff />}
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
@@ -96,7 +101,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
       {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
-        isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts} secrets={secrets} below={drafts ? undefined : below.current}
+        isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts} secrets={secrets} doubts={drafted ? doubts.filter(({ text }) => drafted.has(text)) : doubts} below={drafts ? undefined : below.current}
         failed={failed && failedInWords(failed, failures)}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>

@@ -1,10 +1,10 @@
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { get, getAll, query, runPath } from "../lib/api.ts";
 import { commandOf, ended, isFailed, outputOf, shortened, typed } from "../lib/command.ts";
 import { type Failure, failuresOf, passedOf } from "../lib/failures.ts";
 import { visible } from "../lib/format.ts";
-import { type Loaded, useLoad } from "../lib/hooks.ts";
+import { type Loaded, useKeys, useLoad } from "../lib/hooks.ts";
 import { callHref, runHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { agentOf, pathsOf, taskOf } from "../lib/words.ts";
@@ -41,7 +41,8 @@ export function Context({ approval, run, isDecided, evidence, prompt, related, b
 }
 
 /** Reads what a run was asked to do. */
-export const usePrompt = (runId: string): Loaded<AuditRecord | undefined> => useLoad(`prompt ${runId}`, readOne(runId, "event.prompt", "asc"));
+export const readPrompt = (runId: string, signal: AbortSignal): Promise<AuditRecord | undefined> => readOne(runId, "event.prompt", "asc")(signal);
+export const usePrompt = (runId: string): Loaded<AuditRecord | undefined> => useLoad(`prompt ${runId}`, (signal) => readPrompt(runId, signal));
 
 /** Reads the other approvals of a run about the same files. */
 export function useRelated(approval: Approval): { items: Approval[]; isSettled: boolean } {
@@ -106,16 +107,20 @@ function whenOf(record: AuditRecord, { createdAt, state, decidedSeq }: Approval)
 function Tested({ approval, isDecided, evidence: { data, error, isSettled } }: { approval: Approval; isDecided: boolean; evidence: Loaded<Evidence> }) {
   const isOwn = approval.tool === "apply_changeset";
   const record = data?.record;
-  const term = isOwn ? "Its command" : record?.tool === "event.command" ? "Last command" : "Last test";
+  const row = useRef<HTMLElement>(null);
+  useKeys({ o: () => {
+    const fold = row.current?.querySelector("details");
+    if (fold) fold.open = !fold.open;
+  } });
   return (
     <>
-      <dt>{term}</dt>
-      <dd class={isOwn ? "tested own" : "tested"}>
+      <dt>Checks</dt>
+      <dd ref={row} class={isOwn ? "tested own" : "tested"}>
         {!isSettled ? <span class="quiet" role="status">Loading …</span>
           : !data ? <span class="tone-bad">✕ The evidence could not be read: {visible(error?.message ?? "")}</span>
           : !record ? <span class="quiet">{isOwn ? "No command is recorded for these changes." : "The run has recorded no test and no command."}</span>
-          : data.isWith ? <Ran record={record} evidence={data} hasFailures={isDecided || data.failures.length > 1}>{!isOwn && <span class="quiet"><Time at={record.timestamp} />, {whenOf(record, approval)}</span>}</Ran>
-          : <Untested record={record} isApplied={approval.state === "pending" || approval.state === "approved"} when={whenOf(record, approval)} />}
+          : data.isWith ? <Ran record={record} evidence={data} isDecided={isDecided}>{!isOwn && <span class="quiet"><Time at={record.timestamp} />, {whenOf(record, approval)}</span>}</Ran>
+          : <Untested record={record} when={whenOf(record, approval)} />}
       </dd>
     </>
   );
@@ -132,15 +137,15 @@ function textOf(record: AuditRecord): string {
   return ((command && typed(command)) ?? record.input?.summary ?? record.tool).trim();
 }
 
-/** That a change was not tested, and how what ran without it has ended; when that was is told when somebody asks. */
-function Untested({ record, isApplied, when }: { record: AuditRecord; isApplied: boolean; when: string }) {
+/** That a change was not tested; what ran without it is told when somebody asks, and that it has failed at once. */
+function Untested({ record, when }: { record: AuditRecord; when: string }) {
   const [isOpen, setOpen] = useState(false);
   const command = commandOf(record);
   const output = outputOf(record);
   const exit = command && ended(command);
   return (
     <details class="untested" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary><span class="quiet">– not tested; {isApplied ? "before" : "without"} this change: <code>{visible(shortened(textOf(record)))}</code></span>{exit && (isFailed(command) ? <> <Badge state="exit failed" text={exit} /></> : <span class="quiet"> passed</span>)}</summary>
+      <summary><span>Not tested with this change</span>{exit && isFailed(command) && <span class="quiet">; without it <code>{visible(shortened(textOf(record)))}</code> <Badge state="exit failed" text={exit} /></span>}</summary>
       {isOpen && <>
         <span class="inline"><CommandLink record={record} /><span class="quiet">{exit && <>{exit}, </>}<Time at={record.timestamp} />, {when}</span></span>
         {output && <Output uri={output} run={record.runId} most={LINES} />}
@@ -155,19 +160,21 @@ const SHOWN_FAILURES = 5;
 /** The last lines of an output that are shown first. */
 const LINES = 10;
 
-interface RanProps { record: AuditRecord; evidence: Evidence; hasFailures: boolean; children?: ComponentChildren }
+interface RanProps { record: AuditRecord; evidence: Evidence; isDecided: boolean; children?: ComponentChildren }
 
-/** How a command ended with a change: what it was, when, and the end of its output: at once if it has failed. */
-function Ran({ record, evidence: { failures, passed, output: text, outputError }, hasFailures, children }: RanProps) {
+/** How a command ended with a change, which the bar says where somebody decides and it has failed: what it was, when, and the end of its output: at once if it has failed. */
+function Ran({ record, evidence: { failures, passed, output: text, outputError }, isDecided, children }: RanProps) {
   const command = commandOf(record);
   const hasFailed = command !== undefined && isFailed(command);
   const output = outputOf(record);
   const exit = (command && ended(command)) ?? "recorded";
-  const result = hasFailures && failures.length > 0 ? (failures.length === 1 ? "1 test fails" : `${failures.length} tests fail`) : passed !== undefined ? `${passed} ${passed === 1 ? "test" : "tests"} OK` : exit;
+  // The bar that decides names the one test that fails.
+  const hasFailures = isDecided || failures.length > 1;
+  const result = failures.length > 0 ? (failures.length === 1 ? "1 test fails" : `${failures.length} tests fail`) : passed !== undefined ? `${passed} ${passed === 1 ? "test" : "tests"} OK` : exit;
   return (
     <>
       <span class="inline">
-        <span><Badge state={hasFailed ? "exit failed" : "exit"} text={result} /><span class={hasFailed ? "tone-bad" : "tone-good"}> with this change</span></span>
+        {hasFailed && !isDecided ? <span class="tone-bad" aria-hidden="true">✕</span> : <span><Badge state={hasFailed ? "exit failed" : "exit"} text={result} /><span class={hasFailed ? "tone-bad" : "tone-good"}> with this change</span></span>}
         <CommandLink record={record} />
         {children}
       </span>

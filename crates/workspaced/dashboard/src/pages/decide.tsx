@@ -7,6 +7,7 @@ import { count, visible, visiblePath } from "../lib/format.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
 import { hostsInWords, isOnlyReady, type NewHost, type NewSecret, type ReadyReason, secretsInWords, toggleReason } from "../lib/reasons.ts";
+import { type Doubt, doubtInWords } from "../lib/span_hint.ts";
 import type { Approval } from "../lib/types.ts";
 import { LINE_HEIGHT } from "../ui/diff_view.tsx";
 import { Dialog, Failed } from "../ui/parts.tsx";
@@ -54,8 +55,8 @@ interface Props {
   failed?: string;
   /** Whether what speaks for and against the change has been read, or could not be. */
   isKnown: boolean; isUnread: boolean;
-  /** Hosts that only its added lines name, and what looks like a secret there. */
-  hosts: NewHost[]; secrets: NewSecret[];
+  /** Hosts that only its added lines name, what looks like a secret there, and what they compute otherwise than they should. */
+  hosts: NewHost[]; secrets: NewSecret[]; doubts: Doubt[];
   /** How many changed lines are below what is seen. */
   below?: Below;
   /** Reasons to deny it, which are given with one key. */
@@ -69,7 +70,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, secrets, below, reasons, edits, edit, discard, cite, decided, changed }: Props) {
+export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, secrets, doubts, below, reasons, edits, edit, discard, cite, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -119,7 +120,7 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
     if (isReady) setNote("");
     discard();
   };
-  const isDoubtful = drifted !== undefined || failed !== undefined || isUnread || hosts.length > 0 || secrets.length > 0;
+  const isDoubtful = drifted !== undefined || failed !== undefined || isUnread || hosts.length > 0 || secrets.length > 0 || doubts.length > 0;
   const mayApprove = busy === undefined && isKnown && (!edits || edits.length > 0);
   useKeys({
     // What speaks against a change is not overlooked in the rhythm of the keys.
@@ -163,6 +164,7 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
         {failed && <p class="tone-bad">✕ {visible(failed)}</p>}
         {hosts.length > 0 && <p class="tone-bad">! <bdi>{visible(hostsInWords(hosts))}</bdi></p>}
         {secrets.length > 0 && <p class="tone-bad">! <bdi>{visible(secretsInWords(secrets))}</bdi></p>}
+        {doubts.length > 0 && <p class="tone-bad">! <bdi>{visible(doubtInWords(doubts[0]))}</bdi></p>}
       </>}
       {isUnread && <p class="tone-bad">✕ The evidence could not be read.</p>}
       {error && <Failed error={error} what="Deciding" />}

@@ -3,21 +3,23 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../lib/api.ts";
 import { commandOf, isFailed } from "../lib/command.ts";
-import { parseDiff } from "../lib/diff.ts";
+import { type FileDiff, parseDiff } from "../lib/diff.ts";
 import { count, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { elsewhereInWords, type MarksOf, newHosts, newSecrets, type RanWith } from "../lib/reasons.ts";
+import { computedIn, type Doubt, doubtInWords, doubtsOf } from "../lib/span_hint.ts";
 import type { Approval } from "../lib/types.ts";
-import { readEvidence } from "./context.tsx";
+import { readEvidence, readPrompt } from "./context.tsx";
 
-/** The marks of a change: a file has changed since, tests fail or pass with it, added lines name a new host, and, if that is wanted, which others the file names, or have what looks like a secret. */
-export function Marks({ stale, failed, failures, passed, isUntested, hosts, secrets, hasElsewhere }: MarksOf & { hasElsewhere?: boolean }) {
+/** The marks of a change: a file has changed since, tests fail or pass with it, added lines name a new host, and, if that is wanted, which others the file names, have what looks like a secret, or compute another time or size than the task says. */
+export function Marks({ stale, failed, failures, passed, isUntested, hosts, secrets, doubts, hasElsewhere }: MarksOf & { hasElsewhere?: boolean }) {
   return (
     <>
       {stale && <span class="tag mark">✕ file changed since</span>}
       {failed && <span class="tag mark">✕ {failures ? `${count(failures)} ${failures === 1 ? "test fails" : "tests fail"}` : "its command failed"}</span>}
       {hosts.slice(0, 3).map(({ host, path, line, secret }) => <span key={host} class="tag mark" title={visible(`${path}, line ${line}${secret ? `, beside ${secret}` : ""}`)}>! new host <bdi>{visible(host)}</bdi>{secret && " and a secret"}</span>)}
       {secrets.length > 0 && <span class="tag mark" title={visible(`${secrets[0].path}, line ${secrets[0].line}`)}>! looks like a secret</span>}
+      {doubts.length > 0 && <span class="tag mark" title={visible(`${doubts[0].path}, line ${doubts[0].line}`)}>! <bdi>{visible(doubtInWords(doubts[0]))}</bdi></span>}
       {passed !== undefined && <span class="tag tone-good">✓ {count(passed)} {passed === 1 ? "test" : "tests"}</span>}
       {isUntested && <span class="tag">not tested</span>}
       {hasElsewhere && hosts.slice(0, 1).map((found) => found.elsewhere.length > 0 && <span class="quiet small"><bdi>{visible(elsewhereInWords(found).slice(2))}</bdi></span>)}
@@ -51,7 +53,7 @@ export function useMarks(approvals: Approval[]): Map<string, MarksOf> | undefine
         const files = parseDiff(approval.diff ?? "");
         const ran = commands.current.get(approvalId) ?? (await readRan(approval, signal));
         commands.current.set(approvalId, ran);
-        found.set(approvalId, { ...ran, stale: approval.present?.some(({ isExpected }) => isExpected === false) ?? false, hosts: newHosts(files), secrets: newSecrets(files) });
+        found.set(approvalId, { ...ran, stale: approval.present?.some(({ isExpected }) => isExpected === false) ?? false, hosts: newHosts(files), secrets: newSecrets(files), doubts: await readDoubts(approval, files, signal) });
       } catch (error) {
         if (signal.aborted) throw error;
         // The row stands without marks: the page of the approval says what cannot be read.
@@ -70,6 +72,12 @@ export function useMarks(approvals: Approval[]): Map<string, MarksOf> | undefine
     return () => clearTimeout(timer);
   }, [ids.length > 0]);
   return isReady.current || !ids.length ? known : undefined;
+}
+
+/** Reads the task of a change that computes something, to compare both. */
+async function readDoubts(approval: Approval, files: FileDiff[], signal: AbortSignal): Promise<Doubt[]> {
+  const computed = computedIn(files);
+  return computed.length ? doubtsOf(computed, (await readPrompt(approval.runId, signal))?.input?.summary, approval.reason) : [];
 }
 
 async function readRan(approval: Approval, signal: AbortSignal): Promise<RanWith> {

@@ -1,18 +1,18 @@
 /** The diff viewer: unified or side by side, coloured, folded, and rendered only where it can be seen. */
 
-import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type ComponentChildren, createContext } from "preact";
+import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { count, exactTime, visible } from "../lib/format.ts";
 import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
 import type { LineReader } from "../lib/files.ts";
-import { spanOf } from "../lib/span_hint.ts";
+import { type Doubt, spanOf } from "../lib/span_hint.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
 import type { Viewed } from "../lib/viewed.ts";
 import { Boundary } from "./boundary.tsx";
 import { Counts, Failed, Path } from "./parts.tsx";
-import { Windowed } from "./window.tsx";
+import { scrollerOf, Windowed } from "./window.tsx";
 
 /** The height of the lines of a diff or a file, as `--line-height` in the style sheet. */
 export const LINE_HEIGHT = 22;
@@ -47,10 +47,15 @@ interface Shown {
   label?: string;
   /** The line of a new version that is to be seen. */
   cited?: { path: string; line: number };
+  /** The lines that compute something else than they should. */
+  doubts?: Doubt[];
   /** Shows a binary file. */
   show?: (file: FileDiff) => void;
 }
 interface Props extends Shown { text: string }
+
+/** The lines of the diff around that compute something else than they should. */
+const Doubts = createContext<Doubt[]>([]);
 
 /** What a tree beside the diff needs to know of it. */
 export interface TreeProps { files: FileDiff[]; hidden: Set<number>; current: number; jump: (file: number) => void; filter: string; setFilter: (filter: string) => void }
@@ -79,8 +84,10 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
   );
 }
 
+const NO_DOUBTS: Doubt[] = [];
+
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, doubts = NO_DOUBTS, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -121,14 +128,26 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   };
   const current = rows[focus]?.file ?? -1;
   useKeys({ n: () => step(1), p: () => step(-1), ...(viewed ? { v: () => current >= 0 && setViewed(files[current], !viewed.has(files[current])) } : {}) });
+  const element = useRef<HTMLElement>(null);
+  const added = useRef(0);
+  useLayoutEffect(() => {
+    // What was hidden above a change appears above it: the change stays where it is seen.
+    if (added.current) scrollerOf(element.current!.querySelector<HTMLElement>(".window-content")!).scrollTop += added.current * LINE_HEIGHT;
+    added.current = 0;
+  }, [expanded]);
   const expand = async (row: Row & { type: "gap" }) => {
     try {
       const lines = await readLines!(files[row.file].path, row.from, row.to, row.shift);
+      added.current = row.isRest || isLastOf(rows, row) ? 0 : lines.length - 1;
       setExpanded((before) => new Map(before).set(row.key, lines));
     } catch (error) {
       setProblem((error as Error).message);
     }
   };
+  useKeys(readLines ? { h: () => {
+    const hidden = rows.find((row) => row.type === "gap" && row.to >= row.from);
+    if (hidden?.type === "gap" && element.current?.checkVisibility()) void expand(hidden);
+  } } : {});
   if (!files.length) return <p class="state">The diff is empty.</p>;
   const total = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   const fileRow = (file: FileDiff, name: string) => <FileRow file={file} class={name} isOpen={!folded.has(file.path)} toggle={() => toggle(file)} isViewed={viewed?.has(file)} setViewed={(value) => setViewed(file, value)}
@@ -148,9 +167,9 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   /** The file whose lines are at the top, once its own row is above. */
   const head = (top: number) => rows[top] && (isOne ? top > 0 : rows[top].type !== "file") && rows.length > 40 ? <div class="diff-head"><Path path={files[rows[top].file].path} /> <Counts plus={files[rows[top].file].insertions} minus={files[rows[top].file].deletions} /></div> : null;
   return (
-    <div class={tree ? "diff-columns" : "diff-alone"}>
+    <Doubts.Provider value={doubts}><div class={tree ? "diff-columns" : "diff-alone"}>
       {tree?.({ files, hidden, current, jump, filter, setFilter })}
-      <section class="diff" aria-label={label ? `Diff: ${label}` : "Diff"}>
+      <section ref={element} class="diff" aria-label={label ? `Diff: ${label}` : "Diff"}>
         {!isBare && <div class="toolbar">
           <span>{count(files.length)} {files.length === 1 ? "file" : "files"} <Counts plus={total.plus} minus={total.minus} /></span>
           {viewed && <span class="quiet">{count(viewedCount)} of {count(files.length)} viewed</span>}
@@ -160,7 +179,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
         <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
-    </div>
+    </div></Doubts.Provider>
   );
 }
 
@@ -194,6 +213,9 @@ function longestLine(rows: Row[]): number {
   for (const row of rows) if (row.type === "line") longest = Math.max(longest, row.left?.text.length ?? 0, row.right?.text.length ?? 0);
   return Math.min(longest, 2000);
 }
+
+/** Whether nothing of its file follows a row. */
+const isLastOf = (rows: Row[], row: Row): boolean => rows[rows.indexOf(row) + 1]?.file !== row.file;
 
 const isChanged = (row: Row | undefined): boolean => row?.type === "line" && row.left !== row.right;
 const isChangeStart = (rows: Row[], index: number): boolean => isChanged(rows[index]) && !isChanged(rows[index - 1]);
@@ -293,13 +315,14 @@ function Code(props: CodeProps) {
 function ColouredCode({ line, path, other }: CodeProps) {
   const marks = other ? (line.type === "delete" ? wordMarks(line.text, other.text).left : wordMarks(other.text, line.text).right) : [];
   const hint = line.type === "context" ? undefined : spanOf(line.text);
+  const isDoubtful = useContext(Doubts).some((doubt) => line.type === "add" && doubt.path === path && doubt.line === line.new);
   return (
     <code>
       <span class="sign">{SIGNS[line.type]}</span>
       {mark(tokens(line.text, languageOf(path)), marks).map((part, index) => (
         <span key={index} class={`${part.kind ? `syntax-${part.kind}` : ""} ${part.marked ? "marked" : ""}`}>{visible(part.text)}</span>
       ))}
-      {hint !== undefined && <span class="hint" title="The product in this line"> = {hint}</span>}
+      {hint !== undefined && <span class={isDoubtful ? "hint doubtful" : "hint"} title="The product in this line"> = {hint}</span>}
       {line.noNewline && <span class="quiet" title="No newline at the end of the file"> ⏎̸</span>}
     </code>
   );

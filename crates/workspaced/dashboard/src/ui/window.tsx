@@ -42,7 +42,7 @@ export const ROW_HEIGHT = 36;
 const OVERSCAN = 12;
 
 /** Returns the element whose scrolling moves this one: the nearest that scrolls upwards and downwards. */
-function scrollerOf(element: HTMLElement): HTMLElement {
+export function scrollerOf(element: HTMLElement): HTMLElement {
   for (let parent = element.parentElement; parent; parent = parent.parentElement) if (/auto|scroll/.test(getComputedStyle(parent).overflowY)) return parent;
   return document.documentElement;
 }

@@ -113,7 +113,7 @@ export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ b
   const region = page.getByRole("region", { name: "Approval" });
   const keys = () => region.locator(".bar button[aria-keyshortcuts]").evaluateAll((buttons) => buttons.map((button) => `${button.firstChild.data} ${button.getAttribute("aria-keyshortcuts")}`));
   await page.goto(`${base}/approvals?id=${plain}`);
-  await region.getByText("– not tested; before this change: python3 -m unittest").or(region.getByText("recorded no test")).waitFor();
+  await region.getByText("Not tested with this change").or(region.getByText("recorded no test")).waitFor();
   assert.deepEqual(await keys(), ["Approve a", "Edit first… e", "Deny… d"]);
   await page.goto(`${base}/approvals?id=${failing}`);
   await region.getByText("test_half_a_cent fails with this change").waitFor();
@@ -159,7 +159,7 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${approvalId}`);
-  await region.getByText("– not tested;").or(region.getByText("recorded no test")).waitFor();
+  await region.getByText("Not tested with this change").or(region.getByText("recorded no test")).waitFor();
   const line = region.locator(".diff-line.add", { hasText: "deploy-status.dev" });
   const [before, colour] = [await line.boundingBox(), await line.evaluate((row) => getComputedStyle(row).backgroundColor)];
   assert.ok(before.y > 450, "in the lower half");
@@ -441,6 +441,70 @@ export async function the_time_that_a_line_computes_is_said({ base, operator, op
   assert.equal(await region.locator(".hint").count(), 1);
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
+}
+
+export async function a_time_of_another_unit_than_the_task_says_is_not_approved_by_the_key_of_others({ base, operator, open }) {
+  const run = "doubts";
+  const call = await startRun(operator, run, SOURCE);
+  await operator.create(`/v1/runs/${run}/events`, { kind: "prompt", summary: "Sessions must end after 30 minutes without a request." });
+  const { approvalId } = await call("write_file", { path: "policy.py", content: "IDLE_SECONDS = 30 * 60 * 60\nLONGEST_SECONDS = 8 * 60 * 60\n", reason: "the limit" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  const bar = region.locator(".bar");
+  await bar.getByText("! 30 h, not 30 minutes as the task says").waitFor();
+  await page.locator(".queue li", { hasText: "policy.py" }).getByText("! 30 h, not 30 minutes as the task says").waitFor();
+  // The hint in the line is another than that of a line that nothing speaks against.
+  assert.deepEqual(await region.locator(".hint").evaluateAll((hints) => hints.map((hint) => [hint.innerText.trim(), hint.classList.contains("doubtful")])), [["= 30 h", true], ["= 8 h", false]]);
+  assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
+  await page.locator("h1").click();
+  await page.keyboard.press("a");
+  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+  assert.equal((await operator.request("GET", `/v1/approvals/${approvalId}`)).body.state, "pending");
+  await page.keyboard.press("d");
+  assert.equal(await region.getByLabel(/^Why not\?/).inputValue(), "30 h, not 30 minutes as the task says (policy.py, line 1).");
+  await page.keyboard.press("Escape");
+  // What the reviewer has mended is not said any more.
+  await page.locator("h1").click();
+  await page.keyboard.press("e");
+  const field = region.getByLabel(/policy\.py, lines 1 to 2/);
+  await bar.getByText("! 30 h, not 30 minutes as the task says").waitFor();
+  await field.fill((await field.inputValue()).replace("30 * 60 * 60", "30 * 60"));
+  await bar.getByText("! 30 h, not 30 minutes as the task says").waitFor({ state: "detached" });
+  await page.keyboard.press("Control+Enter");
+  await becomes(page, "policy.py", /with changes \(record \d+\)/);
+  await close();
+}
+
+/** Hidden lines appear above a change, which stays where it is seen; lines after it appear below. */
+export async function lines_that_are_shown_leave_the_change_in_view({ base, operator, open }) {
+  const call = await startRun(operator, "hidden-lines", SOURCE);
+  const text = (from, to) => Array.from({ length: to - from + 1 }, (_, line) => `line_${line + from} = ${line + from}\n`).join("");
+  const first = await call("write_file", { path: "long.py", content: text(1, 200), reason: "start" });
+  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
+  await call("read_file", { path: "long.py" });
+  const { approvalId } = await call("edit_file", { path: "long.py", oldString: "line_100 = 100\n", newString: "changed = 1\n" + "more = 1\n".repeat(25), expectedSha256: "seen", reason: "some lines" });
+  for (const diff of ["", "&diff=split"]) for (const key of [false, true]) {
+    const { page, close } = await open("approver");
+    await page.goto(`${base}/approvals?id=${approvalId}${diff}`);
+    const region = page.getByRole("region", { name: "Approval" });
+    const changed = region.getByText("changed = 1");
+    await region.locator(".approval-head:not(.unpainted)").waitFor();
+    await changed.waitFor();
+    const before = (await changed.boundingBox()).y;
+    if (key) await page.keyboard.press("h");
+    else await region.getByRole("button", { name: "⋯ show 98 unchanged lines" }).click();
+    await region.getByText("line_98 = 98").first().waitFor();
+    await page.waitForTimeout(100);
+    assert.equal((await changed.boundingBox()).y, before);
+    // What follows the change appears below it.
+    await page.keyboard.press("h");
+    await region.getByText("line_102 = 102").first().waitFor();
+    await page.waitForTimeout(100);
+    assert.equal((await changed.boundingBox()).y, before);
+    await close();
+  }
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
 }
 
 export async function what_repeats_another_record_says_so_first({ base, operator, open }) {

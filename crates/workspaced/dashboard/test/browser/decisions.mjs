@@ -155,7 +155,7 @@ export async function a_reviewer_who_only_decides_sees_task_and_tests(test) {
   await page.goto(`${base}/approvals?id=${approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
   await region.getByText("Lock the dependencies of the shop.").waitFor();
-  await region.getByText("– not tested; before this change: cargo test").waitFor();
+  await region.getByText("Not tested with this change; without it cargo test").waitFor();
   await region.getByText("✕ exit 101").waitFor();
   await region.getByText("✓ the file is as the change expects").waitFor();
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });

@@ -36,12 +36,11 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   const region = page.getByRole("region", { name: "Approval" });
   // What a command changed: it ran with the change, as it was typed, and its end is shown.
   await page.goto(`${base}/approvals?id=${made}`);
-  await region.getByText("with this change", { exact: false }).first().waitFor();
-  assert.equal(await region.getByText("Its command", { exact: true }).count(), 1);
-  await region.getByText("✕ exit 1").waitFor();
-  // What was tested, with this change; the patch is in the record.
-  assert.match((await region.locator("dd", { hasText: "unittest" }).innerText()).replace(/\s+/g, " "), /^✕ exit 1 with this change python3 -m unittest \S/);
-  await region.getByText("The command fails with this change: exit 1").waitFor();
+  await region.getByText("✕ The command fails with this change: exit 1").waitFor();
+  assert.equal(await region.getByText("Checks", { exact: true }).count(), 1);
+  // What was tested: the bar says how it ended, and the patch is in the record.
+  assert.match((await region.locator("dd", { hasText: "unittest" }).innerText()).replace(/\s+/g, " "), /^✕ python3 -m unittest \S/);
+  assert.equal(await region.getByText("exit 1").count(), 1);
   const output = await region.getByRole("region", { name: "Output" }).innerText();
   assert.ok(output.endsWith("FAILED (failures=1)") && output.split("\n").length === 10, output);
   await region.getByRole("button", { name: /^Show all/ }).click();
@@ -52,19 +51,22 @@ export async function a_reviewer_is_told_which_tests_ran_with_a_change({ base, o
   // A command is not called a test, and ran without what waits.
   await page.goto(`${base}/approvals?id=${edited.approvalId}`);
   // The command is told in a few words, and when it ran once somebody asks.
-  await region.getByText("– not tested; before this change: npm run build passed").waitFor();
+  await region.getByText("Not tested with this change", { exact: true }).waitFor();
+  assert.equal(await region.getByText("npm run build").count(), 0);
   assert.equal(await region.getByText("exit 0").count(), 0);
   assert.equal(await region.getByText("the run's files do not have it yet").count(), 0);
   const height = await region.locator(".tested").evaluate((row) => row.offsetHeight);
   assert.ok(height < 30, `${height}`);
-  await region.getByText("– not tested;").click();
+  await page.locator("h1").click();
+  await page.keyboard.press("o");
   await region.getByRole("link", { name: "npm run build" }).waitFor();
   await region.getByText("exit 0, ").waitFor();
   await region.getByText("the run's files do not have it yet").waitFor();
-  await region.getByText("– not tested;").waitFor();
+  await region.getByText("Not tested with this change", { exact: true }).waitFor();
   assert.equal(await region.locator(".request .badge.tone-good").count(), 0);
-  assert.equal(await region.getByText("Last command", { exact: true }).count(), 1);
-  assert.equal(await region.getByText("Last test", { exact: true }).count(), 0);
+  assert.equal(await region.getByText("Checks", { exact: true }).count(), 1);
+  await page.keyboard.press("o");
+  await region.getByText("exit 0, ").waitFor({ state: "detached" });
   await close();
 }
 
@@ -95,7 +97,7 @@ export async function nothing_is_said_and_nothing_approved_before_the_evidence_i
     await region.getByText("Not yet: what speaks for and against it is loading.").waitFor();
     assert.equal(await state(id), "pending");
     release();
-    await region.getByText(isOwn ? "The command fails with this change" : "– not tested;").waitFor();
+    await region.getByText(isOwn ? "The command fails with this change" : "Not tested with this change").waitFor();
     if (!isOwn) assert.equal(await row.evaluate((part) => part.offsetHeight), height);
     assert.equal(await region.getByRole("button", { name: isOwn ? "Approve anyway" : "Approve" }).isEnabled(), true);
     assert.equal(await region.getByText(/^Not yet/).count(), 0);

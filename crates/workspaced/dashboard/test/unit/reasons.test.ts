@@ -83,7 +83,7 @@ describe("what looks like a secret", () => {
 });
 
 const approval = { tool: "edit_file", reasons: ["kind:TEXT_SOURCE", "requireApprovalIf:deletesTest"], files: [{ path: "a.py" }] } as Approval;
-const facts = (more: Partial<Facts> = {}): Facts => ({ approval, files: [], failures: [], hosts: [], secrets: [], earlier: [], ...more });
+const facts = (more: Partial<Facts> = {}): Facts => ({ approval, files: [], failures: [], hosts: [], secrets: [], doubts: [], earlier: [], ...more });
 const texts = (more: Partial<Facts>) => readyReasons(facts(more)).map(({ text }) => text);
 
 describe("a file outside of the task", () => {
@@ -135,6 +135,10 @@ describe("the ready reasons", () => {
     expect(of({ left: { added: ["  x", "y"], removed: 0, isWanted: true } })[0]).toEqual(["Already done by record 14, approved by bob; what is left: `x` and 1", true]);
     // Another run, or another file, has not done it.
     expect(of({ earlier: [{ ...done, runId: "other" }, { ...done, files: [{ path: "b.py" }] as Approval["files"] }] })).toEqual([[changed, true]]);
+  });
+  it("say what a line computes, and what it should", () => {
+    const doubt = { path: "a.ts", line: 4, text: "X_SECONDS = 30 * 60 * 60", hint: "30 h", said: "30 minutes", by: "task" as const };
+    expect(readyReasons(facts({ doubts: [doubt] }))[0]).toMatchObject({ text: "30 h, not 30 minutes as the task says (a.ts, line 4).", isStrong: true, at: { path: "a.ts", line: 4 } });
   });
   it("ask for what is left only where the task has a word of it that the file lacks", () => {
     const left = (lines: string, prompt: string) => leftOf(diff(lines)[0], 4, ["run: cargo clippy --all-targets", "run: cargo test"], prompt);
