@@ -74,7 +74,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} text={staleInWords(index === 0 ? facts : { approval, earlier: [] }, path)} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}</> : undefined;
   // The title names the file of a change of one: it begins with its first line.
   const isOne = files.length === 1 && files[0].oldPath === undefined && approval.files.length === 1;
-  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} doubts={doubts} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
+  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} doubts={doubts} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} lengths={before.lengths} />;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
@@ -101,7 +101,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
       {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
-        isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts} secrets={secrets} doubts={drafted ? doubts.filter(({ text }) => drafted.has(text)) : doubts} below={drafts ? undefined : below.current}
+        stays={besides.load.data?.filesChanged} isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts} secrets={secrets} doubts={drafted ? doubts.filter(({ text }) => drafted.has(text)) : doubts} below={drafts ? undefined : below.current}
         failed={failed && failedInWords(failed, failures)}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
@@ -139,11 +139,14 @@ const readBefore = ({ approvalId, files }: Approval, path: string): Promise<stri
   files.some((file) => file.path === path && file.oldSha256) ? approvalReader(approvalId)(path, 1, MOST_BEFORE, 0) : Promise.resolve([]);
 
 /** Reads the files before the change that its added lines name a new host in: other lines of theirs may name it, or say which others they name. */
-function useFilesBefore(approval: Approval, files: FileDiff[]): { isRead: boolean; texts?: Map<string, string> } {
+function useFilesBefore(approval: Approval, files: FileDiff[]): { isRead: boolean; texts?: Map<string, string>; lengths?: Map<string, number> } {
   const paths = useMemo(() => [...new Set(newHosts(files).map(({ path }) => path))].slice(0, 3), [files]);
   const isWanted = approval.state === "pending" && paths.length > 0;
-  const load = useLoad(isWanted ? `before ${approval.approvalId} ${paths.join(" ")}` : "", async () => new Map(await Promise.all(paths.map(async (path) => [path, (await readBefore(approval, path)).join("\n")] as const))));
-  return { isRead: !isWanted || load.isSettled, texts: load.data };
+  const load = useLoad(isWanted ? `before ${approval.approvalId} ${paths.join(" ")}` : "", async () => new Map(await Promise.all(paths.map(async (path) => [path, await readBefore(approval, path)] as const))));
+  const read = load.data;
+  const lengths = useMemo(() => read && new Map([...read].flatMap(([path, lines]) => (lines.length < MOST_BEFORE ? [[path, lines.length] as const] : []))), [read]);
+  const texts = useMemo(() => read && new Map([...read].map(([path, lines]) => [path, lines.join("\n")] as const)), [read]);
+  return { isRead: !isWanted || load.isSettled, texts, lengths };
 }
 
 const readDiff = (record: AuditRecord, signal: AbortSignal): Promise<string[]> =>
@@ -298,7 +301,7 @@ function Versions({ approval, drift }: { approval: Approval; drift?: Drift }) {
   ));
   if (!rows.length) return null;
   return (
-    <details class="fold"><summary>Details<span class="sr-only">: hashes, and rules by name</span>{approval.present?.every(({ isExpected }) => isExpected) && <> <span class="tone-good">✓<span class="sr-only"> the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></span></>}</summary>
+    <details class="fold"><summary>Details<span class="sr-only">: hashes, and rules by name</span>{approval.present?.every(({ isExpected }) => isExpected) && <> <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}</summary>
       <p class="inline">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)}</code>)} <code>{visible(approval.actor)}</code> <code>{visible(approval.toolCallId)}</code></p>
       <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>

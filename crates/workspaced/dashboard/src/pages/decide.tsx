@@ -57,6 +57,8 @@ interface Props {
   isKnown: boolean; isUnread: boolean;
   /** Hosts that only its added lines name, what looks like a secret there, and what they compute otherwise than they should. */
   hosts: NewHost[]; secrets: NewSecret[]; doubts: Doubt[];
+  /** How many other files the run has changed, which a denial leaves, if that is known. */
+  stays?: number;
   /** How many changed lines are below what is seen. */
   below?: Below;
   /** Reasons to deny it, which are given with one key. */
@@ -70,7 +72,7 @@ interface Props {
 }
 
 /** The bar that decides about one call. */
-export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, secrets, doubts, below, reasons, edits, edit, discard, cite, decided, changed }: Props) {
+export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, hosts, secrets, doubts, stays = 0, below, reasons, edits, edit, discard, cite, decided, changed }: Props) {
   const [note, setNote] = useState("");
   const [person, setPerson] = useState(knownPerson);
   const [isDenying, setDenying] = useState(false);
@@ -171,7 +173,7 @@ export function Decide({ approval, rights, drifted, failed, isKnown, isUnread, h
       {isDenying && <fieldset class="ready"><legend class="sr-only">Ready reasons</legend>{reasons.map((ready, index) => (
         <button key={ready.text} type="button" title={visible(ready.text)} aria-pressed={note.includes(ready.text)} aria-keyshortcuts={`${index + 1}`} onClick={() => give(ready)}><Key name={`${index + 1}`} /><bdi>{visible(ready.label)}</bdi></button>
       ))}</fieldset>}
-      {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this.</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => { isTouched.current = true; setNote(event.currentTarget.value); }} /></label>
+      {isDenying ? <label key="why" class="field grow why"><span>Why not? The agent reads this.{stays > 0 && ` ${count(stays)} other changed ${stays === 1 ? "file stays as it is" : "files stay as they are"}.`}</span><textarea ref={reason} rows={2} required maxLength={2000} value={note} aria-keyshortcuts="Enter" onKeyDown={keys} onFocus={(event) => isReady && event.currentTarget.setSelectionRange(0, note.length)} onInput={(event) => { isTouched.current = true; setNote(event.currentTarget.value); }} /></label>
         : <label key="note" class="field grow"><span class="sr-only">Note (optional)</span><textarea rows={1} value={note} placeholder="Note (optional)" maxLength={2000} onInput={(event) => setNote(event.currentTarget.value)} /></label>}
       {asksPerson && <label class="field"><span>Your name</span><input ref={name} required value={person} placeholder="Your name" maxLength={128} onInput={(event) => setPerson(event.currentTarget.value)} /></label>}
       {!isDenying && isHinted && (!isKnown ? <p role="status" class="tone-wait">Not yet: what speaks for and against it is loading.</p> : isDoubtful && <p role="status" class="tone-wait">Press Shift+A to approve it anyway.</p>)}

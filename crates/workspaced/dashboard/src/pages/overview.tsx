@@ -63,7 +63,7 @@ function Waiting({ load, runs, mayDecide }: { load: Loaded<Page<Approval>>; runs
   const marks = useMarks(items.slice(0, ROWS));
   return (
     <Part id="needs" title={mayDecide ? "Waiting for you" : "Waiting for a reviewer"} number={load.data && `${items.length}${nextCursor ? "+" : ""}`}
-      action={items.length > 0 && <><span class="quiet oldest">the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</span><a class={`button ${mayDecide ? "primary" : ""}`} href="/approvals">{mayDecide ? "Review" : "Look at them"}</a></>}>
+      action={items.length > 0 && <><span class="quiet oldest">the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</span><a class={`button ${mayDecide ? "primary" : ""}`} href="/approvals" aria-keyshortcuts="3">{mayDecide ? "Review" : "Look at them"}<kbd aria-hidden="true">3</kbd></a></>}>
       {load.error ? <Failed error={load.error} what="Reading the approvals" retry={load.reload} />
         : !load.data ? <Loading what="approvals" />
         : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing waits for a person.</p></Empty>

@@ -47,6 +47,8 @@ interface Shown {
   label?: string;
   /** The line of a new version that is to be seen. */
   cited?: { path: string; line: number };
+  /** How many lines files had before the change, where that is known. */
+  lengths?: Map<string, number>;
   /** The lines that compute something else than they should. */
   doubts?: Doubt[];
   /** Shows a binary file. */
@@ -87,7 +89,7 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
 const NO_DOUBTS: Doubt[] = [];
 
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, doubts = NO_DOUBTS, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, lengths, doubts = NO_DOUBTS, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -100,9 +102,9 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const hasRest = readLines !== undefined;
   const context = shownContext ?? (seen && isLong(files) ? 1 : undefined);
   const rows = useMemo(() => {
-    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context });
+    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context, lengths });
     return isOne ? all.filter(({ type }) => type !== "file") : all;
-  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, isOne]);
+  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, lengths, isOne]);
   const changedFrom = useRef<Uint32Array>(new Uint32Array(1));
   changedFrom.current = useMemo(() => (seen ? changedFromEach(rows) : new Uint32Array(1)), [rows, !seen]);
   const rowOf = (line: { path: string; line: number }) => rows.findIndex((row) => row.type === "line" && files[row.file].path === line.path && row.right?.new === line.line);
@@ -245,7 +247,7 @@ function CommentRow({ row: { comment, text, isFirst } }: { row: Row & { type: "c
 function GapRow({ row, expand }: { row: Row & { type: "gap" }; expand?: () => void }) {
   const lines = row.to - row.from + 1;
   // The look of the row says the rest to those who see it.
-  const text = row.isRest ? <><span class="sr-only">the </span>lines after</> : lines > 0 ? <>{count(lines)} <span class="sr-only">unchanged </span>{lines === 1 ? "line" : "lines"}</> : "";
+  const text = row.isRest ? "the rest of the file" : lines > 0 ? <>{count(lines)} <span class="sr-only">unchanged </span>{lines === 1 ? "line" : "lines"}</> : "";
   return (
     <div class={`diff-gap ${expand ? "" : "quiet"}`}>
       {expand ? <button type="button" class="plain" title="Reads the file. The service records the read." onClick={expand}>⋯ <span class="sr-only">show </span>{text}</button> : <span>⋯ {text}</span>}

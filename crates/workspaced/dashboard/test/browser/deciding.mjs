@@ -167,14 +167,17 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   await line.and(page.locator(".focused")).waitFor();
   assert.deepEqual(await line.boundingBox(), before);
   assert.equal(await line.evaluate((row) => getComputedStyle(row).backgroundColor), colour);
-  // A denial that was made is told as no fault, in a few words of which none is cut.
+  // A denial that was made is told in a few words of which none is cut.
   await page.keyboard.press("Enter");
   const told = page.locator(".last-decision");
   await told.getByText("denied").waitFor();
   assert.match(await told.innerText(), /^✕ denied\s+deploy\.py$/);
   assert.deepEqual(await told.locator("*").evaluateAll((parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).display !== "inline").map((part) => part.textContent)), []);
-  const [said, quiet] = await told.evaluate((element) => [getComputedStyle(element.querySelector(".badge")).color, getComputedStyle(document.querySelector(".queue .quiet")).color]);
-  assert.equal(said, quiet);
+  // It is red as in the list of what was denied.
+  const said = await told.locator(".badge").evaluate((badge) => getComputedStyle(badge).color);
+  await page.goto(`${base}/approvals?state=denied`);
+  const listed = page.locator(".queue li", { hasText: "no-scroll" }).locator(".badge").first();
+  assert.equal(said, await listed.evaluate((badge) => getComputedStyle(badge).color));
   await operator.create(`/v1/approvals/${next.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
@@ -203,6 +206,10 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   await list.getByRole("button", { name: /notes\.md/ }).click();
   await list.locator(".diff-line.add", { hasText: "two" }).waitFor();
   assert.equal(new URL(page.url()).pathname, "/approvals");
+  // Who denies is told that these stay.
+  await page.locator("h1").click();
+  await page.keyboard.press("d");
+  await region.getByText("Why not? The agent reads this. 2 other changed files stay as they are.", { exact: true }).waitFor();
   await operator.create(`/v1/approvals/${alone.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
@@ -374,6 +381,8 @@ export async function a_new_host_is_told_beside_those_that_the_file_has({ base, 
   const region = page.getByRole("region", { name: "Approval" });
   await region.getByText("! New host registry.example-cdn.org; the other packages come from registry.example.org").waitFor();
   assert.equal(await region.getByText("registry.example-cdn.org;").count(), 1);
+  // The file was read for that: how many lines are hidden is known, and that none follows.
+  assert.deepEqual(await region.locator(".diff-gap button").evaluateAll((gaps) => gaps.map((gap) => gap.textContent)), ["⋯ show 18 unchanged lines"]);
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }

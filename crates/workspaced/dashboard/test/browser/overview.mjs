@@ -22,7 +22,10 @@ export async function the_overview_says_first_what_needs_a_person({ base, operat
   assert.match(await axis.nth(0).innerText(), /^\d+\n[\d.,]+\n0$/);
   assert.match(await axis.nth(1).innerText(), /(µs|ms|s)\n.*(µs|ms|s)\n0$/);
   await page.getByRole("img", { name: /Calls by the hour: .*\d\d:00 \d+/ }).waitFor();
-  await page.getByRole("link", { name: "Review", exact: true }).click();
+  const review = page.getByRole("link", { name: "Review", exact: true });
+  // It names its key.
+  assert.equal(await review.textContent(), "Review3");
+  await page.keyboard.press(await review.getAttribute("aria-keyshortcuts"));
   await page.getByRole("region", { name: "Approval" }).waitFor();
   await close();
 }

@@ -60,10 +60,13 @@ describe("a change that does not fit a screen", () => {
   it("keeps what follows the last change within reach", () => {
     expect(shown(1, true)).toEqual(["1-6", "c", "X", "d", "10-22", "h", "i", "I", "j", "k"]);
     const long = file("@@ -1,3 +1,4 @@\n+X\n a\n b\n c\n");
-    const gaps = (hasRest: boolean) => buildRows(long, { split: false, folded: new Set(), expanded: new Map(), context: 1, hasRest }).filter((row) => row.type === "gap").map(({ from, to, isRest }) => [from, to, isRest]);
+    const gaps = (hasRest: boolean, length?: number) => buildRows(long, { split: false, folded: new Set(), expanded: new Map(), context: 1, hasRest, lengths: length === undefined ? undefined : new Map([["a.ts", length]]) }).filter((row) => row.type === "gap").map(({ from, to, isRest }) => [from, to, isRest]);
     // More may follow than the diff has: it is read together with what was left out.
     expect(gaps(true)).toEqual([[3, 1002, true]]);
     expect(gaps(false)).toEqual([[3, 4, undefined]]);
+    expect(gaps(true, 3)).toEqual([[3, 4, undefined]]);
+    expect(gaps(true, 20)).toEqual([[3, 21, undefined]]);
+    expect(gaps(true, 5000)).toEqual([[3, 1002, true]]);
   });
 });
 
