@@ -133,6 +133,10 @@ export async function files_are_shown_as_they_were_with_their_history({ base, op
   await page.getByText("The tree is empty.").waitFor();
   await page.goto(`${base}/runs/past/calls/6`);
   await page.getByRole("button", { name: /unchanged lines/ }).click();
+  // They appear above the change, which stays in view.
+  await page.locator(".diff-line.add", { hasText: "thirty-nine" }).waitFor();
+  await page.locator(".diff-line.context", { hasText: "greet(\"34\")" }).waitFor();
+  await page.getByRole("region", { name: "Call 6" }).evaluate((part) => part.scrollTo(0, 0));
   await page.locator(".diff-line.context", { hasText: "fn greet" }).waitFor();
   await close();
 }
