@@ -1,6 +1,7 @@
 //! Lines as answers show them: cut, and always valid text.
 
 use std::ops::Range;
+use std::str::Utf8Chunk;
 
 use memchr::memchr_iter;
 
@@ -54,7 +55,10 @@ pub(super) fn without_ending(line: &[u8]) -> &[u8] {
 /// Returns the character, from 1, at byte `at` of `line`. Bytes that are not UTF-8 count as one each.
 pub(super) fn column(line: &[u8], at: usize) -> u64 {
     let before = &line[..at.min(line.len())];
-    let counted: usize = before.utf8_chunks().map(|chunk| chunk.valid().chars().count() + chunk.invalid().len()).sum();
+    let count = |chunk: Utf8Chunk<'_>| chunk.valid().chars().count() + chunk.invalid().len();
+    // Nearly every line is UTF-8 as a whole, which is checked in fewer steps than its chunks are searched in.
+    let counted =
+        str::from_utf8(before).map_or_else(|_| before.utf8_chunks().map(count).sum(), |text| text.chars().count());
     counted as u64 + 1
 }
 
@@ -62,7 +66,8 @@ pub(super) fn column(line: &[u8], at: usize) -> u64 {
 pub(super) fn around(line: &[u8], found: &Range<usize>) -> String {
     // Most lines are short. Of a long one only the part around the match is decoded.
     if line.len() <= MAX_CHARS {
-        return String::from_utf8_lossy(line).into_owned();
+        let text = str::from_utf8(line).map(str::to_owned);
+        return text.unwrap_or_else(|_| String::from_utf8_lossy(line).into_owned());
     }
     let reach_back = found.start.saturating_sub(CHARS_BEFORE * MAX_CHAR_BYTES);
     let start = (reach_back..=found.start).find(|at| is_boundary(line, *at)).unwrap_or(found.start);
