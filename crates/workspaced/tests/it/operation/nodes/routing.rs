@@ -322,9 +322,9 @@ async fn invalid_tokens_keep_no_token_of_another_node_out() {
         }
         requests.join_all().await
     };
+    let started = Instant::now();
     let refusals = flood("wsr").await;
     assert!(refusals.iter().filter(|code| *code == "RATE_LIMITED").count() > 300, "{refusals:?}");
-    let started = Instant::now();
     let (refusals, ()) = tokio::join!(flood("wso"), async {
         for number in 0..5 {
             let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -334,6 +334,8 @@ async fn invalid_tokens_keep_no_token_of_another_node_out() {
             second.operator().with_token(ada["token"].as_str()).get("/v1/runs").await.ok();
         }
     });
-    assert!(refusals.iter().all(|code| code == "RATE_LIMITED"), "{refusals:?}");
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    // One more is looked at every three seconds.
+    let others = refusals.iter().filter(|code| *code != "RATE_LIMITED").count() as u64;
+    assert!(others <= 1 + started.elapsed().as_secs() / 3, "{:?}: {refusals:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
 }
