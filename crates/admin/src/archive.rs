@@ -6,6 +6,7 @@
     reason = "the folder that an operator names is outside of the data folder, and temporary files have no names"
 )]
 
+use async_recursion::async_recursion as boxed;
 use std::fs::File;
 use std::io::{self, BufReader, Seek as _};
 use std::path::Path;
@@ -40,6 +41,7 @@ pub enum ArchivesFound {
 /// # Errors
 ///
 /// If the store or the folder cannot be used, or has no archive of the run.
+#[boxed]
 pub async fn archive(config: ArchiveCommandConfig) -> Result<ArchivesFound, StartError> {
     // New files are for this user alone: they are what agents have read and written.
     rustix::process::umask(Mode::from_raw_mode(0o077));

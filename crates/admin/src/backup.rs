@@ -16,6 +16,7 @@ mod saved_content;
 mod saved_run;
 mod signing;
 
+use async_recursion::async_recursion as boxed;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,6 +92,7 @@ struct WrittenBackup {
 ///
 /// If the folder of backups or the data cannot be used, or the disk is full. There is no new backup then, and earlier ones are as
 /// they were.
+#[boxed]
 pub async fn backup(config: BackupConfig) -> Result<bool, StartError> {
     check_database(&config.database_url)?;
     if is_inside(&config.to, &config.data_dir) {

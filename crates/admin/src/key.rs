@@ -1,5 +1,6 @@
 //! `workspaced key`: makes and replaces the key that signs checkpoints, and writes their file again.
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use ledger::Ledger;
@@ -18,6 +19,7 @@ use proofs::signer::{self, KeysWritten};
 /// # Errors
 ///
 /// If a service uses the data, the key or the step is not the next one, or the database or a file cannot be used.
+#[boxed]
 pub async fn key(config: KeyConfig) -> Result<(), StartError> {
     // New files are for this user alone, as those of the service are.
     rustix::process::umask(Mode::from_raw_mode(0o077));

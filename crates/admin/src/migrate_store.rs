@@ -8,6 +8,7 @@
 mod report;
 mod run_files;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, PipeWriter, Write as _};
 use std::sync::Arc;
@@ -60,6 +61,7 @@ struct PutRuns {
 ///
 /// If a service uses the data, the source cannot be read, the target is not empty, or one of the stores cannot be written. No service starts
 /// with the target then.
+#[boxed]
 pub async fn migrate_store(config: MigrateStoreConfig) -> Result<bool, StartError> {
     check_database(&config.source)?;
     // New files are for this user alone, as those of the service are.

@@ -1,5 +1,6 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
+use async_recursion::async_recursion as boxed;
 use engine::clock;
 use engine::operators::{CreateOperatorRequest, RotateTokenRequest, TokenRotation, chain};
 use ledger::{Ledger, LedgerError, OperatorChange};
@@ -24,6 +25,7 @@ const PAGE: u32 = 1000;
 /// # Errors
 ///
 /// If a service uses the data, the database cannot be used, or the operator exists already or does not exist.
+#[boxed]
 pub async fn operator(config: OperatorConfig) -> Result<(), StartError> {
     check_database(&config.database_url)?;
     // New files are for this user alone, as those of the service are.

@@ -8,6 +8,7 @@ mod openable;
 mod pending;
 mod record;
 
+use async_recursion::async_recursion as boxed;
 use std::io::{self, BufRead as _};
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub(super) use record::TOOL;
 /// # Errors
 ///
 /// If the data cannot be used.
+#[boxed]
 pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
     let Some(id) = &config.run else { return pending::list(&config).await };
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, id).await?;

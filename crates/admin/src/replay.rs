@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_types, reason = "folders that an operator names are compared; no run's tree is opened")]
 
+use async_recursion::async_recursion as boxed;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -33,6 +34,7 @@ use proofs::checkpoints::{leaves_of, push_leaf};
 /// # Errors
 ///
 /// If the run's data or the folder cannot be used.
+#[boxed]
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
     let objects = config

@@ -13,6 +13,7 @@ mod run_files;
 mod target;
 mod tokens;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,7 @@ struct Unrestored {
 /// # Errors
 ///
 /// If the backup cannot be read, or the data folder or the database is in use or not empty, or cannot be written.
+#[boxed]
 pub async fn restore(config: RestoreConfig) -> Result<bool, StartError> {
     let backup = Backup::open(&config.from)?;
     let mut report = RestoreReport {

@@ -1,5 +1,6 @@
 //! `workspaced verify`: checks the audit chains and the checkpoints over them.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ const PAGE: u32 = 100;
 /// # Errors
 ///
 /// If the database or the checkpoint file cannot be read, or the run does not exist.
+#[boxed]
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     // Opening a missing database would create an empty one, whose chains are all intact.
     check_database(&config.database_url)?;

@@ -25,6 +25,7 @@ mod tokens;
 mod transfer;
 mod webhooks;
 
+use async_recursion::async_recursion as boxed;
 use std::process::ExitCode;
 
 use self::error::CliError;
@@ -84,6 +85,7 @@ pub enum ClientCommand {
 ///
 /// The exit code is 0 for success, 1 for a refusal or a failure, 2 for wrong usage, and 3 if the service cannot be reached. That of
 /// `exec` is the command's, once it has run and been recorded.
+#[boxed(?Send)]
 pub async fn run(
     command: ClientCommand,
     program: clap::Command,

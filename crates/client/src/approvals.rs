@@ -1,5 +1,6 @@
 //! Approvals of calls.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::Stream;
 use model::{Approval, ApprovalId, ApprovalState, RunId, Sha256};
 use reqwest::Method;
@@ -76,6 +77,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn approval(&self, approval: &ApprovalId) -> Result<Approval, Error> {
         self.request(Method::GET, ["v1", "approvals", approval.as_str()])?.answer(self).await
     }
@@ -85,6 +87,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn approve(&self, approval: &ApprovalId, decision: &ApprovalDecision) -> Result<DecisionResult, Error> {
         self.decide(approval, "approve", decision).await
     }
@@ -94,6 +97,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn deny(&self, approval: &ApprovalId, decision: &ApprovalDecision) -> Result<DecisionResult, Error> {
         self.decide(approval, "deny", decision).await
     }

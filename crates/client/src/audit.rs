@@ -1,5 +1,6 @@
 //! The audit: records by page, single calls, verification, artifacts.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::Stream;
 use model::{ArtifactId, ChainReport, Code, Outcome, Record, RunId, ToolCallId, Verdict};
 use reqwest::Method;
@@ -82,6 +83,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn audit_page(&self, filter: &AuditFilter, count: u32) -> Result<Vec<Record>, Error> {
         let mut query = filter.list_query()?;
         query.push(("limit", Some(count.to_string())));
@@ -110,6 +112,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn verify(&self, run: &RunId) -> Result<Verification, Error> {
         self.request(Method::GET, ["v1", "runs", run.as_str(), "audit", "verify"])?.answer(self).await
     }
@@ -120,6 +123,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn tool_call(&self, run: &RunId, call: &ToolCallId, wait_seconds: u64) -> Result<Value, Error> {
         let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "tool-calls", call.as_str()])?;
         request.query(&[("waitSeconds", Some(wait_seconds.to_string()))]).answer(self).await
@@ -130,6 +134,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn checkpoint(&self) -> Result<String, Error> {
         self.request(Method::GET, ["v1", "checkpoint"])?.text(self).await
     }
@@ -139,6 +144,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn checkpoint_key(&self) -> Result<String, Error> {
         self.request(Method::GET, ["v1", "checkpoint", "key"])?.text(self).await
     }
@@ -148,6 +154,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn checkpoint_key_changes(&self) -> Result<String, Error> {
         self.request(Method::GET, ["v1", "checkpoint", "key", "changes"])?.text(self).await
     }
@@ -157,6 +164,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn artifact(&self, run: &RunId, artifact: &ArtifactId) -> Result<String, Error> {
         self.request(Method::GET, ["v1", "runs", run.as_str(), "artifacts", artifact.as_str()])?.text(self).await
     }

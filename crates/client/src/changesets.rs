@@ -1,5 +1,6 @@
 //! Changes between a run and a folder outside of the service, as layers: tar streams in the form of a layer of an OCI image.
 
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use model::{RunId, Sha256};
 use reqwest::{Method, header};
@@ -169,6 +170,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`]. [`Error::Protocol`] if the service does not say which state it is.
+    #[boxed]
     pub async fn layer(&self, run: &RunId, since: Option<u64>) -> Result<RunLayer, Error> {
         let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "archive"])?;
         let mut request = request.query(&[("since", since.map(|seq| seq.to_string()))]);
@@ -191,6 +193,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`]. A refused set has changed nothing.
+    #[boxed]
     pub async fn apply_changeset(
         &self,
         run: &RunId,

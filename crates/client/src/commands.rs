@@ -1,6 +1,7 @@
 //! Commands that callers of `run_command` want run: what a runner asks for and reports. With the feature `folders`, a
 //! [`Runner`](crate::Runner) does it all.
 
+use async_recursion::async_recursion as boxed;
 use std::time::Duration;
 
 use model::{RunId, Sha256, ToolCallId};
@@ -143,6 +144,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn next_command(
         &self,
         run: &RunId,
@@ -160,6 +162,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn report_command(
         &self,
         run: &RunId,

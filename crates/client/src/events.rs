@@ -1,5 +1,6 @@
 //! Events: what an agent does outside of the service's tools.
 
+use async_recursion::async_recursion as boxed;
 use std::time::Duration;
 
 use model::{EventKind, RunId, Sha256, ToolCallId};
@@ -113,6 +114,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn append_event(&self, run: &RunId, event: &NewEvent) -> Result<AppendedEvent, Error> {
         let event = with_id(event, "eventId", new_id("ev_"))?;
         let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "events"])?;
@@ -134,6 +136,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn record_command(&self, run: &RunId, command: &CommandEvent<'_>) -> Result<AppendedEvent, Error> {
         self.append_event(run, &NewEvent::from(command)).await
     }
@@ -143,6 +146,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn upload_artifact(&self, run: &RunId, content: Vec<u8>) -> Result<UploadedArtifact, Error> {
         let digest = Sha256::of(&content).to_string();
         let request = self.request(Method::PUT, ["v1", "runs", run.as_str(), "artifacts", "sha256", &digest])?;

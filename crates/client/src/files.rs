@@ -1,5 +1,6 @@
 //! Whole files as bytes, in both directions as streams.
 
+use async_recursion::async_recursion as boxed;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
@@ -138,6 +139,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn download(&self, run: &RunId, path: &str, range: Option<ByteRange>) -> Result<Download, Error> {
         let mut request = self.file(Method::GET, run, path)?;
         if let Some(range) = range {
@@ -177,6 +179,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn delete_file(
         &self,
         run: &RunId,

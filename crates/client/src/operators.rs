@@ -1,5 +1,6 @@
 //! Operators.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::Stream;
 use model::{Operator, OperatorName, Scope};
 use reqwest::Method;
@@ -57,6 +58,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn create_operator(&self, new: &NewOperator) -> Result<CreatedOperator, Error> {
         let request = self.request(Method::POST, ["v1", "operators"])?;
         request.json(new).repeat(Repeat::IfNotExecuted).answer(self).await
@@ -72,6 +74,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn rotate_operator_token(
         &self,
         name: &OperatorName,
@@ -86,6 +89,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn revoke_operator(&self, name: &OperatorName) -> Result<(), Error> {
         self.request(Method::DELETE, ["v1", "operators", name.as_str()])?.done(self).await
     }

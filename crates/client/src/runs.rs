@@ -1,5 +1,6 @@
 //! Runs, their tokens, archives and exports.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 
 use futures_util::Stream;
@@ -115,6 +116,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn create_run(&self, new: &NewRun) -> Result<CreatedRun, Error> {
         let request = self.request(Method::POST, ["v1", "runs"])?.json(new);
         request.header(IDEMPOTENCY_KEY.clone(), &new_id("ik_"))?.answer(self).await
@@ -149,6 +151,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn run(&self, run: &RunId) -> Result<RunView, Error> {
         self.request(Method::GET, ["v1", "runs", run.as_str()])?.answer(self).await
     }
@@ -158,6 +161,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn close_run(&self, run: &RunId) -> Result<Run, Error> {
         self.request(Method::POST, ["v1", "runs", run.as_str(), "close"])?.answer(self).await
     }
@@ -167,6 +171,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn delete_run(&self, run: &RunId) -> Result<Run, Error> {
         self.request(Method::DELETE, ["v1", "runs", run.as_str()])?.answer(self).await
     }
@@ -176,6 +181,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn issue_token(&self, run: &RunId, new: &NewToken) -> Result<IssuedToken, Error> {
         let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "tokens"])?.json(new);
         request.header(IDEMPOTENCY_KEY.clone(), &new_id("ik_"))?.answer(self).await
@@ -192,6 +198,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<(), Error> {
         let path = ["v1", "runs", run.as_str(), "tokens", token.as_str()];
         self.request(Method::DELETE, path)?.done(self).await
@@ -212,6 +219,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn export(&self, run: &RunId) -> Result<Download, Error> {
         self.export_of(run, "archive").await
     }
@@ -221,6 +229,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn patch(&self, run: &RunId) -> Result<Download, Error> {
         self.export_of(run, "patch").await
     }
@@ -230,6 +239,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn bundle(&self, run: &RunId, branch: Option<&str>) -> Result<Download, Error> {
         let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "bundle"])?;
         request.query(&[("branch", branch.map(str::to_owned))]).send(self).await.map(Download::new)
@@ -245,6 +255,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn report(&self, run: &RunId) -> Result<Value, Error> {
         self.report_as(run, "json")?.answer(self).await
     }
@@ -254,6 +265,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn report_as_markdown(&self, run: &RunId) -> Result<String, Error> {
         self.report_as(run, "markdown")?.text(self).await
     }

@@ -1,5 +1,6 @@
 //! Tool calls, alone and in batches.
 
+use async_recursion::async_recursion as boxed;
 use model::{RunId, Sha256, ToolCallId};
 use reqwest::{Method, header};
 use serde::de::DeserializeOwned;
@@ -123,6 +124,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn batch(&self, run: &RunId, batch: &Batch) -> Result<BatchAnswer, Error> {
         let mut batch = batch.clone();
         for call in &mut batch.calls {

@@ -1,5 +1,6 @@
 //! Webhooks and their deliveries.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::Stream;
 use model::{WebhookDelivery, WebhookEvent};
 use reqwest::Method;
@@ -55,6 +56,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
+    #[boxed]
     pub async fn redeliver(&self, webhook: &str, message: &str) -> Result<WebhookDelivery, Error> {
         let path = ["v1", "webhooks", webhook, "deliveries", message, "redeliver"];
         self.request(Method::POST, path)?.accept_pending().answer(self).await

@@ -5,6 +5,7 @@ pub mod peers;
 pub mod proofs;
 pub mod proven_connection;
 
+use async_recursion::async_recursion as boxed;
 use ledger::{Ledger, Role, StoredNode};
 use model::RunId;
 
@@ -22,6 +23,7 @@ pub fn holds(node: Option<&Membership>, role: Role) -> bool {
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn maintains(
     node: Option<&Membership>,
     ledger: &dyn Ledger,
@@ -59,6 +61,7 @@ pub struct KnownNode {
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn known_nodes(ledger: &dyn Ledger) -> ledger::Result<Vec<KnownNode>> {
     let Some(own) = ledger.node() else { return Ok(Vec::new()) };
     let known = |stored: StoredNode| KnownNode {

@@ -1,5 +1,6 @@
 //! The address of the database.
 
+use async_recursion::async_recursion as boxed;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -63,6 +64,7 @@ impl DatabaseUrl {
     /// # Errors
     ///
     /// As [`ledger::open`].
+    #[boxed]
     pub async fn open(&self) -> ledger::Result<Arc<dyn Ledger>> {
         let (url, file) = (self.url.clone(), self.file.clone());
         let read: AddressReader = Arc::new(move || match &file {

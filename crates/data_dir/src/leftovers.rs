@@ -1,6 +1,7 @@
 //! Startup cleanup of the workspaces: removes unfinished folders and those of deleted runs. Any other folder whose run the
 //! database does not know may be valuable, and is moved to `lost+found`.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -65,6 +66,7 @@ impl FolderOwner {
 /// # Errors
 ///
 /// Fails if the database or the disk fails.
+#[boxed]
 pub async fn clean_up(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>, is_older: bool) -> Result<usize, StartError> {
     let is_node = ledger.node().is_some();
     if is_older {

@@ -6,6 +6,7 @@
     reason = "the folder must exist before the crates that own its contents can open it"
 )]
 
+use async_recursion::async_recursion as boxed;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ pub struct InstanceNoteFile {
 /// # Errors
 ///
 /// Fails if they do not, or if one of them cannot be read.
+#[boxed]
 pub async fn check_identity(data_dir: &Path, ledger: &dyn Ledger) -> Result<(), StartError> {
     let of_folder = identity(data_dir).map_err(|error| io_error(&error))?;
     let of_database = ledger.setting(SETTING).await?;
@@ -143,6 +145,7 @@ impl DataDirLock {
     /// # Errors
     ///
     /// Fails if they do not belong together, or one of them cannot be read.
+    #[boxed]
     pub async fn bind(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
         refuse_unfinished(ledger).await?;
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
@@ -178,6 +181,7 @@ impl DataDirLock {
     /// # Errors
     ///
     /// Fails if they do not belong together, if the folder is an older copy, or if one of them cannot be read.
+    #[boxed]
     pub async fn check(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
         refuse_unfinished(ledger).await?;
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
@@ -193,6 +197,7 @@ impl DataDirLock {
     ///
     /// Fails if the folder is an older copy, if another process takes over at the same time, or if one of them cannot be
     /// written.
+    #[boxed]
     pub async fn take_over(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
         let Inspection { note, continuity, stored, checkpoint_size } = self.inspect(ledger).await?;
         let (note, next) = note.begin(stored.as_deref().and_then(Instance::parse).as_ref());

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the name of the node is beside the runs' folders, not in them")]
 
+use async_recursion::async_recursion as boxed;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ impl DataDirLock {
     /// # Errors
     ///
     /// Fails if the folder belongs to another database, or one of them cannot be read or written.
+    #[boxed]
     pub async fn bind_node(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
         refuse_unfinished(ledger).await?;
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
@@ -64,6 +66,7 @@ impl DataDirLock {
     /// # Errors
     ///
     /// Fails if another process takes over the database at the same time, or if the database or the disk fails.
+    #[boxed]
     pub async fn join(
         &self,
         ledger: &dyn Ledger,

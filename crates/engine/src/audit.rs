@@ -4,6 +4,7 @@ mod content;
 mod report;
 mod story;
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,6 +236,7 @@ impl Audit {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived.
+    #[boxed]
     pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
         self.engine.known_run(run).await
     }
@@ -244,6 +246,7 @@ impl Audit {
     /// # Errors
     ///
     /// `RUN_CLOSED` if the run is archived.
+    #[boxed]
     pub async fn check_not_archived(&self, run: Option<&RunId>) -> Result<(), CallError> {
         self.engine.check_not_archived(run).await
     }
@@ -253,6 +256,7 @@ impl Audit {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn records(
         &self,
         filter: &RecordFilter,
@@ -270,6 +274,7 @@ impl Audit {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn cursor_at(&self, run: &RunId, seq: u64, newest_first: bool) -> Result<Cursor, CallError> {
         let seq = seq.max(1);
         let found = self.engine.ledger.record_range(run, seq, seq, 1.into()).await?;
@@ -285,6 +290,7 @@ impl Audit {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    #[boxed]
     pub async fn tool_call(&self, run: &RunId, id: &ToolCallId) -> Result<ToolCall, CallError> {
         let Some(call) = self.engine.ledger.call(run, id).await? else {
             self.engine.known_run(run).await?;
@@ -314,6 +320,7 @@ impl Audit {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    #[boxed]
     pub async fn tool_call_once_decided(
         &self,
         run: &RunId,
@@ -380,6 +387,7 @@ impl RecordStream {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn next(&mut self) -> Result<Option<StoredRecord>, CallError> {
         loop {
             if let Some(record) = self.batch.next() {

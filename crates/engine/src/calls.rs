@@ -8,6 +8,7 @@ pub(crate) mod deciding;
 pub(crate) mod dispatch;
 pub(crate) mod events;
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ impl Calls {
     /// # Errors
     ///
     /// `RATE_LIMITED` if the token or its run has its share; `UNAVAILABLE` if others use the budget.
+    #[boxed]
     pub async fn acquire_body(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
         self.engine.pools.acquire_body(bytes, timeout).await
     }
@@ -71,6 +73,7 @@ impl Calls {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn approvals(
         &self,
         filter: &ApprovalFilter,
@@ -85,6 +88,7 @@ impl Calls {
     /// # Errors
     ///
     /// `NOT_FOUND`.
+    #[boxed]
     pub async fn approval(&self, id: &ApprovalId) -> Result<CurrentApproval, CallError> {
         self.engine.approval_with_files(id).await
     }
@@ -94,6 +98,7 @@ impl Calls {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn run_of_approval(&self, id: &ApprovalId) -> Result<Option<RunId>, CallError> {
         Ok(self.engine.ledger.approval(id).await?.map(|approval| approval.run_id))
     }
@@ -103,6 +108,7 @@ impl Calls {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
         self.engine.expire(approval).await
     }

@@ -7,6 +7,7 @@ pub(crate) mod manage;
 mod rotate;
 mod sign_in;
 
+use async_recursion::async_recursion as boxed;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -82,6 +83,7 @@ impl Operators {
     /// # Errors
     ///
     /// If an operator of the configuration has the name of a stored one. Nothing is replaced then.
+    #[boxed]
     pub async fn reconfigure(&self, configured: ConfiguredTokens) -> Result<(), LoadError> {
         self.engine.tokens.reconfigure(configured).await
     }

@@ -12,10 +12,12 @@ mod run_tokens;
 mod update;
 mod viewed;
 
+use async_recursion::async_recursion as boxed;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ledger::{Appended, Entry, Epoch, LedgerError};
 use model::{Code, Disk, ImportReport, Profiles, Refusal, Run, RunId, RunState, Source};
 use parking_lot::RwLock;
@@ -68,6 +70,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` if the run's row in the database is damaged.
+    #[boxed]
     pub async fn run(&self, run: &RunId) -> Result<Run, CallError> {
         self.engine.run(run).await
     }
@@ -79,9 +82,15 @@ impl Runs {
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported or the run is deleted; `UNAVAILABLE` if a recorded
     /// change cannot be applied: the run is closed nevertheless.
-    pub async fn close_run(self: &Arc<Self>, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        let (runs, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
-        self.engine.detached(async move { runs.close(&run, &caller).await }).await
+    pub fn close_run<'a>(
+        self: &'a Arc<Self>,
+        run: &'a RunId,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Run, CallError>> {
+        Box::pin(async move {
+            let (runs, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
+            self.engine.detached(async move { runs.close(&run, &caller).await }).await
+        })
     }
 
     async fn close(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
@@ -149,14 +158,20 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported.
-    pub async fn delete_run(self: &Arc<Self>, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        let (runs, run, entry) = (Arc::clone(self), run.clone(), lifecycle::deleted(run, caller, &now()));
-        let work = async move {
-            Box::pin(runs.remove_run(&run, RunState::Deleted, entry)).await?;
-            tracing::info!(run.id = %run, "run deleted");
-            runs.engine.run(&run).await
-        };
-        self.engine.detached(work).await
+    pub fn delete_run<'a>(
+        self: &'a Arc<Self>,
+        run: &'a RunId,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Run, CallError>> {
+        Box::pin(async move {
+            let (runs, run, entry) = (Arc::clone(self), run.clone(), lifecycle::deleted(run, caller, &now()));
+            let work = async move {
+                Box::pin(runs.remove_run(&run, RunState::Deleted, entry)).await?;
+                tracing::info!(run.id = %run, "run deleted");
+                runs.engine.run(&run).await
+            };
+            self.engine.detached(work).await
+        })
     }
 
     /// Records by `entry` that a run is deleted or archived, then deletes its files and what the ledger need not keep of it. The

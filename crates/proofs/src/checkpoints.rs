@@ -6,6 +6,7 @@ mod coverage;
 mod proofs;
 mod tree;
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use ledger::Ledger;
@@ -139,6 +140,7 @@ impl Checkpoints {
     }
 
     /// Signs the last checkpoint, then ends the task.
+    #[boxed]
     pub async fn close(&self) {
         self.stop.cancel();
         if let Some(task) = self.task.lock().await.take()

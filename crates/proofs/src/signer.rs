@@ -9,6 +9,7 @@ pub mod key;
 pub mod key_changes;
 mod rotate;
 
+use async_recursion::async_recursion as boxed;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 ///
 /// If the key, the file or the database cannot be used, the file lacks checkpoints, or another key signed the earlier ones.
+#[boxed]
 pub async fn start(
     config: &CheckpointConfig,
     ledger: Arc<dyn Ledger>,
@@ -79,6 +81,7 @@ pub async fn start(
 /// # Errors
 ///
 /// If there is no key, the file or the database cannot be used, or they contradict what was signed.
+#[boxed]
 pub async fn renew_file(
     config: &CheckpointConfig,
     ledger: Arc<dyn Ledger>,

@@ -7,6 +7,7 @@
 mod build;
 mod store;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -142,6 +143,7 @@ impl Archiver {
     }
 
     /// Runs until `shutdown`. A run that is being archived then stays whole, and the next start archives it.
+    #[boxed]
     pub async fn run(mut self, shutdown: CancellationToken) {
         let interval = (self.after / 10).clamp(PASS_INTERVAL.0, PASS_INTERVAL.1);
         loop {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "archives are outside of the data folder")]
 
+use async_recursion::async_recursion as boxed;
 use std::fs::File;
 
 use archive::{ArchiveName, FinishedArchive};
@@ -34,6 +35,7 @@ impl ArchiveStore {
     /// # Errors
     ///
     /// If the store or the temporary file fails.
+    #[boxed]
     pub async fn put(&self, name: &ArchiveName, archive: FinishedArchive) -> Result<(), StoreError> {
         let FinishedArchive { file, bytes, .. } = archive;
         self.0.put(&name.to_string(), bytes, Box::new(file), Some(name.sha256)).await.map(drop)
@@ -44,6 +46,7 @@ impl ArchiveStore {
     /// # Errors
     ///
     /// `Differs`; if the store fails.
+    #[boxed]
     pub async fn read_back(&self, name: &ArchiveName, bytes: u64) -> Result<(), StoreError> {
         let found = self.0.hash(&name.to_string()).await?;
         if found == (name.sha256, bytes) { Ok(()) } else { Err(StoreError::Differs(name.to_string())) }
@@ -54,6 +57,7 @@ impl ArchiveStore {
     /// # Errors
     ///
     /// If the store fails.
+    #[boxed]
     pub async fn delete(&self, name: &ArchiveName) -> Result<(), StoreError> {
         self.0.delete(&name.to_string()).await
     }
@@ -63,6 +67,7 @@ impl ArchiveStore {
     /// # Errors
     ///
     /// If the store fails.
+    #[boxed]
     pub async fn list(&self) -> Result<Vec<(ArchiveName, u64)>, StoreError> {
         let mut objects = self.0.list("", None);
         let mut archives = Vec::new();
@@ -80,6 +85,7 @@ impl ArchiveStore {
     /// # Errors
     ///
     /// If the store or the temporary file fails.
+    #[boxed]
     pub async fn fetch(&self, name: &ArchiveName) -> Result<File, StoreError> {
         self.0.copy_to(&name.to_string(), u64::MAX, tempfile::tempfile()?).await.map(|(file, _)| file)
     }

@@ -9,9 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_recursion::async_recursion as boxed;
 use engine::Resources;
 use engine::operators::{TokenSettings, Tokens, store_first_token};
 use engine::runs::{Keep, LedgerClaims};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use proofs::signer;
 use rustix::process::{Resource, Rlimit};
@@ -51,10 +54,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// Fails if a setting cannot be used or a required resource is not available.
+#[boxed]
 pub async fn serve(
     mut config: Config,
     confinement: Confinement,
-    shutdown: impl Future<Output = ()>,
+    shutdown: BoxFuture<'static, ()>,
 ) -> Result<(), StartError> {
     let started = Instant::now();
     let traces = telemetry::start_log(&config)?;
@@ -66,7 +70,7 @@ pub async fn serve(
     let (service, first_token) = open_service(&config, &lock, confinement.git()).await?;
     let shutting_down = service.state.shutdown.clone();
     let certificate = config.tls.clone().map(|files| start_tls(files, &shutting_down)).transpose()?;
-    tokio::spawn(reload::run(config.sources.clone(), service.clone(), hangups()?, shutting_down.clone()));
+    tokio::spawn(reload::run(config.sources.clone(), service.clone(), hangups()?, shutting_down.clone()).boxed());
     let (listener, address) = listen("listen", config.listen)?;
     let metrics = config.metrics_listen.map(|address| listen("metrics-listen", address)).transpose()?;
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
@@ -107,15 +111,14 @@ pub async fn serve(
 
 /// Starts the work that no request asks for.
 fn start_background(config: &Config, service: &Service) -> Result<(), StartError> {
-    service.state.tasks.spawn(maintenance::run(service.clone()));
-    service.state.tasks.spawn(maintenance::keep_tokens_current(service.clone()));
-    service.state.tasks.spawn(maintenance::collect::run(service.clone()));
+    service.state.tasks.spawn(maintenance::run(service.clone()).boxed());
+    service.state.tasks.spawn(maintenance::keep_tokens_current(service.clone()).boxed());
+    service.state.tasks.spawn(maintenance::collect::run(service.clone()).boxed());
     service.state.webhooks.start(&service.state.tasks, &service.state.shutdown);
     if let Some(issuer) = &service.state.access.issuer {
-        service
-            .state
-            .tasks
-            .spawn(Arc::clone(issuer).keep_current(Arc::clone(&service.operators), service.state.shutdown.clone()));
+        service.state.tasks.spawn(
+            Arc::clone(issuer).keep_current(Arc::clone(&service.operators), service.state.shutdown.clone()).boxed(),
+        );
     }
     if let Some(archives) = &config.archives {
         let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
@@ -127,7 +130,7 @@ fn start_background(config: &Config, service: &Service) -> Result<(), StartError
             node: service.state.node.clone(),
         };
         let archiver = Archiver::new(source, store, archives.after, &config.data_dir);
-        service.state.tasks.spawn(archiver.run(service.state.shutdown.clone()));
+        service.state.tasks.spawn(archiver.run(service.state.shutdown.clone()).boxed());
     }
     Ok(())
 }
@@ -175,7 +178,7 @@ fn listen(name: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), 
 /// Reads the certificate, and reads it again when it is replaced.
 fn start_tls(files: TlsFiles, shutdown: &CancellationToken) -> Result<Arc<Certificate>, StartError> {
     let certificate = Arc::new(Certificate::load(files)?);
-    tokio::spawn(Arc::clone(&certificate).keep_current(hangups()?, shutdown.clone()));
+    tokio::spawn(Arc::clone(&certificate).keep_current(hangups()?, shutdown.clone()).boxed());
     Ok(certificate)
 }
 

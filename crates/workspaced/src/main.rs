@@ -42,7 +42,11 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             // Before a second thread is started, which would not be confined.
             let confinement = workspaced::confine(&config)?;
             let runtime = runtime(config.blocking_threads() + EXTRA_BLOCKING_THREADS)?;
-            runtime.block_on(async { workspaced::serve(config, confinement, termination()?).await })?;
+            let shutdown = {
+                let _context = runtime.enter();
+                Box::pin(termination()?)
+            };
+            runtime.block_on(workspaced::serve(config, confinement, shutdown))?;
             // Does not wait for threads that still block: no caller depends on their work.
             runtime.shutdown_background();
             Ok(ExitCode::SUCCESS)

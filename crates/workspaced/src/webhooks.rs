@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::{CallError, clock};
+use futures_util::FutureExt as _;
 use ledger::Ledger;
 use model::WebhookDelivery;
 use tokio::sync::Notify;
@@ -70,7 +71,7 @@ impl Webhooks {
     /// Starts sending. The tasks end when the service shuts down.
     pub(crate) fn start(&self, tasks: &TaskTracker, shutdown: &CancellationToken) {
         for webhook in &self.all {
-            tasks.spawn(Arc::clone(webhook).run(shutdown.clone()));
+            tasks.spawn(Arc::clone(webhook).run(shutdown.clone()).boxed());
         }
     }
 

@@ -1,5 +1,6 @@
 //! Changes between a run and a folder: layers in, sets of changes out.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 use std::io::{self, Read, Seek as _};
 use std::pin::Pin;
@@ -119,6 +120,7 @@ impl Checkout {
     /// # Errors
     ///
     /// Those of [`OpenFolder::open`].
+    #[boxed]
     pub async fn open(client: &Client, run: &RunId, place: &FolderPlace) -> Result<Self, FolderError> {
         Ok(Self::new(client, run, OpenFolder::open(place).await?))
     }
@@ -154,6 +156,7 @@ impl Checkout {
     /// # Errors
     ///
     /// If the folder is no checkout, or the connection to the sandbox is lost.
+    #[boxed]
     pub async fn tree_sha256(&self) -> Result<String, FolderError> {
         self.folder.with(|folder| Ok(folder.tree_sha256()?)).await
     }
@@ -180,6 +183,7 @@ impl Checkout {
     /// # Errors
     ///
     /// Those of [`OpenFolder::close`].
+    #[boxed]
     pub async fn close(self) -> Result<(), FolderError> {
         self.folder.close().await
     }
@@ -190,6 +194,7 @@ impl Checkout {
     ///
     /// [`FolderError::OtherRun`], a refusal of the service, or conflicts: what was changed both here and in the run is as it was then, and
     /// the rest is pulled, unless it was a first checkout, which has written nothing.
+    #[boxed]
     pub async fn pull(&mut self) -> Result<Pulled, FolderError> {
         let pulled = self.pull_rest(Vec::new()).await?;
         if pulled.conflicts.is_empty() { Ok(pulled) } else { Err(ShimError::Conflicts(pulled.conflicts).into()) }
@@ -202,6 +207,7 @@ impl Checkout {
     ///
     /// As [`Checkout::pull`], but for conflicts of a folder that is a checkout; and if a path of `theirs` did not change both here and in
     /// the run, after which nothing was written.
+    #[boxed]
     pub async fn pull_rest(&mut self, theirs: Vec<String>) -> Result<Pulled, FolderError> {
         let from = self.base().await?.map(|have| have.seq);
         let layer = self.client.layer(&self.run, from).await?;
@@ -213,6 +219,7 @@ impl Checkout {
     /// # Errors
     ///
     /// If the folder is no checkout, or cannot be read.
+    #[boxed]
     pub async fn scan(&mut self, scope: ScanScope) -> Result<ScanReport, FolderError> {
         let filled = match scope {
             ScanScope::All => Vec::new(),
@@ -231,6 +238,7 @@ impl Checkout {
     /// # Errors
     ///
     /// If the folder cannot be read, is too large for one set, or sends something that was not asked for.
+    #[boxed]
     pub async fn layer_of(&mut self, changes: &[PathChange]) -> Result<ChangedLayer, FolderError> {
         if changes.iter().fold(0_u64, |sum, change| sum.saturating_add(change.size)) > LIMITS.max_total_bytes {
             // Before all of it is read.
@@ -251,6 +259,7 @@ impl Checkout {
     /// # Errors
     ///
     /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; or a folder that cannot be read.
+    #[boxed]
     pub async fn push(&mut self, scope: ScanScope, options: &PushOptions) -> Result<Option<Pushed>, FolderError> {
         self.checked_out().await?;
         let report = self.scan(scope).await?;
@@ -262,6 +271,7 @@ impl Checkout {
     /// # Errors
     ///
     /// As [`Checkout::push`].
+    #[boxed]
     pub async fn push_changes(
         &mut self,
         changes: &[PathChange],

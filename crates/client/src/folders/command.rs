@@ -1,5 +1,6 @@
 //! A command in a checkout: its output as it comes, signals to it, and its time limit.
 
+use async_recursion::async_recursion as boxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -134,6 +135,7 @@ impl Checkout {
     /// # Errors
     ///
     /// If the command cannot be started, or the connection to the sandbox is lost.
+    #[boxed]
     pub async fn run_command(
         &mut self,
         command: &CommandSpec,

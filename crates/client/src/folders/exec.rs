@@ -1,5 +1,6 @@
 //! A command in a run's files: pulled before, recorded after, with what it changed as one judged set of changes.
 
+use async_recursion::async_recursion as boxed;
 use std::time::Duration;
 
 use model::{EventKind, shown_command};
@@ -98,6 +99,7 @@ impl Checkout {
     /// # Errors
     ///
     /// If the pull fails, or the command cannot be run or looked after. What fails afterwards is in [`Executed::recorded`].
+    #[boxed]
     pub async fn exec(
         &mut self,
         options: &ExecOptions,
@@ -112,6 +114,7 @@ impl Checkout {
     /// # Errors
     ///
     /// As [`Checkout::exec`].
+    #[boxed]
     pub async fn exec_in(
         &mut self,
         pulled: Pulled,

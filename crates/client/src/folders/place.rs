@@ -6,6 +6,7 @@
     reason = "the client works in its user's folders, and waits on threads of its own"
 )]
 
+use async_recursion::async_recursion as boxed;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +92,7 @@ impl OpenFolder {
     /// # Errors
     ///
     /// If the folder cannot be opened or the shim does not start.
+    #[boxed]
     pub async fn open(place: &FolderPlace) -> Result<Self, FolderError> {
         let place = place.clone();
         blocking(move || match &place {
@@ -158,6 +160,7 @@ impl OpenFolder {
     /// # Errors
     ///
     /// If the connection to the sandbox is lost.
+    #[boxed]
     pub async fn have(&self) -> Result<Option<CheckedOut>, FolderError> {
         self.with(|folder| Ok(folder.have()?)).await
     }
@@ -168,6 +171,7 @@ impl OpenFolder {
     /// # Errors
     ///
     /// If no thread can be started.
+    #[boxed]
     pub async fn close(self) -> Result<(), FolderError> {
         blocking(move || {
             drop(self);

@@ -1,5 +1,6 @@
 //! A runner: it runs the commands that callers of `run_command` want, one after the other, in one checkout.
 
+use async_recursion::async_recursion as boxed;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -75,6 +76,7 @@ impl Runner {
     ///
     /// The service refuses the runner, or the sandbox is lost, after which the checkout has to be opened again. In both cases a command
     /// that was taken is reported as not run.
+    #[boxed]
     pub async fn serve_next(
         &mut self,
         sink: &mut (dyn FnMut(OutputStream, &[u8]) + Send),
@@ -130,6 +132,7 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Checkout::close`].
+    #[boxed]
     pub async fn pause(self) -> Result<PausedRunner, FolderError> {
         let Self { checkout, name, scope, last } = self;
         let known = checkout.known().to_vec();
@@ -142,6 +145,7 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Checkout::close`].
+    #[boxed]
     pub async fn close(self) -> Result<(), FolderError> {
         self.checkout.close().await
     }

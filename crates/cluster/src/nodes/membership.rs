@@ -1,5 +1,6 @@
 //! The heartbeat of this process as a node, and the roles that it has.
 
+use async_recursion::async_recursion as boxed;
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,7 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// # Errors
 ///
 /// If another node that is alive has it: each of both would be asked what only the other one answers.
+#[boxed]
 pub async fn until_address_is_free(ledger: &dyn Ledger, own: &NodeIdentity) -> Result<(), StartError> {
     let until = Instant::now() + LEASE + HEARTBEAT;
     loop {
@@ -91,6 +93,7 @@ impl Membership {
     }
 
     /// Waits until this process must end because it is no node any more. Returns why.
+    #[boxed]
     pub async fn lost(&self) -> LedgerError {
         self.lost.cancelled().await;
         LedgerError::Fenced(self.fence.get().copied().unwrap_or(Fence::Superseded))
@@ -103,6 +106,7 @@ impl Membership {
     }
 
     /// Ends the heartbeat, so that [`leave`](ledger::NodeLog::leave) is its end.
+    #[boxed]
     pub async fn end(&self) {
         self.stop.cancel();
         self.tasks.close();

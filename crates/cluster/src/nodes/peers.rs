@@ -1,5 +1,6 @@
 //! The other nodes, as this one sends requests to them: who owns a run, and whether it answers.
 
+use async_recursion::async_recursion as boxed;
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -113,6 +114,7 @@ impl Peers {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn location_of(&self, ledger: &dyn Ledger, run: &RunId) -> ledger::Result<Location> {
         if let Some((location, until)) = self.owners.lock().get(run).cloned()
             && Instant::now() < until
@@ -143,6 +145,7 @@ impl Peers {
 
     /// Returns what is at the address of `peer`, as it was at most a second ago, so that a node that does not respond is not asked by
     /// every request.
+    #[boxed]
     pub async fn find(&self, peer: &Peer) -> Found {
         let found = Arc::clone(self.found.lock().get_or_insert(peer.clone(), FoundUntil::default));
         // Requests that come meanwhile wait for the same answer.

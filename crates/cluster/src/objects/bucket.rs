@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "stores are outside of the data folder; temporary files have no names")]
 
+use async_recursion::async_recursion as boxed;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
 use std::sync::Arc;
@@ -137,6 +138,7 @@ impl Bucket {
     /// # Errors
     ///
     /// `Differs`, and nothing is written, if `content` has another size or not the hash `expected`; if the store or `content` fails.
+    #[boxed]
     pub async fn put(
         &self,
         name: &str,
@@ -191,6 +193,7 @@ impl Bucket {
     /// # Errors
     ///
     /// If the store fails.
+    #[boxed]
     pub async fn hash(&self, name: &str) -> Result<(Sha256, u64), StoreError> {
         let mut chunks = self.chunks(name).await?;
         let (mut digest, mut read) = (sha2::Sha256::new(), 0);
@@ -206,6 +209,7 @@ impl Bucket {
     /// # Errors
     ///
     /// `TooLarge`; if the store or the file fails.
+    #[boxed]
     pub async fn copy_to(&self, name: &str, max_bytes: u64, file: File) -> Result<(File, Sha256), StoreError> {
         let mut chunks = self.chunks(name).await?;
         let (mut file, mut digest) = (file, sha2::Sha256::new());
@@ -247,6 +251,7 @@ impl Bucket {
     /// # Errors
     ///
     /// If the store fails.
+    #[boxed]
     pub async fn stat(&self, name: &str) -> Result<Option<ObjectMeta>, StoreError> {
         self.check().await?;
         match self.store.head(&self.path(name)).await {
@@ -261,6 +266,7 @@ impl Bucket {
     /// # Errors
     ///
     /// If the store fails, or it does not exist.
+    #[boxed]
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.check().await?;
         Ok(self.store.delete(&self.path(name)).await?)

@@ -6,6 +6,7 @@ mod collect;
 mod entry;
 mod markdown;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -277,6 +278,7 @@ impl Audit {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived; `UNAVAILABLE` if the files cannot be compared within the time limit.
+    #[boxed]
     pub async fn report(&self, id: &RunId, verifies: bool) -> Result<(RunReport, Option<ChainReport>), CallError> {
         // Also closes a run whose time is over.
         self.engine.run(id).await?;

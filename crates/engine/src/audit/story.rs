@@ -1,5 +1,6 @@
 //! Verification of a run's story: its hash chain, and that each record begins where the record before it, or the base, has ended.
 
+use async_recursion::async_recursion as boxed;
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ impl Audit {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; the errors of the ledger and of the disk.
+    #[boxed]
     pub async fn verify_story(&self, run: &RunId, each: &mut EachRecord<'_>) -> Result<ChainReport, CallError> {
         let mut first = FirstVersions::default();
         let mut push = |record: &model::Record| {

@@ -1,9 +1,11 @@
 //! The changes of a run, from its audit.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use futures_util::future::BoxFuture;
 use ledger::PageSize;
 use model::{EvidenceFact, FileKind, LogicalPath, Record, Refusal, RunId, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
@@ -131,6 +133,7 @@ impl Calls {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
+    #[boxed]
     pub async fn changes(&self, run: &RunId, since: u64, limit: u32) -> Result<ChangeList, CallError> {
         self.engine.known_run(run).await?;
         self.changes_page(run, since, limit.into()).await
@@ -153,6 +156,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, `RUN_CLOSED`.
+    #[boxed]
     pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, RecordedError> {
         let (call, members) = Call::of(run, caller, &DRIFT, Map::new());
         let (open_run, _) = self.admit(&call, members).await?;
@@ -171,6 +175,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded.
+    #[boxed]
     pub async fn settle_drift(
         &self,
         run: &RunId,
@@ -224,10 +229,16 @@ impl Calls {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub async fn follow_changes(self: &Arc<Self>, run: RunId, since: u64) -> Result<ChangeStream, CallError> {
-        self.engine.known_run(&run).await?;
-        let newest = self.engine.ledger.newest_position();
-        Ok(ChangeStream { calls: Arc::clone(self), run, since, newest, batch: Vec::new().into_iter() })
+    pub fn follow_changes<'a>(
+        self: &'a Arc<Self>,
+        run: RunId,
+        since: u64,
+    ) -> BoxFuture<'a, Result<ChangeStream, CallError>> {
+        Box::pin(async move {
+            self.engine.known_run(&run).await?;
+            let newest = self.engine.ledger.newest_position();
+            Ok(ChangeStream { calls: Arc::clone(self), run, since, newest, batch: Vec::new().into_iter() })
+        })
     }
 }
 
@@ -246,6 +257,7 @@ impl ChangeStream {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn next(&mut self) -> Result<Option<RunChange>, CallError> {
         loop {
             if let Some(change) = self.batch.next() {

@@ -1,6 +1,7 @@
 //! Change sets: what a command has changed outside of the service. A set is one call, and the command the event before it, in one
 //! commit.
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use ledger::{Appended, Entry};
@@ -188,6 +189,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded. Nothing has changed then, and the command is recorded by itself.
+    #[boxed]
     pub async fn apply_changeset(
         &self,
         run: &RunId,
@@ -261,6 +263,7 @@ impl Calls {
     }
 
     /// Records that a change set was refused whose request cannot be read.
+    #[boxed]
     pub async fn refuse_changeset(&self, run: &RunId, caller: Caller, refusal: Refusal) -> Failed {
         let call = Call::new(run, caller, &APPLY_CHANGESET);
         let error = self.engine.record_error(&call, &[], refusal.into()).await;

@@ -7,6 +7,7 @@ mod approved;
 pub(crate) mod desk;
 pub(crate) mod result;
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -447,6 +448,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded; `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `RATE_LIMITED`.
+    #[boxed]
     pub async fn next_command(&self, run: &RunId, caller: &Caller, body: &[u8]) -> Result<NextCommand, RecordedError> {
         self.check_serves(run, caller).await?;
         let next = async {
@@ -477,6 +479,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
+    #[boxed]
     pub async fn check_serves(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if caller.permissions.contains(&Permission::CommandServe) {
             return Ok(());
@@ -485,6 +488,7 @@ impl Calls {
     }
 
     /// Records that a result was refused whose request cannot be read.
+    #[boxed]
     pub async fn refuse_command_result(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, SERVE, refusal).await
     }
@@ -495,6 +499,7 @@ impl Calls {
     /// # Errors
     ///
     /// `NOT_FOUND` if the runner does not have the command; `UNAVAILABLE` and `RATE_LIMITED`, after which it reports the result again.
+    #[boxed]
     pub async fn end_command(
         &self,
         run: &RunId,

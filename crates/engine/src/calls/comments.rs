@@ -1,5 +1,6 @@
 //! Comments of people on a run: records of its chain, which its agents are told with their next answers.
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use ledger::{Appended, Entry};
@@ -84,6 +85,7 @@ impl Calls {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `QUOTA_EXCEEDED`. Refused comments are recorded too.
+    #[boxed]
     pub async fn comment(
         &self,
         run: &RunId,

@@ -7,6 +7,7 @@ pub(crate) mod votes;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use model::{Approval, ApprovalId, ApprovalState, Code, EvidenceFact, Refusal, Sha256};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -57,13 +58,15 @@ impl Calls {
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; the refusal of a change of the person who decides; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
     /// leaves it pending.
-    pub async fn approve(
-        self: &Arc<Self>,
-        id: &ApprovalId,
+    pub fn approve<'a>(
+        self: &'a Arc<Self>,
+        id: &'a ApprovalId,
         decider: DecidingPerson,
-    ) -> Result<ApprovalResult, CallError> {
-        let (calls, id) = (Arc::clone(self), id.clone());
-        self.engine.detached(async move { calls.record_approval(&id, &decider).await }).await
+    ) -> BoxFuture<'a, Result<ApprovalResult, CallError>> {
+        Box::pin(async move {
+            let (calls, id) = (Arc::clone(self), id.clone());
+            self.engine.detached(async move { calls.record_approval(&id, &decider).await }).await
+        })
     }
 
     async fn record_approval(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
@@ -90,9 +93,15 @@ impl Calls {
     /// # Errors
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided.
-    pub async fn deny(self: &Arc<Self>, id: &ApprovalId, decider: DecidingPerson) -> Result<ApprovalResult, CallError> {
-        let (calls, id) = (Arc::clone(self), id.clone());
-        self.engine.detached(async move { calls.record_denial(&id, &decider).await }).await
+    pub fn deny<'a>(
+        self: &'a Arc<Self>,
+        id: &'a ApprovalId,
+        decider: DecidingPerson,
+    ) -> BoxFuture<'a, Result<ApprovalResult, CallError>> {
+        Box::pin(async move {
+            let (calls, id) = (Arc::clone(self), id.clone());
+            self.engine.detached(async move { calls.record_denial(&id, &decider).await }).await
+        })
     }
 
     async fn record_denial(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {

@@ -4,6 +4,7 @@ pub(crate) mod file_transfers;
 pub(crate) mod formatted;
 pub(crate) mod policy_query;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -37,6 +38,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded.
+    #[boxed]
     pub async fn call_tool(
         &self,
         run: &RunId,
@@ -55,6 +57,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded; [`refusal_text`](crate::tool::text::refusal_text) renders it.
+    #[boxed]
     pub async fn call_tool_as_text(
         &self,
         run: &RunId,
@@ -72,6 +75,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded.
+    #[boxed]
     pub async fn call_members_as_text(
         &self,
         run: &RunId,
@@ -94,6 +98,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
+    #[boxed]
     pub async fn check_permitted(&self, run: &RunId, caller: &Caller, tool: &'static Tool) -> Result<(), Failed> {
         if tool.is_permitted(&caller.permissions) {
             return Ok(());
@@ -109,6 +114,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded as a call of `batch`.
+    #[boxed]
     pub async fn check_permitted_batch(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if TOOLS.iter().any(|tool| tool.is_permitted(&caller.permissions)) {
             return Ok(());
@@ -128,6 +134,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded.
+    #[boxed]
     pub async fn call(
         &self,
         call: Call,
@@ -219,6 +226,7 @@ impl Calls {
     /// # Errors
     ///
     /// If nothing could be recorded.
+    #[boxed]
     pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, RecordedError> {
         let disclosures: Vec<_> = calls.iter().map(|(call, _)| Disclosure::of(call)).collect();
         let span = tracing::trace_span!(target: SPANS, "batch", calls = calls.len());

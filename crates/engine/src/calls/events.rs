@@ -3,6 +3,7 @@
 mod input;
 pub(crate) mod uploads;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 
 use ledger::{Appended, Entry, FailedPrecondition, StoredCall};
@@ -50,6 +51,7 @@ impl Calls {
     ///
     /// `FORBIDDEN`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `TOOL_CALL_ID_REUSED`, `QUOTA_EXCEEDED`. Refused events
     /// are recorded too.
+    #[boxed]
     pub async fn append_events(
         &self,
         run: &RunId,
@@ -68,6 +70,7 @@ impl Calls {
     }
 
     /// Records that an event whose body cannot be parsed was refused.
+    #[boxed]
     pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, UNKNOWN_KIND, refusal).await
     }
@@ -77,6 +80,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
+    #[boxed]
     pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if caller.permissions.contains(&Permission::EventAppend) {
             return Ok(());

@@ -1,5 +1,6 @@
 //! Snapshots: a run's files as they were at one of its records.
 
+use async_recursion::async_recursion as boxed;
 use std::io::{self, Read as _, Seek as _};
 use std::sync::Arc;
 
@@ -124,6 +125,7 @@ pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> 
 /// # Errors
 ///
 /// If the ledger or the disk fails.
+#[boxed]
 pub async fn load(
     ledger: &Arc<dyn Ledger>,
     run: &RunId,
@@ -157,6 +159,7 @@ pub(crate) fn may_set_modes(record: &Record) -> bool {
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn diff_of(ledger: &dyn Ledger, run: &RunId, record: &Record) -> Result<Vec<u8>, CallError> {
     diff_at(ledger, run, &record.artifact_uris).await
 }

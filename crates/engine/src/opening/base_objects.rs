@@ -3,6 +3,7 @@
 //! A base is stored once for all runs that start from it: its parts, and then an index with their hashes. Without the index the base does not
 //! exist.
 
+use async_recursion::async_recursion as boxed;
 use std::io::{Cursor, Read as _};
 use std::sync::Arc;
 
@@ -96,6 +97,7 @@ async fn is_complete(objects: &Objects, base: &BaseId) -> Result<bool, ObjectErr
 /// # Errors
 ///
 /// `UNAVAILABLE` if the store is; the errors of the disk.
+#[boxed]
 pub async fn store_existing_base(
     objects: &Objects,
     recorded: &RecordedBase,
@@ -114,6 +116,7 @@ pub async fn store_existing_base(
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn is_base_referenced(ledger: &dyn Ledger, run: &Run) -> Result<bool, CallError> {
     match recorded_base(ledger, run).await? {
         Some(recorded) => Ok(ledger.is_object_referenced(&base_id(&recorded)?.prefix()).await?),
@@ -126,6 +129,7 @@ pub async fn is_base_referenced(ledger: &dyn Ledger, run: &Run) -> Result<bool, 
 /// # Errors
 ///
 /// If one is missing or altered, or the store fails.
+#[boxed]
 pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), ObjectError> {
     let index = format!("{reference}/{}", BaseId::INDEX);
     match ObjectName::parse(reference).or_else(|| ObjectName::parse(&index)) {

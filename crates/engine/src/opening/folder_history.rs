@@ -4,6 +4,7 @@
 //! The folder notes which records its tree has ([`TreeNote`]). A record of a chain is identified by its hash, which depends on every record
 //! before it, so that two histories with the record that the note names are the same up to there.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -117,6 +118,7 @@ impl Engine {
 /// # Errors
 ///
 /// If the ledger or the disk fails.
+#[boxed]
 pub async fn compare_folder(
     ledger: &dyn Ledger,
     workspaces: &Arc<Workspaces>,

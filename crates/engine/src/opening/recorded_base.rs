@@ -1,5 +1,6 @@
 //! What a run started from, according to its records.
 
+use async_recursion::async_recursion as boxed;
 use ledger::{Ledger, RecordFilter};
 use model::{MIGRATE_TOOL, Record, Run, Sha256};
 use serde_json::{Map, Value};
@@ -17,6 +18,7 @@ const PAGE: u32 = 100;
 /// # Errors
 ///
 /// If the ledger fails, or a record cannot be read.
+#[boxed]
 pub async fn recorded_base(ledger: &dyn Ledger, run: &Run) -> Result<Option<RecordedBase>, CallError> {
     let Some(commit) = &run.base_commit else { return Ok(None) };
     let migrated = named_by(ledger, run, MIGRATE_TOOL, commit).await?;

@@ -3,10 +3,12 @@
 pub(crate) mod issuer;
 mod unknown_tokens;
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use ledger::{Appended, Entry, LedgerError, RequiredToken, TokenHolder};
 use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
@@ -67,45 +69,47 @@ impl Operators {
     /// # Errors
     ///
     /// `RATE_LIMITED`; if the ledger fails.
-    pub async fn identify(
-        self: &Arc<Self>,
-        token: &str,
-        hash: &Sha256,
+    pub fn identify<'a>(
+        self: &'a Arc<Self>,
+        token: &'a str,
+        hash: &'a Sha256,
         peer: IpAddr,
-    ) -> Result<Option<Identity>, CallError> {
-        let tokens = &self.engine.tokens;
-        if let Some(operator) = tokens.operators.find(hash) {
-            return Ok(Some(Identity::Operator(operator)));
-        }
-        let cached = tokens.cached(hash);
-        let found = match TokenForm::of(token) {
-            _ if cached.is_some() => cached,
-            TokenForm::Run if tokens.is_known(hash) => self.look_up(hash).await?,
-            TokenForm::Foreign => None,
-            // A single service knows all operators.
-            TokenForm::Operator if self.engine.ledger.node().is_none() => None,
-            // Another node may have issued it a moment ago.
-            TokenForm::Operator => {
-                self.look_up_unknown(LookupKind::Operators, hash).await?;
-                if let Some(operator) = tokens.operators.find(hash) {
-                    return Ok(Some(Identity::Operator(operator)));
-                }
-                None
+    ) -> BoxFuture<'a, Result<Option<Identity>, CallError>> {
+        Box::pin(async move {
+            let tokens = &self.engine.tokens;
+            if let Some(operator) = tokens.operators.find(hash) {
+                return Ok(Some(Identity::Operator(operator)));
             }
-            TokenForm::Run => {
-                self.look_up_unknown(LookupKind::Runs, hash).await?;
-                let cached = tokens.cached(hash);
-                match cached {
-                    None if tokens.is_known(hash) => self.look_up(hash).await?,
-                    cached => cached,
+            let cached = tokens.cached(hash);
+            let found = match TokenForm::of(token) {
+                _ if cached.is_some() => cached,
+                TokenForm::Run if tokens.is_known(hash) => self.look_up(hash).await?,
+                TokenForm::Foreign => None,
+                // A single service knows all operators.
+                TokenForm::Operator if self.engine.ledger.node().is_none() => None,
+                // Another node may have issued it a moment ago.
+                TokenForm::Operator => {
+                    self.look_up_unknown(LookupKind::Operators, hash).await?;
+                    if let Some(operator) = tokens.operators.find(hash) {
+                        return Ok(Some(Identity::Operator(operator)));
+                    }
+                    None
                 }
+                TokenForm::Run => {
+                    self.look_up_unknown(LookupKind::Runs, hash).await?;
+                    let cached = tokens.cached(hash);
+                    match cached {
+                        None if tokens.is_known(hash) => self.look_up(hash).await?,
+                        cached => cached,
+                    }
+                }
+            };
+            let found = found.filter(|token| !has_expired(token));
+            if found.is_none() {
+                tokens.fail(peer)?;
             }
-        };
-        let found = found.filter(|token| !has_expired(token));
-        if found.is_none() {
-            tokens.fail(peer)?;
-        }
-        Ok(found.map(Identity::Run))
+            Ok(found.map(Identity::Run))
+        })
     }
 
     async fn look_up(&self, hash: &Sha256) -> ledger::Result<Option<Arc<Token>>> {
@@ -117,18 +121,23 @@ impl Operators {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `IDEMPOTENCY_KEY_REUSED`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
-    pub async fn issue_token(
-        self: &Arc<Self>,
-        run: &RunId,
-        caller: &Caller,
+    pub fn issue_token<'a>(
+        self: &'a Arc<Self>,
+        run: &'a RunId,
+        caller: &'a Caller,
         request: IssueTokenRequest,
         keyed: Option<KeyedRequest>,
-    ) -> Result<IssuedToken, CallError> {
-        let (operators, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
-        let work = async move {
-            operators.engine.once(keyed.as_ref(), operators.create_token(&run, &caller, request, keyed.as_ref())).await
-        };
-        self.engine.detached(work).await
+    ) -> BoxFuture<'a, Result<IssuedToken, CallError>> {
+        Box::pin(async move {
+            let (operators, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
+            let work = async move {
+                operators
+                    .engine
+                    .once(keyed.as_ref(), operators.create_token(&run, &caller, request, keyed.as_ref()))
+                    .await
+            };
+            self.engine.detached(work).await
+        })
     }
 
     /// Issues a token, whatever was answered under its key.
@@ -158,6 +167,7 @@ impl Operators {
     }
 
     /// Waits until the token with this hash is revoked or has expired.
+    #[boxed]
     pub async fn token_ended(&self, hash: &Sha256) {
         let tokens = &self.engine.tokens;
         let mut revocations = tokens.revocations();
@@ -204,6 +214,7 @@ impl Operators {
     /// # Errors
     ///
     /// If the ledger fails; the cached tokens are forgotten nevertheless.
+    #[boxed]
     pub async fn refresh_tokens(&self) -> ledger::Result<()> {
         self.engine.tokens.forget();
         self.engine.tokens.operators.refresh(self.engine.ledger.as_ref()).await?;
@@ -217,15 +228,17 @@ impl Operators {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
-    pub async fn revoke_token(
-        self: &Arc<Self>,
-        run: &RunId,
-        caller: &Caller,
-        token: &TokenId,
-    ) -> Result<(), CallError> {
-        let (operators, run, token) = (Arc::clone(self), run.clone(), token.clone());
-        let entry = lifecycle::token_revoked(&run, caller, &token);
-        self.engine.detached(async move { operators.record_revocation(&run, &token, entry).await }).await
+    pub fn revoke_token<'a>(
+        self: &'a Arc<Self>,
+        run: &'a RunId,
+        caller: &'a Caller,
+        token: &'a TokenId,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            let (operators, run, token) = (Arc::clone(self), run.clone(), token.clone());
+            let entry = lifecycle::token_revoked(&run, caller, &token);
+            self.engine.detached(async move { operators.record_revocation(&run, &token, entry).await }).await
+        })
     }
 
     async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {

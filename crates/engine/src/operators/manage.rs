@@ -1,9 +1,11 @@
 //! Creates, lists and revokes operators. Every change goes on if its caller disconnects, so that memory follows the ledger.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ledger::{KeyedAnswer, Ledger, LedgerError, OperatorChange};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
 use serde::{Deserialize, Serialize};
@@ -118,17 +120,19 @@ impl Operators {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `IDEMPOTENCY_KEY_REUSED`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`.
-    pub async fn create_operator(
-        self: &Arc<Self>,
+    pub fn create_operator<'a>(
+        self: &'a Arc<Self>,
         request: CreateOperatorRequest,
         creator: Arc<OperatorIdentity>,
         keyed: Option<KeyedRequest>,
-    ) -> Result<CreatedOperator, CallError> {
-        let operators = Arc::clone(self);
-        let work = async move {
-            operators.engine.once(keyed.as_ref(), operators.add_operator(request, &creator, keyed.as_ref())).await
-        };
-        self.engine.detached(work).await
+    ) -> BoxFuture<'a, Result<CreatedOperator, CallError>> {
+        Box::pin(async move {
+            let operators = Arc::clone(self);
+            let work = async move {
+                operators.engine.once(keyed.as_ref(), operators.add_operator(request, &creator, keyed.as_ref())).await
+            };
+            self.engine.detached(work).await
+        })
     }
 
     /// Creates an operator, whatever was answered under its key.
@@ -166,6 +170,7 @@ impl Operators {
     /// # Errors
     ///
     /// Fails if the ledger fails.
+    #[boxed]
     pub async fn operators(&self, after: Option<Cursor>, limit: u32) -> Result<Page<Operator>, CallError> {
         let fixed = self.engine.tokens.operators.describe_fixed();
         // The configured operators have the first positions.
@@ -189,9 +194,15 @@ impl Operators {
     /// # Errors
     ///
     /// `NOT_FOUND`; `INVALID_REQUEST` for an operator of the configuration.
-    pub async fn revoke_operator(self: &Arc<Self>, raw: &str, revoker: Arc<OperatorIdentity>) -> Result<(), CallError> {
-        let (operators, raw) = (Arc::clone(self), raw.to_owned());
-        self.engine.detached(async move { operators.remove_operator(&raw, &revoker).await }).await
+    pub fn revoke_operator<'a>(
+        self: &'a Arc<Self>,
+        raw: &'a str,
+        revoker: Arc<OperatorIdentity>,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            let (operators, raw) = (Arc::clone(self), raw.to_owned());
+            self.engine.detached(async move { operators.remove_operator(&raw, &revoker).await }).await
+        })
     }
 
     async fn remove_operator(self: &Arc<Self>, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {

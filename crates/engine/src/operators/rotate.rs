@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use ledger::{LedgerError, OperatorChange};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Sha256};
 use serde::Deserialize;
@@ -104,19 +105,21 @@ impl Operators {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, also for an operator of the configuration; `IDEMPOTENCY_KEY_REUSED`; `NOT_FOUND`; `QUOTA_EXCEEDED`.
-    pub async fn rotate_operator_token(
-        self: &Arc<Self>,
-        raw: &str,
+    pub fn rotate_operator_token<'a>(
+        self: &'a Arc<Self>,
+        raw: &'a str,
         request: RotateTokenRequest,
         rotator: Arc<OperatorIdentity>,
         keyed: Option<KeyedRequest>,
-    ) -> Result<CreatedOperator, CallError> {
-        let (operators, raw) = (Arc::clone(self), raw.to_owned());
-        let work = async move {
-            let replace = operators.replace_operator_token(&raw, request, &rotator, keyed.as_ref());
-            operators.engine.once(keyed.as_ref(), replace).await
-        };
-        self.engine.detached(work).await
+    ) -> BoxFuture<'a, Result<CreatedOperator, CallError>> {
+        Box::pin(async move {
+            let (operators, raw) = (Arc::clone(self), raw.to_owned());
+            let work = async move {
+                let replace = operators.replace_operator_token(&raw, request, &rotator, keyed.as_ref());
+                operators.engine.once(keyed.as_ref(), replace).await
+            };
+            self.engine.detached(work).await
+        })
     }
 
     /// Gives an operator another token, whatever was answered under its key.

@@ -1,5 +1,6 @@
 //! Archiving of closed runs: what the archive of a run needs of the engine.
 
+use async_recursion::async_recursion as boxed;
 use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` if its files or its data are damaged or were changed from outside; `UNAVAILABLE`.
+    #[boxed]
     pub async fn closed_run(&self, run: &RunId) -> Result<Option<ClosedRun>, CallError> {
         let StoredRun { run: stored, needs_repair: is_damaged, .. } =
             self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?;
@@ -85,6 +87,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger or the disk fails. [`finish_deletions`](Self::finish_deletions) completes what was begun.
+    #[boxed]
     pub async fn mark_archived(&self, run: ClosedRun, archive: &RunArchive) -> Result<bool, CallError> {
         let ClosedRun { run, open_run } = run;
         // Held, it would keep the deletion waiting.
@@ -101,6 +104,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
+    #[boxed]
     pub async fn finish_deletions(&self) -> Result<(), CallError> {
         for run in self.engine.ledger.unpurged_runs().await? {
             // One in progress completes itself.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use futures_util::future::BoxFuture;
 use ledger::{Entry, Epoch, KeyedAnswer, Ledger, LedgerError, StoredRun};
 use model::{
     Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PeopleCounts, PolicyOverrides, Refusal, Rules, Run,
@@ -138,21 +139,23 @@ impl Runs {
     ///
     /// `INVALID_REQUEST`, `IDEMPOTENCY_KEY_REUSED`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, and, if the answer comes after the import, the refusals of the
     /// source. Nothing remains of the run then.
-    pub async fn create_run(
-        self: &Arc<Self>,
+    pub fn create_run<'a>(
+        self: &'a Arc<Self>,
         request: CreateRunRequest,
         creator: Arc<OperatorIdentity>,
-        caller: &Caller,
+        caller: &'a Caller,
         keyed: Option<KeyedRequest>,
         answer: CreationAnswer,
-    ) -> Result<CreatedRun, CallError> {
-        let (runs, caller) = (Arc::clone(self), caller.clone());
-        let work = async move {
-            // Boxed, so that who waits for it does not carry its size.
-            let create = Box::pin(runs.create(request, creator, &caller, keyed.clone(), answer));
-            runs.engine.once(keyed.as_ref(), create).await
-        };
-        self.engine.detached(work).await
+    ) -> BoxFuture<'a, Result<CreatedRun, CallError>> {
+        Box::pin(async move {
+            let (runs, caller) = (Arc::clone(self), caller.clone());
+            let work = async move {
+                // Boxed, so that who waits for it does not carry its size.
+                let create = Box::pin(runs.create(request, creator, &caller, keyed.clone(), answer));
+                runs.engine.once(keyed.as_ref(), create).await
+            };
+            self.engine.detached(work).await
+        })
     }
 
     /// Creates a run, whatever was answered under its key. Must run as a task of its own.

@@ -1,11 +1,13 @@
 //! Exports of a run as archive, patch or git bundle, and the stored diffs of its mutations.
 
+use async_recursion::async_recursion as boxed;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use futures_util::future::BoxFuture;
 use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256};
 use serde::Deserialize;
@@ -129,6 +131,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    #[boxed]
     pub async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Vec<u8>, CallError> {
         if let Some(diff) = self.engine.ledger.artifact(run, id).await? {
             return Ok(diff);
@@ -143,38 +146,40 @@ impl Runs {
     /// # Errors
     ///
     /// `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `UNAVAILABLE`.
-    pub async fn begin_export(
-        self: &Arc<Self>,
-        run: &RunId,
+    pub fn begin_export<'a>(
+        self: &'a Arc<Self>,
+        run: &'a RunId,
         caller: Caller,
         format: ExportFormat,
-    ) -> Result<Export, CallError> {
-        let started = Instant::now();
-        let tool = format.name();
-        let lacking = format.permissions().iter().find(|needed| !caller.permissions.contains(needed));
-        let opened = match lacking {
-            None => self.prepare_export(run, format).await,
-            Some(needed) => Err(forbidden(std::slice::from_ref(needed)).into()),
-        };
-        let refusal = match &opened {
-            Ok(_) => None,
-            Err(CallError::Refused(refusal)) if refusal.code != Code::RunNotFound => Some(refusal),
-            Err(_) => return opened,
-        };
-        let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
-        let entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
-        let recorded = self.engine.append(vec![entry]).await?;
-        let refusal = match recorded {
-            Appended::PreconditionFailed(failed) => refusal_of(failed),
-            // A refusal that the reserve has no room for.
-            Appended::HistoryQuotaExceeded(excess) if opened.is_err() => return Err(unrecorded(excess).into()),
-            Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess),
-            _ => return opened,
-        };
-        match self.engine.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await? {
-            Appended::HistoryQuotaExceeded(excess) => Err(unrecorded(excess).into()),
-            _ => Err(refusal.into()),
-        }
+    ) -> BoxFuture<'a, Result<Export, CallError>> {
+        Box::pin(async move {
+            let started = Instant::now();
+            let tool = format.name();
+            let lacking = format.permissions().iter().find(|needed| !caller.permissions.contains(needed));
+            let opened = match lacking {
+                None => self.prepare_export(run, format).await,
+                Some(needed) => Err(forbidden(std::slice::from_ref(needed)).into()),
+            };
+            let refusal = match &opened {
+                Ok(_) => None,
+                Err(CallError::Refused(refusal)) if refusal.code != Code::RunNotFound => Some(refusal),
+                Err(_) => return opened,
+            };
+            let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
+            let entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
+            let recorded = self.engine.append(vec![entry]).await?;
+            let refusal = match recorded {
+                Appended::PreconditionFailed(failed) => refusal_of(failed),
+                // A refusal that the reserve has no room for.
+                Appended::HistoryQuotaExceeded(excess) if opened.is_err() => return Err(unrecorded(excess).into()),
+                Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess),
+                _ => return opened,
+            };
+            match self.engine.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await? {
+                Appended::HistoryQuotaExceeded(excess) => Err(unrecorded(excess).into()),
+                _ => Err(refusal.into()),
+            }
+        })
     }
 
     async fn prepare_export(self: &Arc<Self>, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {

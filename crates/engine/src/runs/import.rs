@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ledger::{Appended, Entry, LedgerError};
 use model::{Code, Disk, ImportProblem, ImportReport, Rules, Run, RunId, RunState, Scope, Source};
 use shared_pool::{Parties, Party};
@@ -254,22 +255,24 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn resume_interrupted_imports(self: &Arc<Self>) -> Result<(), CallError> {
-        let mut after = None;
-        loop {
-            let page = self.engine.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
-            after = page.last().map(|(position, _)| *position);
-            for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
-                match self.resume_import(run.clone()).await {
-                    // Another node imports it.
-                    Err(CallError::Moved(_)) => {}
-                    resumed => resumed?,
+    pub fn resume_interrupted_imports<'a>(self: &'a Arc<Self>) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            let mut after = None;
+            loop {
+                let page = self.engine.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
+                after = page.last().map(|(position, _)| *position);
+                for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
+                    match self.resume_import(run.clone()).await {
+                        // Another node imports it.
+                        Err(CallError::Moved(_)) => {}
+                        resumed => resumed?,
+                    }
+                }
+                if !page.more {
+                    return Ok(());
                 }
             }
-            if !page.more {
-                return Ok(());
-            }
-        }
+        })
     }
 
     async fn resume_import(self: &Arc<Self>, mut run: Run) -> Result<(), CallError> {

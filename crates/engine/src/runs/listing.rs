@@ -1,5 +1,6 @@
 //! The list of runs.
 
+use async_recursion::async_recursion as boxed;
 use ledger::RunFilter;
 use model::{Refusal, Run, RunSort, RunState, Source};
 use serde::Deserialize;
@@ -84,6 +85,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn runs(&self, filter: &RunFilter, after: Option<Cursor>, limit: u32) -> Result<Page<Run>, CallError> {
         let mut importing = self.engine.imports.unstored();
         importing.retain(|run| run.source != Source::Archive {} && filter.matches(run));

@@ -1,5 +1,6 @@
 //! A run as the holder of its token sees it: what it may still do, and what lies at the top of its tree.
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -145,6 +146,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` where the database's row of the run is damaged; `UNAVAILABLE`.
+    #[boxed]
     pub async fn own_run(&self, token: &Token) -> Result<OwnRun, CallError> {
         let run = self.engine.run(&token.run_id).await?;
         let RunUsage { usage, remaining } = self.run_usage(&token.run_id).await?;
@@ -180,6 +182,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
+    #[boxed]
     pub async fn run_usage(&self, run: &RunId) -> Result<RunUsage, CallError> {
         let found = self.engine.run(run).await?;
         let usage = self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?.usage;

@@ -1,5 +1,6 @@
 //! What concerns all runs that this process has: the start, the upkeep, the end.
 
+use async_recursion::async_recursion as boxed;
 use model::Profiles;
 
 use crate::CallError;
@@ -19,11 +20,13 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn reconcile_all(&self) -> Result<usize, CallError> {
         reconcile::reconcile_all(&self.engine).await
     }
 
     /// Reconciles the dirty open runs, after a temporary error of the disk or the database.
+    #[boxed]
     pub async fn reconcile_dirty(&self) {
         reconcile::reconcile_dirty_runs(&self.engine).await;
     }
@@ -34,6 +37,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
+    #[boxed]
     pub async fn keep_artifacts(&self, keep: Keep) -> Result<(), CallError> {
         self.engine.keep_artifacts(keep).await
     }
@@ -43,6 +47,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
+    #[boxed]
     pub async fn remove_unneeded_folders(&self) -> Result<usize, CallError> {
         self.engine.remove_unneeded_folders().await
     }
@@ -52,6 +57,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn give_back(&self) -> Result<usize, CallError> {
         Ok(self.engine.give_back_runs().await?)
     }
@@ -61,6 +67,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn give_back_unused(&self) -> Result<(), CallError> {
         Ok(self.engine.give_back_unused_runs().await?)
     }
@@ -71,6 +78,7 @@ impl Runs {
     }
 
     /// Syncs the files that were changed before, and prunes their journal steps.
+    #[boxed]
     pub async fn finish_syncs(&self) {
         self.engine.fsync_worker.close().await;
     }
@@ -80,6 +88,7 @@ impl Runs {
     /// # Errors
     ///
     /// `UNAVAILABLE`.
+    #[boxed]
     pub async fn check_ready(&self) -> Result<(), CallError> {
         self.engine.check_ready().await
     }
@@ -94,6 +103,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn record_ledger_gauges(&self) -> Result<(), CallError> {
         Ok(self.engine.record_ledger_gauges().await?)
     }
@@ -103,6 +113,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn refresh_totals(&self) -> Result<(), CallError> {
         Ok(self.engine.refresh_totals().await?)
     }
@@ -112,6 +123,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn refresh_history(&self) -> Result<(), CallError> {
         Ok(self.engine.refresh_history().await?)
     }

@@ -1,5 +1,6 @@
 //! The tokens of a run, as its records tell of them: without their secrets.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 
 use ledger::{PageSize, RecordFilter, StoredRecord};
@@ -35,6 +36,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived.
+    #[boxed]
     pub async fn run_tokens(
         &self,
         run: &RunId,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use std::collections::BTreeMap;
 
+use futures_util::future::BoxFuture;
 use ledger::{Entry, Expiry};
 use model::{Refusal, Run, RunId};
 use serde::{Deserialize, Deserializer};
@@ -63,40 +64,42 @@ impl Runs {
     ///
     /// `RUN_NOT_FOUND`; `INVALID_REQUEST`; `RUN_CLOSED` if the run's source is being imported, the run is deleted, or it is
     /// closed and the request has an expiry time.
-    pub async fn update_run(
-        self: &Arc<Self>,
-        run: &RunId,
-        caller: &Caller,
+    pub fn update_run<'a>(
+        self: &'a Arc<Self>,
+        run: &'a RunId,
+        caller: &'a Caller,
         request: UpdateRunRequest,
-    ) -> Result<Run, CallError> {
-        let (_, is_stored) = self.engine.stored_run(run).await?;
-        let UpdateRunRequest { labels, expires_at } = request.check()?;
-        if !is_stored {
-            return Err(still_importing().into());
-        }
-        let entry = lifecycle::updated(run, caller, labels, expires_at.clone());
-        let (runs, run) = (Arc::clone(self), run.clone());
-        let work = async move {
-            match expires_at {
-                None => drop(runs.engine.append_change(entry).await?),
-                Some(expires_at) => {
-                    // Opened first, so that no other call opens the run with the earlier time. A run that cannot be opened
-                    // reads the time later.
-                    let open_run = runs.engine.open(&run).await.ok();
-                    let _updating = match &open_run {
-                        Some(open_run) => Some(open_run.updating.lock().await),
-                        None => None,
-                    };
-                    let epoch = open_run.as_ref().and_then(|open_run| open_run.epoch);
-                    runs.engine.append_change(Entry { epoch, ..entry }).await?;
-                    if let Some(open_run) = &open_run {
-                        open_run.set_expiry(expires_at.into());
+    ) -> BoxFuture<'a, Result<Run, CallError>> {
+        Box::pin(async move {
+            let (_, is_stored) = self.engine.stored_run(run).await?;
+            let UpdateRunRequest { labels, expires_at } = request.check()?;
+            if !is_stored {
+                return Err(still_importing().into());
+            }
+            let entry = lifecycle::updated(run, caller, labels, expires_at.clone());
+            let (runs, run) = (Arc::clone(self), run.clone());
+            let work = async move {
+                match expires_at {
+                    None => drop(runs.engine.append_change(entry).await?),
+                    Some(expires_at) => {
+                        // Opened first, so that no other call opens the run with the earlier time. A run that cannot be opened
+                        // reads the time later.
+                        let open_run = runs.engine.open(&run).await.ok();
+                        let _updating = match &open_run {
+                            Some(open_run) => Some(open_run.updating.lock().await),
+                            None => None,
+                        };
+                        let epoch = open_run.as_ref().and_then(|open_run| open_run.epoch);
+                        runs.engine.append_change(Entry { epoch, ..entry }).await?;
+                        if let Some(open_run) = &open_run {
+                            open_run.set_expiry(expires_at.into());
+                        }
                     }
                 }
-            }
-            tracing::info!(run.id = %run, "run updated");
-            runs.engine.run(&run).await
-        };
-        self.engine.detached(work).await
+                tracing::info!(run.id = %run, "run updated");
+                runs.engine.run(&run).await
+            };
+            self.engine.detached(work).await
+        })
     }
 }

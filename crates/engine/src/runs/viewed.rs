@@ -1,5 +1,6 @@
 //! Which versions of a run's files a reviewer has viewed. Marks are a reviewer's own: they decide nothing and are no records.
 
+use async_recursion::async_recursion as boxed;
 use model::{Refusal, RunId, ViewedMark};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,7 @@ impl Runs {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
+    #[boxed]
     pub async fn viewed_files(&self, run: &RunId, operator: &OperatorIdentity) -> Result<ViewedFiles, CallError> {
         self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?;
         Ok(ViewedFiles { items: self.engine.ledger.viewed_marks(operator.name.as_str(), run).await? })
@@ -51,6 +53,7 @@ impl Runs {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `PATH_REJECTED`; `RUN_NOT_FOUND`, also if the run is deleted.
+    #[boxed]
     pub async fn set_viewed(
         &self,
         run: &RunId,

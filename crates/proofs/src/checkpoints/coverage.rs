@@ -1,5 +1,6 @@
 //! How far the checkpoints cover a run's chain.
 
+use async_recursion::async_recursion as boxed;
 use engine::audit::ReportVerification;
 use ledger::{Ledger, StoredLeaf};
 use model::{ChainReport, RunId};
@@ -19,6 +20,7 @@ pub fn push_leaf(check: &mut LeafCheck, leaf: &StoredLeaf) {
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn leaves_of(ledger: &dyn Ledger, run: &RunId, size: u64) -> ledger::Result<Vec<StoredLeaf>> {
     let mut leaves: Vec<StoredLeaf> = Vec::new();
     loop {
@@ -72,6 +74,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
+    #[boxed]
     pub async fn verify_run(&self, run: &RunId) -> Result<AuditVerification, CallError> {
         self.verify_leaves(self.ledger.verify(run).await?).await
     }
@@ -81,6 +84,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// If the ledger fails.
+    #[boxed]
     pub async fn verify_leaves(&self, mut report: ChainReport) -> Result<AuditVerification, CallError> {
         let checkpointed_seq = self.check_leaves(&mut report).await?;
         Ok(AuditVerification { report, checkpointed_seq })

@@ -1,6 +1,7 @@
 //! Inclusion and consistency proofs from the ledger. Each one is verified before it is returned, since somebody may have
 //! changed the stored nodes.
 
+use async_recursion::async_recursion as boxed;
 use ledger::{StoredCheckpoint, StoredLeaf};
 use model::{Code, Refusal, RunId, Sha256};
 use serde_json::Value;
@@ -21,6 +22,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `NOT_FOUND`, `UNAVAILABLE`.
+    #[boxed]
     pub async fn prove_consistency(&self, from: Option<u64>, to: Option<u64>) -> Result<ConsistencyProof, CallError> {
         let from = from.ok_or_else(|| missing("from"))?;
         if from == 0 || to.is_some_and(|to| to < from) {
@@ -45,6 +47,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `NOT_FOUND`, `UNAVAILABLE`.
+    #[boxed]
     pub async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
         let seq = seq.ok_or_else(|| missing("seq"))?;
         let hint = "The run's audit has each record's `seq`.";
@@ -80,6 +83,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// `UNAVAILABLE`.
+    #[boxed]
     pub async fn prove_head(&self, run: &RunId, seq: u64) -> Result<Option<InclusionProof>, CallError> {
         let newest = match self.newest() {
             Err(refusal) if refusal.code == Code::NotFound => return Ok(None),

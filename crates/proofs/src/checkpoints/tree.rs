@@ -1,5 +1,6 @@
 //! The Merkle tree of the checkpoints, as the ledger stores it.
 
+use async_recursion::async_recursion as boxed;
 use ledger::Ledger;
 use model::Sha256;
 use transparency::{Frontier, ProofPlan, Subtree};
@@ -9,6 +10,7 @@ use transparency::{Frontier, ProofPlan, Subtree};
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn load_frontier(ledger: &dyn Ledger, size: u64) -> ledger::Result<Option<Frontier>> {
     let indexes: Vec<_> = Frontier::nodes(size).into_iter().map(Subtree::storage_index).collect();
     let stored = ledger.node_hashes(&indexes).await?;

@@ -1,6 +1,7 @@
 //! The statements about changes of the signing key: of each change one checkpoint that both keys have signed, which the database
 //! keeps as a setting. Each is set once, so that no key gets a second successor.
 
+use async_recursion::async_recursion as boxed;
 use ledger::{Ledger, StoredCheckpoint};
 use transparency::{KeyChange, KeyHistory};
 
@@ -18,6 +19,7 @@ fn setting(number: usize) -> String {
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn load(ledger: &dyn Ledger, newest: Option<&StoredCheckpoint>) -> ledger::Result<Vec<String>> {
     let mut statements = Vec::new();
     while statements.len() < MAX_CHANGES
@@ -42,6 +44,7 @@ pub async fn load(ledger: &dyn Ledger, newest: Option<&StoredCheckpoint>) -> led
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn store(ledger: &dyn Ledger, statements: &[String]) -> ledger::Result<bool> {
     match statements.last() {
         Some(last) => Ok(ledger.set_setting_once(&setting(statements.len()), last).await? == *last),
@@ -55,6 +58,7 @@ pub async fn store(ledger: &dyn Ledger, statements: &[String]) -> ledger::Result
 /// # Errors
 ///
 /// If the ledger fails.
+#[boxed]
 pub async fn contradiction(
     ledger: &dyn Ledger,
     keys: &KeyHistory,

@@ -4,6 +4,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the key is beside the runs' folders, not in them")]
 
+use async_recursion::async_recursion as boxed;
 use std::path::{Path, PathBuf};
 
 use ledger::Ledger;
@@ -27,6 +28,7 @@ pub struct KeysWritten {
 /// # Errors
 ///
 /// If there is no key, the step is not the next one, or a file or the database cannot be used.
+#[boxed]
 pub async fn rotate(
     config: &CheckpointConfig,
     ledger: &dyn Ledger,

@@ -1,5 +1,6 @@
 //! The files that a call which waits for a person would change, for that person: what the diff leaves out around its lines.
 
+use async_recursion::async_recursion as boxed;
 use model::{ApprovalId, Code, Permission, Refusal};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -34,6 +35,7 @@ impl Calls {
     /// # Errors
     ///
     /// `NOT_FOUND` if there is no such approval, or it has no such file; those of `read_file`.
+    #[boxed]
     pub async fn read_approval_file(
         &self,
         id: &ApprovalId,

@@ -1,5 +1,6 @@
 //! File transfers: whole files as bytes, for programs. They are judged and recorded like tool calls.
 
+use async_recursion::async_recursion as boxed;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -100,6 +101,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded.
+    #[boxed]
     pub async fn get_file(
         &self,
         run: &RunId,
@@ -131,6 +133,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded.
+    #[boxed]
     pub async fn delete_file(
         &self,
         run: &RunId,
@@ -262,6 +265,7 @@ impl Calls {
     /// # Errors
     ///
     /// As for opening the run.
+    #[boxed]
     pub async fn max_layer_bytes(&self, run: &RunId) -> Result<u64, CallError> {
         Ok(max_sent_bytes(self.engine.open(run).await?.rules.policy()))
     }
@@ -272,6 +276,7 @@ impl Calls {
     /// # Errors
     ///
     /// `BODY_TOO_LARGE`; `QUOTA_EXCEEDED`; `INVALID_REQUEST` if it ends early; `RATE_LIMITED` and `UNAVAILABLE` if there are too many uploads.
+    #[boxed]
     pub async fn receive_layer(
         &self,
         run: &RunId,

@@ -1,5 +1,6 @@
 //! Calls in the forms that models were trained on. Each becomes a call of one of our tools, and is executed, judged and recorded as such.
 
+use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use model::{LogicalPath, Permission, Refusal, RunId};
@@ -61,6 +62,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
+    #[boxed]
     pub async fn check_permitted_format(
         &self,
         run: &RunId,
@@ -81,6 +83,7 @@ impl Calls {
     /// # Errors
     ///
     /// The refusal, recorded, with its text.
+    #[boxed]
     pub async fn call_in_format(
         &self,
         run: &RunId,

@@ -1,5 +1,6 @@
 //! Policy queries: what the policy would decide about a path, a patch or a command.
 
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -116,6 +117,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, `INVALID_REQUEST`, `PATCH_INVALID`, `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `RUN_CLOSED`.
+    #[boxed]
     pub async fn explain(
         &self,
         run: &RunId,

@@ -1,5 +1,6 @@
 //! Artifacts that callers upload for events: test logs, transcripts and the like, stored by their digest.
 
+use async_recursion::async_recursion as boxed;
 use ledger::{Appended, Entry, UploadedContent};
 use model::{Code, Draft, MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 use serde::Serialize;
@@ -45,6 +46,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded; `RUN_NOT_FOUND`.
+    #[boxed]
     pub async fn admit_upload(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if !caller.permissions.contains(&Permission::EventAppend) {
             return Err(self.record_refusal(run, caller, UPLOAD, lacks_permission()).await);
@@ -59,6 +61,7 @@ impl Calls {
     ///
     /// `INVALID_REQUEST` if the digest is another, `POLICY_DENIED_SECRET` if it contains a credential, `RUN_CLOSED`,
     /// `QUOTA_EXCEEDED`. Refusals are recorded.
+    #[boxed]
     pub async fn store_upload(
         &self,
         run: &RunId,
@@ -74,6 +77,7 @@ impl Calls {
     }
 
     /// Records that an upload was refused, for instance because of its size.
+    #[boxed]
     pub async fn refuse_upload(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, UPLOAD, refusal).await
     }
@@ -122,6 +126,7 @@ impl Calls {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    #[boxed]
     pub async fn uploaded_artifact(&self, run: &RunId, digest: &Sha256) -> Result<Vec<u8>, CallError> {
         if let Some(bytes) = self.engine.ledger.upload(run, digest).await? {
             if Sha256::of(&bytes) != *digest {
