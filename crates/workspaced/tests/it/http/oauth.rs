@@ -1,6 +1,5 @@
 //! Access tokens of an issuer: whom they name, what they permit, every way in which they are not valid, and how clients find the issuer.
 
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -9,8 +8,10 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Issuer, IssuerMode, KEY_RENEWAL, Run, Server, Signer, unsigned};
-use crate::http::mcp::{assert_done, clients, script};
+use crate::harness::{
+    Answer, Backend, Client, Issuer, IssuerMode, KEY_RENEWAL, Run, Server, Signer, client_python, client_script, unsigned,
+};
+use crate::http::mcp::assert_done;
 use crate::policy::several_approvers::run as run_with_rule;
 
 const FILES: [(&str, &str); 1] = [("src/a.py", "a = 1\n")];
@@ -439,8 +440,8 @@ async fn the_official_python_client_finds_the_issuer_by_itself(#[values(Backend:
     let server = Server::start_with(issuer.setup(backend)).await;
     let run = server.run_with_files(&FILES, json!({})).await;
     issuer.set_claims(json!({"run": run.id, "scope": "file:read file:list"}));
-    let mut python = Command::new(clients().join("python/bin/python"));
-    python.arg("-B").arg(script("mcp_oauth_python.py")).arg(&server.base);
+    let mut python = client_python();
+    python.arg(client_script("mcp_oauth_python.py")).arg(&server.base);
     assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
     assert_eq!(issuer.resources(), [format!("{}/mcp", server.base)]);
     assert!(run.last_record().await["actor"].as_str().unwrap().starts_with("run-token:oauth-ada-"));
