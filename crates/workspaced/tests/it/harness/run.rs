@@ -6,11 +6,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Backend, Client, Server, cleanup, files_in, snapshot};
+use super::{Answer, Backend, Client, Server, cleanup, files_in, snapshot, until};
 
 /// A run with the clients of its agent and its operator.
 #[derive(Clone, Debug)]
@@ -265,16 +264,13 @@ impl Run {
 
     /// Waits until the import is complete.
     pub(crate) async fn until_open(&self) -> Value {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        loop {
+        let run = until("the import is complete", async || {
             let run = self.get().await;
-            if run["state"] != "preparing" {
-                assert_eq!(run["state"], "open", "{run:#}");
-                return run;
-            }
-            assert!(Instant::now() < deadline, "still preparing: {run:#}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            if run["state"] == "preparing" { Err(run) } else { Ok(run) }
+        })
+        .await;
+        assert_eq!(run["state"], "open", "{run:#}");
+        run
     }
 
     /// Writes a file into the tree, bypassing the service.

@@ -1,11 +1,10 @@
 //! A server of S3.
 
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
 
-use super::{Client, clients, third_party};
+use super::{Client, clients, third_party, until};
 
 /// A server of S3 on this machine, which keeps objects in memory.
 #[derive(Debug)]
@@ -22,15 +21,11 @@ impl S3 {
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
         let s3 = Self { process: command.spawn().unwrap(), url: format!("http://127.0.0.1:{port}") };
         let client = Client::new(&s3.url, None);
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while !client
-            .try_send(client.request(Method::PUT, "/archives"))
-            .await
-            .is_ok_and(|put| (200..300).contains(&put.status))
-        {
-            assert!(Instant::now() < deadline, "the S3 server does not start");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        until("the S3 server has a bucket", async || {
+            let put = client.try_send(client.request(Method::PUT, "/archives")).await;
+            put.is_ok_and(|put| (200..300).contains(&put.status))
+        })
+        .await;
         s3
     }
 

@@ -9,8 +9,8 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256};
-use crate::http::load_limits::{connect, until};
+use crate::harness::{Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256, until};
+use crate::http::load_limits::connect;
 
 /// Returns a request without a body in wire format.
 fn raw_get(client: &Client, path: &str) -> String {
@@ -97,6 +97,7 @@ async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite)] backen
             stream
         })
         .collect();
+    // The service has begun to receive them.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let started = Instant::now();
     other.ok("search_text", json!({"query": "a"})).await;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::{Backend, Client, Run, Server, Setup, put};
+use crate::harness::{Backend, Client, Run, Server, Setup, put, until};
 
 /// Raises this process's limit of open files to the maximum.
 fn raise_file_limit() {
@@ -42,14 +42,6 @@ async fn metric(server: &Server, name: &str) -> f64 {
     let text = server.nobody().get("/metrics").await.text();
     let of_it = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
     text.lines().filter(of_it).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-}
-
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds().await {
-        assert!(Instant::now() < deadline, "timeout: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Returns whether the server has a file of this name open.
@@ -431,9 +423,8 @@ async fn a_low_limit_of_open_files_means_fewer_open_runs_and_no_failure(#[values
     let mut server = Server::prepare(Setup::new(backend)).await;
     // A shell sets the limit of the process.
     let mut command = std::process::Command::new("sh");
-    let program = env!("CARGO_BIN_EXE_workspaced");
-    let script = format!("ulimit -Sn 320; ulimit -Hn 320; exec {program} serve --listen 127.0.0.1:0");
-    command.args(["-c", &script]).env_clear();
+    let script = "ulimit -Sn 320; ulimit -Hn 320; exec \"$0\" serve --listen 127.0.0.1:0";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_workspaced")]).env_clear();
     for (name, value) in server.command("serve").get_envs() {
         command.env(name, value.unwrap_or_default());
     }

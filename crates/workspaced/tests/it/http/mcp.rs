@@ -1,7 +1,6 @@
 //! The Model Context Protocol: raw requests, and the official clients of Python and TypeScript.
 
 use std::process::Output;
-use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -139,14 +138,7 @@ async fn a_cancelled_read_ends(#[values(Backend::Sqlite)] backend: Backend) {
     let slow = tokio::spawn(async move {
         rpc(&agent, "tools/call", json!({ "name": "search_text", "arguments": { "query": "add" } })).await
     });
-    let paused = armed.with_extension("paused");
-    for _ in 0..2000 {
-        if paused.exists() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(paused.exists(), "the read has not begun");
+    server.until_paused(&armed).await;
     for (id, method) in [(8, "notifications/cancelled"), (7, "notifications/other"), (7, "notifications/cancelled")] {
         assert!(!slow.is_finished(), "cancelled before {method} of {id}");
         let body = json!({ "jsonrpc": "2.0", "method": method, "params": { "requestId": id, "reason": "the user waits no longer" } });
@@ -301,7 +293,9 @@ async fn a_client_need_not_know_the_details_of_the_protocol(#[values(Backend::Sq
 async fn the_conformance_suite_finds_only_what_is_expected(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &FILES).await;
     let mut node = third_party("node");
-    node.arg(client_script("mcp_conformance.mjs")).arg(clients().join("node/node_modules")).arg(&server.operator().base);
+    node.arg(client_script("mcp_conformance.mjs"))
+        .arg(clients().join("node/node_modules"))
+        .arg(&server.operator().base);
     node.arg(run.agent.token.as_ref().unwrap()).arg(client_script("mcp_conformance.yaml"));
     assert_done(&tokio::task::spawn_blocking(move || node.output().unwrap()).await.unwrap());
 }
