@@ -15,10 +15,16 @@ use tokio::task::JoinSet;
 
 use crate::harness::{Backend, Client, Run, Server, Setup, put, until};
 
-/// Raises this process's limit of open files to the maximum.
-fn raise_file_limit() {
+/// Raises this process's limit of open files to the maximum. Returns whether it allows `count` connections beside other tests, and says so
+/// if it does not.
+pub(crate) fn may_connect(count: u64) -> bool {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let may_connect = maximum.is_none_or(|maximum| maximum > count + 1000);
+    if !may_connect {
+        println!("SKIPPED: {count} connections are too many for the limit of open files");
+    }
+    may_connect
 }
 
 pub(crate) fn connect(server: &Server) -> TcpStream {
@@ -64,7 +70,9 @@ fn slow_to_search(run: &Run, files: usize) -> Value {
 #[rstest]
 #[tokio::test]
 async fn two_thousand_idle_connections_do_not_block_calls(#[values(Backend::Sqlite)] backend: Backend) {
-    raise_file_limit();
+    if !may_connect(2000) {
+        return;
+    }
     let server = Server::start_with(Setup::new(backend).arg("--client-timeout-seconds", 900)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let mut held: Vec<_> = (0..2000).map(|_| connect(&server)).collect();
