@@ -318,7 +318,7 @@ def main(agent, modules, url, operator, form=None):
         command, env, *setup = AGENTS[agent](home, model.url, url + run.mcp, run.token)
         # Nothing but loopback is reached.
         quiet = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost", "NO_COLOR": "1", "CI": "1"}
-        env = {"HOME": folder, "PATH": os.environ["PATH"], "TERM": "dumb", **quiet, **env}
+        env = {"HOME": folder, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "TERM": "dumb", **quiet, **env}
         for arguments in [*setup, command]:
             arguments[0] = os.path.join(modules, ".bin", arguments[0])
             output = subprocess.run(arguments, cwd=home / "work", env=env, stdin=subprocess.DEVNULL, text=True, timeout=150,

@@ -164,7 +164,7 @@ async fn calls_transfers_streams_and_many_requests_at_once_work_over_one_connect
         assert_eq!(run.agent.send(post).await.status, status, "{origin}");
     }
     let url = format!("{}/healthz", server.base);
-    let curl = ["-sS", "--http2-prior-knowledge", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", &url];
+    let curl = ["-q", "-sS", "--http2-prior-knowledge", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", &url];
     let done = Command::new("curl").args(curl).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&done.stdout), "2 200", "{}", String::from_utf8_lossy(&done.stderr));
 }

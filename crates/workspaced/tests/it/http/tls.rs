@@ -103,12 +103,13 @@ async fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
     let create = json!({"runId": "first", "source": {"type": "empty"}});
     let created = client.post(&run).bearer_auth(&server.operator_token).json(&create).send().await.unwrap();
     assert_eq!(created.status(), 201);
-    let curl = ["-sS", "--fail", "--cacert", &authority.text("ca.pem"), &format!("{}/healthz", server.base)];
+    let curl = ["-q", "-sS", "--fail", "--cacert", &authority.text("ca.pem"), &format!("{}/healthz", server.base)];
     let curl = Command::new("curl").args(curl).output().unwrap();
     assert!(curl.status.success(), "{}", String::from_utf8_lossy(&curl.stderr));
     // The client chooses the protocol in the handshake.
     for (protocol, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
-        let args = ["-sS", "-o", "/dev/null", "-w", "%{http_version}", protocol, "--cacert", &authority.text("ca.pem")];
+        let args =
+            ["-q", "-sS", "-o", "/dev/null", "-w", "%{http_version}", protocol, "--cacert", &authority.text("ca.pem")];
         let done = Command::new("curl").args(args).arg(format!("{}/healthz", server.base)).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&done.stdout), version, "{}", String::from_utf8_lossy(&done.stderr));
     }
