@@ -29,11 +29,11 @@ fn shell(script: &str) -> CommandSpec {
     CommandSpec { argv: ["sh", "-c", script].map(str::to_owned).to_vec(), ..CommandSpec::default() }
 }
 
-/// Waits for a condition that another process makes true.
-fn eventually(is_true: impl Fn() -> bool) {
+/// Waits for a condition that another process makes true. Panics with `what` it has waited for.
+fn until(what: &str, is_true: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_true() {
-        assert!(began.elapsed() < Duration::from_mins(1), "it did not become true");
+        assert!(began.elapsed() < Duration::from_mins(1), "waited for a minute: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -125,7 +125,7 @@ fn a_lost_pipe_ends_the_command_and_the_shim() {
     stdin.write_all(&[1]).unwrap();
     stdin.write_all(&u32::try_from(request.len()).unwrap().to_le_bytes()).unwrap();
     stdin.write_all(request).unwrap();
-    eventually(|| std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')));
+    until("the command writes its ID", || std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')));
     let command = std::fs::read_to_string(&pid).unwrap();
     assert!(Path::new("/proc").join(command.trim()).exists());
     drop(stdin);

@@ -230,17 +230,19 @@ impl TestWorkspaces {
     }
 }
 
+/// Returns a command of git in `dir` without the configuration of any user.
+pub(crate) fn git_command(dir: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.current_dir(dir).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    git.args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main"]);
+    git.args(["-c", "core.excludesFile=/dev/null"]);
+    git
+}
+
 /// Runs git in `dir` without the configuration of any user.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .current_dir(dir)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main"])
-        .args(["-c", "commit.gpgsign=false", "-c", "core.excludesFile=/dev/null"])
-        .args(args)
-        .output()
-        .unwrap();
+    let output = git_command(dir).args(args).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

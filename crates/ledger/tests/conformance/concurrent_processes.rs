@@ -9,7 +9,7 @@ use model::{Disk, Record, RunId};
 use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::harness::{Backend, TestDatabase, only_record, read, run_id, write};
+use crate::harness::{Backend, TestDatabase, only_record, read, run_id, until, write};
 use crate::operators::{ChangeOperators as _, name, new_operator, requiring_operator};
 
 /// Runs of a test with many records, and the records that each process appends to each of them.
@@ -68,23 +68,9 @@ impl Processes {
     async fn append_held(&self, ledger: &Arc<dyn Ledger>, entry: Entry) -> JoinHandle<Appended> {
         let ledger = Arc::clone(ledger);
         let appending = tokio::spawn(async move { ledger.append(vec![entry]).await.unwrap() });
-        self.until_waiting(1).await;
+        self.db.until_waiting(1).await;
         assert!(!appending.is_finished());
         appending
-    }
-
-    /// Waits until `count` connections wait for locks.
-    async fn until_waiting(&self, count: i64) {
-        let mut connection = PgConnection::connect(self.db.url()).await.unwrap();
-        let sql =
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        for _ in 0..1000 {
-            if sqlx::query(sql).fetch_one(&mut connection).await.unwrap().get::<i64, _>(0) >= count {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{count} connections should wait for locks");
     }
 
     /// Lists all records.
@@ -102,7 +88,8 @@ fn identity(text: &str) -> (RunId, u64) {
 
 async fn wait_until(newest: &mut tokio::sync::watch::Receiver<i64>, position: i64) {
     let reached = newest.wait_for(|newest| *newest >= position);
-    tokio::time::timeout(Duration::from_secs(30), reached).await.unwrap().unwrap();
+    let reached = tokio::time::timeout(Duration::from_secs(30), reached).await;
+    reached.unwrap_or_else(|_| panic!("position {position} is not published")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,7 +231,7 @@ async fn a_revocation_waits_for_a_commit_of_the_operator() {
     let held = processes.append_held(&processes.other, requiring_operator(1, read("r1", "a"))).await;
     let ledger = Arc::clone(&processes.db.ledger);
     let revoking = tokio::spawn(async move { ledger.revoke_operator(&name("ada"), "2026-01-01T00:00:00Z").await });
-    processes.until_waiting(2).await;
+    processes.db.until_waiting(2).await;
     assert!(!revoking.is_finished());
     drop(lock);
     only_record(held.await.unwrap());
@@ -320,7 +307,7 @@ async fn another_instance_takes_over_between_commits() {
     let held = processes.append_held(&processes.db.ledger, read("r1", "a")).await;
     let other = Arc::clone(&processes.other);
     let taking = tokio::spawn(async move { other.take_over(Some("one"), "two").await.unwrap() });
-    processes.until_waiting(2).await;
+    processes.db.until_waiting(2).await;
     assert!(!taking.is_finished(), "a commit in flight is fenced or done");
     drop(lock);
     only_record(held.await.unwrap());
@@ -379,10 +366,6 @@ async fn zones_are_added_to_the_zone_map_once_they_are_complete() {
             break;
         }
     }
-    for _ in 0..1000 {
-        if zones().await.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
+    until("a zone is complete", async || !zones().await.is_empty()).await;
     assert_eq!(zones().await, [0]);
 }

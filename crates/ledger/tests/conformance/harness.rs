@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, ObjectHolder, Reply, RunTransition, StoredRun};
 use model::{
@@ -145,6 +146,13 @@ impl TestDatabase {
         }
     }
 
+    /// Waits until `count` connections wait for locks.
+    pub(crate) async fn until_waiting(&self, count: i64) {
+        const WAITING: &str =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        until(&format!("{count} connections wait for locks"), async || self.count(WAITING).await >= count).await;
+    }
+
     /// Returns the number that a query selects.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         match &self.storage {
@@ -209,6 +217,15 @@ fn with_database(url: &str, name: &str) -> String {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let (server, _) = address.rsplit_once('/').unwrap();
     format!("{server}/{name}?{options}")
+}
+
+/// Waits until `condition` holds. Panics with `what` it has waited for.
+pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !condition().await {
+        assert!(Instant::now() < deadline, "waited for a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 pub(crate) fn run_id(id: &str) -> RunId {

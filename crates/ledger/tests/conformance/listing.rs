@@ -459,7 +459,8 @@ async fn every_record_is_visible_when_its_position_is_published(
     }
     let (mut after, mut seen) = (None, 0);
     while seen < 200 {
-        tokio::time::timeout(Duration::from_secs(20), newest.changed()).await.unwrap().unwrap();
+        let published = tokio::time::timeout(Duration::from_secs(30), newest.changed()).await;
+        published.unwrap_or_else(|_| panic!("no record after {seen} of 200")).unwrap();
         let published = *newest.borrow_and_update();
         for stored in db.ledger.records(&RecordFilter::default(), after, 1000.into()).await.unwrap() {
             after = Some(stored.position);

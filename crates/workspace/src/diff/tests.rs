@@ -7,7 +7,7 @@ use model::{Code, PolicyOverrides, Profiles};
 
 use super::*;
 use crate::ImportSource;
-use crate::test_support::{TestWorkspaces, git, rules};
+use crate::test_support::{TestWorkspaces, git, git_command, rules};
 
 const ALL: DiffQuery = DiffQuery { path: None, stat_only: false, max_bytes: usize::MAX };
 
@@ -26,12 +26,11 @@ fn git_says(rig: &TestWorkspaces, run: &str, args: &[&str]) -> String {
     let index = rig.outside().join("index");
     let _ = fs::remove_file(&index);
     let run_git = |args: &[&str]| {
-        let output = std::process::Command::new("git")
+        let output = git_command(&repo)
             .env("GIT_INDEX_FILE", &index)
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_DIR", rig.run(run).join("base.git"))
             .env("GIT_WORK_TREE", &repo)
-            .args(["-c", "core.bare=false", "-c", "core.excludesFile=/dev/null"])
+            .args(["-c", "core.bare=false"])
             .args(args)
             .output()
             .unwrap();

@@ -1,13 +1,13 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::guard::Blocking;
-use crate::test_support::{TestBase, TestTree, path};
+use crate::test_support::{TestBase, TestTree, git, git_command, path};
 use crate::{Tree, test_support};
 
 fn ignored(tree: &Tree, raw: &str) -> bool {
@@ -72,15 +72,11 @@ fn rules_are_gits() {
         ("sub/inner/b.log", false),
     ];
     fs::create_dir_all(fixture.repo("")).unwrap();
-    Command::new("git").args(["init", "-q"]).current_dir(fixture.repo("")).status().unwrap();
+    git(&fixture.repo(""), &["init", "-q"]);
     for (raw, want) in cases {
         assert_eq!(ignored(&tree, raw), want, "{raw}");
-        let git = Command::new("git")
-            .args(["-c", "core.excludesFile=/dev/null", "check-ignore", "-q", "--no-index", "--", raw])
-            .current_dir(fixture.repo(""))
-            .status()
-            .unwrap();
-        assert_eq!(git.success(), want, "git thinks otherwise of {raw}");
+        let asked = git_command(&fixture.repo("")).args(["check-ignore", "-q", "--no-index", "--", raw]).status();
+        assert_eq!(asked.unwrap().success(), want, "git thinks otherwise of {raw}");
     }
 }
 
@@ -123,19 +119,14 @@ fn rules_are_gits_for_any_rules() {
     // These are folders.
     paths.retain(|path| path != "d/a" && path != "d/b");
     let fixture = TestTree::with(&[("d/a/b/keep", ""), ("d/b/keep", "")]);
-    let git = |args: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(["-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"]).args(args);
-        command.current_dir(fixture.repo("")).env("GIT_CONFIG_GLOBAL", "/dev/null");
-        command
-    };
-    assert!(git(&["init", "-q"]).status().unwrap().success());
+    git(&fixture.repo(""), &["init", "-q"]);
     let mut runner = TestRunner::new(Config { cases: 256, failure_persistence: None, ..Config::default() });
     let rules = prop::collection::vec(rule(), 1..5).prop_map(|rules| rules.join("\n") + "\n");
     let outcome = runner.run(&rules, |rules| {
         fixture.write(".gitignore", &rules);
         let tree = fixture.tree_on(TestBase::tracking(&[]));
-        let mut check = git(&["check-ignore", "--no-index", "--stdin", "-z"]);
+        let mut check = git_command(&fixture.repo(""));
+        check.args(["check-ignore", "--no-index", "--stdin", "-z"]);
         let mut child = check.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all((paths.join("\0") + "\0").as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();

@@ -1,12 +1,11 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 
 use model::{FileKind, RunId, Sha256};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::test_support::{TestWorkspaces, path, tree_of};
+use crate::test_support::{TestWorkspaces, git_command, path, tree_of};
 use crate::{LargeContent, RebuildReport};
 
 const SMALL: &str = "from the ledger\n";
@@ -56,9 +55,10 @@ fn lose(rig: &TestWorkspaces, path: &str) {
     fs::rename(objects.join("pack"), &packs).unwrap();
     for pack in fs::read_dir(packs).unwrap().map(|entry| entry.unwrap().path()) {
         if pack.extension().is_some_and(|end| end == "pack") {
-            let mut unpack = Command::new("git");
-            unpack.current_dir(rig.run("r").join("base.git")).args(["unpack-objects", "-q"]);
-            assert!(unpack.stdin(fs::File::open(pack).unwrap()).status().unwrap().success());
+            let mut unpack = git_command(&rig.run("r").join("base.git"));
+            assert!(
+                unpack.args(["unpack-objects", "-q"]).stdin(fs::File::open(pack).unwrap()).status().unwrap().success()
+            );
         }
     }
     fs::remove_file(objects.join(&oid[..2]).join(oid[2..].trim())).unwrap();

@@ -2,7 +2,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Code, RunId};
@@ -10,7 +10,7 @@ use model::{Code, RunId};
 use super::*;
 use crate::ImportSource;
 use crate::git::parse_oid;
-use crate::test_support::{TestWorkspaces, git, tree_of};
+use crate::test_support::{TestWorkspaces, git, git_command, tree_of};
 
 /// Creates a repository with two commits and a tag.
 fn repository(rig: &TestWorkspaces, name: &str) -> PathBuf {
@@ -329,8 +329,7 @@ fn nothing_of_a_hostile_repository_is_executed() {
     let mark = rig.outside().join("mark");
     let source = hostile(&rig, &mark);
     // The programs do run when git is used without the service's protection.
-    let _ =
-        Command::new("git").current_dir(&source).args(["status"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let _ = git_command(&source).arg("status").output();
     assert!(mark.exists(), "the trap does not work");
     fs::remove_file(&mark).unwrap();
 
@@ -365,8 +364,7 @@ fn forge(source: &Path, entries: &[(&str, &[u8], &str)]) -> String {
         tree.push(0);
         tree.extend_from_slice(&parse_oid(oid).unwrap());
     }
-    let mut child = Command::new("git")
-        .current_dir(source)
+    let mut child = git_command(source)
         .args(["hash-object", "-t", "tree", "-w", "--literally", "--stdin"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

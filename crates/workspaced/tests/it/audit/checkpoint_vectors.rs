@@ -2,7 +2,7 @@
 //! accepts them and the checkpoints of a server.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use transparency::{Frontier, ProofPlan, SignerKey, hash_checkpoint_leaf};
 
 use crate::audit::checkpoints::signing_at_shutdown;
-use crate::harness::{Backend, exhaustive};
+use crate::harness::{Backend, exhaustive, third_party};
 
 const LEAVES: u64 = 7;
 
@@ -213,12 +213,12 @@ fn the_committed_vectors_are_generated_by_the_code() {
 
 pub(crate) fn python(arguments: &[&str]) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify_checkpoints.py");
-    Command::new("python3").arg("-B").arg(script).args(arguments).output().unwrap()
+    third_party("python3").arg("-B").arg(script).args(arguments).output().unwrap()
 }
 
 /// Returns whether Python is installed.
 pub(crate) fn has_python() -> bool {
-    Command::new("python3").arg("--version").output().is_ok_and(|done| done.status.success())
+    third_party("python3").arg("--version").output().is_ok_and(|done| done.status.success())
 }
 
 #[track_caller]

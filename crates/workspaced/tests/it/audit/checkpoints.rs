@@ -1,13 +1,11 @@
 //! Signed checkpoints: the note, the key, inclusion and consistency proofs, and the checkpoint file.
 
-use std::time::{Duration, Instant};
-
 use model::{CheckpointLeaf, Sha256};
 use rstest::rstest;
 use serde_json::{Value, json};
 use transparency::{SignerKey, VerifierKey, hash_checkpoint_leaf, verify_consistency, verify_inclusion};
 
-use crate::harness::{Backend, Run, Server, Setup, assert_chain, exhaustive};
+use crate::harness::{Backend, Run, Server, Setup, assert_chain, exhaustive, until, until_blocking};
 
 fn hashes(value: &Value) -> Vec<Sha256> {
     serde_json::from_value(value.clone()).unwrap()
@@ -26,16 +24,12 @@ pub(crate) async fn signing_at_shutdown(backend: Backend) -> Server {
 
 /// Waits until a checkpoint covers record `seq`.
 pub(crate) async fn until_covered(run: &Run, seq: u64) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    loop {
+    let covered = async || {
         let report = run.verify().await;
         assert_eq!(report["intact"], true, "{report:#}");
-        if report["checkpointedSeq"].as_u64().unwrap() >= seq {
-            return;
-        }
-        assert!(Instant::now() < deadline, "not covered: {report:#}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if report["checkpointedSeq"].as_u64().unwrap() >= seq { Ok(()) } else { Err(report) }
+    };
+    until(&format!("a checkpoint covers record {seq}"), covered).await;
 }
 
 fn log_of(server: &Server) -> String {
@@ -221,11 +215,7 @@ async fn a_kill_while_signing_loses_no_checkpoint(
     run.create("a.txt", "x\n").await;
     until_covered(&run, 1).await;
     run.create("b.txt", "x\n").await;
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !server.was_killed() {
-        assert!(Instant::now() < deadline, "the server was not killed at {failpoint}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_blocking(&format!("the server is killed at {failpoint}"), || server.was_killed());
     let done = server.verify(&[]);
     assert_eq!(done.status.code(), Some(0), "an interrupted round was reported: {done:?}");
     server.setup.env.clear();

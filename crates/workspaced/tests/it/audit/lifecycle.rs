@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, assert_chain, canonical, sha256, tar_of};
+use crate::harness::{Backend, Run, Server, assert_chain, canonical, sha256, tar_of, until};
 
 /// Returns the hash of a base with files of mode 644, as the contract describes it.
 fn manifest_of(files: &[(&str, &str)]) -> String {
@@ -113,9 +113,8 @@ async fn tokens_closing_and_deletion_are_recorded_once(#[values(Backend::Sqlite,
 async fn a_run_that_expires_records_its_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({"ttlSeconds": 1})).await;
-    tokio::time::sleep(std::time::Duration::from_millis(1300)).await;
-    let shown = run.get().await;
-    assert_eq!(shown["state"], "closed");
+    let closed = async || Some(run.get().await).filter(|run| run["state"] == "closed");
+    let shown = until("the run is closed", closed).await;
     let records = run.audit().await;
     let closed = of_tool(&records, "run.close");
     assert_eq!(closed.len(), 1, "{records:#?}");

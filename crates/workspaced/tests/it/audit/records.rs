@@ -5,7 +5,7 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Run, Server, assert_chain, exhaustive, items, sha256};
+use crate::harness::{Backend, Client, Run, Server, assert_chain, exhaustive, in_time, items, sha256};
 
 #[rstest]
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn records_are_searched_in_both_orders(#[values(Backend::Sqlite, Backend::
     let mut stream = server.auditor().stream(&path, None).await;
     let mut text = String::new();
     while !text.contains("\n\n") {
-        let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.unwrap().unwrap().unwrap();
+        let chunk = in_time("an event", stream.chunk()).await.unwrap().unwrap();
         text += &String::from_utf8_lossy(&chunk);
     }
     assert!(text.contains("POLICY_DENIED_SECRET") && text.contains("\"seq\":5"), "{text}");
@@ -339,7 +339,7 @@ async fn next_event(stream: &mut reqwest::Response, buffer: &mut String) -> (Str
             }
             continue;
         }
-        let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.expect("an event in time");
+        let chunk = in_time("an event", stream.chunk()).await;
         buffer.push_str(std::str::from_utf8(&chunk.unwrap().expect("an open stream")).unwrap());
     }
 }

@@ -1,14 +1,13 @@
 //! The bridge from standard input and output to `/mcp`.
 
 use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::command;
-use crate::harness::{Backend, Run};
+use crate::harness::{Backend, Run, client_python, client_script};
 
 const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n"), (".env", "KEY=value\n")];
 
@@ -16,11 +15,8 @@ const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n
 #[tokio::test(flavor = "multi_thread")]
 async fn the_official_python_client_starts_it_as_a_process(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, used) = Run::shared(backend, &FILES).await;
-    let clients = std::env::var_os("WORKSPACED_TEST_CLIENTS")
-        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mcp_stdio.py");
-    let mut python = Command::new(Path::new(&clients).join("python/bin/python"));
-    python.arg("-B").arg(script).arg(env!("CARGO_BIN_EXE_workspaced"));
+    let mut python = client_python();
+    python.arg(client_script("mcp_stdio.py")).arg(env!("CARGO_BIN_EXE_workspaced"));
     python.arg(&server.base).arg(used.agent.token.as_ref().unwrap());
     let done = tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use workspaced_client::{
     FolderError, FolderPlace, OutputStream, PushOptions, RecordedCommand, RunId, SandboxPlace, ScanScope,
 };
 
-use crate::harness::{Backend, Run, Server, shim};
+use crate::harness::{Backend, Run, Server, shim, until};
 
 /// A run with the client of its runner.
 struct Used {
@@ -66,14 +66,11 @@ impl Used {
 
     /// Waits for a file that a command writes.
     async fn written(&self, name: &str) -> String {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        loop {
-            match std::fs::read_to_string(self.folder().join(name)) {
-                Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
-                _ => assert!(Instant::now() < deadline, "{name} was not written"),
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let written = async || {
+            let text = std::fs::read_to_string(self.folder().join(name)).ok()?;
+            text.ends_with('\n').then(|| text.trim().to_owned())
+        };
+        until(&format!("{name} is written"), written).await
     }
 }
 
@@ -99,16 +96,12 @@ async fn begun(checkout: &mut Checkout, text: &str, file: &Path, content: &str) 
 
 /// Waits until a process has gone.
 async fn gone(pid: &str) {
-    let deadline = Instant::now() + Duration::from_mins(1);
     // A zombie has ended, whoever its parent is.
     let is_alive = || {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         state.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
     };
-    while is_alive() {
-        assert!(Instant::now() < deadline, "the process {pid} goes on");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until(&format!("the process {pid} ends"), async || !is_alive()).await;
 }
 
 #[rstest]

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{command, run};
-use crate::harness::{Backend, Receiver, Run, Server, Setup, put};
+use crate::harness::{Backend, Receiver, Run, Server, Setup, free_port, put};
 
 #[rstest]
 #[tokio::test]
@@ -180,9 +180,7 @@ async fn exit_codes_distinguish_refusals_usage_and_an_unreachable_service() {
     ] {
         operator(args).failed(2, message);
     }
-    // A port that nothing listens on any more.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}");
+    let url = format!("http://127.0.0.1:{}", free_port());
     run(command(&url, "t", &["run", "list"])).failed(3, &format!("no answer from the service at {url}: "));
 }
 

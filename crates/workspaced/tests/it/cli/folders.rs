@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{Printed, command, run};
-use crate::harness::{Backend, Run, Server, SshServer, files_in, shim};
+use crate::harness::{Backend, Run, Server, SshServer, files_in, shim, until};
 
 /// A run with a folder for its checkout, and the tokens of its agent and of its runner.
 struct Used {
@@ -330,11 +330,7 @@ async fn an_applied_set_is_told_as_applied_although_the_folder_cannot_be_brought
         let mut started = command(&used.server.base, &used.runner, &args);
         started.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let child = started.spawn().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
-        while !used.folder.join("ready").exists() {
-            assert!(std::time::Instant::now() < deadline);
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        until("the command has begun", async || used.folder.join("ready").exists()).await;
         used.write("big.txt", "theirs\n").await;
         std::fs::write(used.folder.join("go"), "").unwrap();
         let output = child.wait_with_output().unwrap();
@@ -511,11 +507,7 @@ async fn an_interrupt_reaches_the_command_and_is_recorded(
     started.envs(ssh.iter().flat_map(|ssh| &ssh.variables).map(|(name, value)| (*name, value)));
     started.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = started.spawn().unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
-    while !used.folder.join("ready").exists() {
-        assert!(std::time::Instant::now() < deadline);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    until("the command has begun", async || used.folder.join("ready").exists()).await;
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -28,7 +28,7 @@ async fn a_followed_audit_misses_nothing_while_the_service_restarts(
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || output.lines().try_for_each(|line| sender.send(line.unwrap())));
     let next = || {
-        let line = lines.recv_timeout(Duration::from_mins(1)).unwrap();
+        let line = lines.recv_timeout(Duration::from_mins(1)).expect("a line for the next record");
         serde_json::from_str::<Value>(&line).unwrap()["seq"].as_u64().unwrap()
     };
 

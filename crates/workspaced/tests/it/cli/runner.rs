@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{command, run};
-use crate::harness::{Backend, ContainerEngine, Run, Server, SshServer, shim};
+use crate::harness::{Backend, ContainerEngine, Run, Server, SshServer, shim, until};
 
 const PERMISSIONS: [&str; 5] = ["command:serve", "changeset:apply", "event:append", "file:read", "evidence:attest"];
 
@@ -59,15 +58,11 @@ async fn start_in(
 }
 
 async fn until_attached(run: &Run) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    loop {
+    let is_attached = async || {
         let tools = run.agent.get("/v1/tools").await.ok();
-        if tools["items"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_command") {
-            return;
-        }
-        assert!(Instant::now() < deadline, "no runner is attached");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        tools["items"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_command")
+    };
+    until("a runner is attached", is_attached).await;
 }
 
 fn sandbox(server: &Server) -> (PathBuf, String) {
@@ -126,21 +121,16 @@ async fn an_agent_edits_tests_and_passes_over_ssh() {
         let run = run.clone();
         async move { run.ok("run_command", json!({"command": command, "timeoutSeconds": 600})).await }
     });
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !folder.join("half.txt").exists() {
-        assert!(Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the command has begun", async || folder.join("half.txt").exists()).await;
     ssh.cut();
     let ended = cut.await.unwrap();
     assert!(ended.get("exitCode").is_none(), "{ended:#}");
     let message = ended["changes"]["message"].as_str().unwrap();
     assert!(message.contains("the connection to the sandbox was lost"), "{message}");
     let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
-    while std::fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.contains("sleep")) {
-        assert!(Instant::now() < deadline + Duration::from_mins(1), "the command goes on");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let line = format!("/proc/{}/cmdline", pid.trim());
+    let has_ended = async || !std::fs::read_to_string(&line).is_ok_and(|line| line.contains("sleep"));
+    until("the command ends", has_ended).await;
     until_attached(&run).await;
     let next = run.ok("run_command", json!({"command": "rm half.txt pid; cat log.txt"})).await;
     assert_eq!((&next["exitCode"], &next["output"]), (&json!(0), &json!("log\n")), "{next:#}");
@@ -241,11 +231,7 @@ async fn a_command_ends_at_its_time_and_with_its_runner() {
         let run = run.clone();
         async move { run.call("run_command", json!({"command": "touch started; sleep 60", "timeoutSeconds": 60})).await }
     });
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !folder.join("started").exists() {
-        assert!(Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the command has begun", async || folder.join("started").exists()).await;
     runner.kill();
     waiting.abort();
     assert!(!run.files().contains_key("started"));

@@ -1,7 +1,5 @@
 //! Ignore rules and attributes in a workspace hide no change of the run from a reviewer.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -226,7 +224,7 @@ async fn a_kill_during_a_change_of_an_ignored_file_hides_nothing(
             json!({"path": "out/pre.js", "content": "evil()\n", "expectedSha256": sha256("base\n"), "reason": "r"});
         let request = run.agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
         assert!(run.agent.try_send(request).await.is_err(), "{failpoint}");
-        server.wait(Duration::from_secs(10));
+        server.wait();
         std::fs::remove_file(&armed).unwrap();
         server.restart();
         let run = server.reconnect(&run);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Server, commit_all, git, put, sha256};
+use crate::harness::{Backend, Server, commit_all, git, git_command, put, sha256};
 
 /// A repository whose hooks and drivers create the file `mark`.
 struct Trap {
@@ -134,9 +134,7 @@ async fn nothing_of_a_hostile_repository_is_executed(
     assert!(!trap.is_triggered(), "a command of the repository was executed");
 
     // The trap is effective: git itself triggers it.
-    let diff =
-        std::process::Command::new("git").args(["diff", "HEAD", "--stat"]).current_dir(&trap.repository).output();
-    assert!(diff.is_ok());
+    git_command(&trap.repository).args(["diff", "HEAD", "--stat"]).output().unwrap();
     assert!(trap.is_triggered(), "the trap has no effect, so the test proves nothing");
 }
 

@@ -319,7 +319,7 @@ async fn a_settlement_is_finished_after_a_kill(
     let request = run.operator.request(Method::POST, &format!("/v1/runs/{}/drift", run.id));
     let sent = run.operator.try_send(request.json(&json!({"accept": accept, "reason": "r"}))).await;
     assert!(sent.is_err());
-    server.wait(std::time::Duration::from_secs(10));
+    server.wait();
     std::fs::remove_file(&armed).unwrap();
     server.restart();
     let run = server.reconnect(&run);

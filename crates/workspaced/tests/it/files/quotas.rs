@@ -9,7 +9,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tar::EntryType;
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, exhaustive, gzip, sha256, tar_of};
+use crate::harness::{Answer, Backend, Run, Server, Setup, exhaustive, gzip, sha256, tar_of, until};
 
 const MIB: usize = 1 << 20;
 
@@ -178,23 +178,16 @@ async fn unfinished_uploads_count_as_they_grow(#[values(Backend::Sqlite)] backen
     let half = begin(&server, &run, "c.bin", 3 * MIB, 5 * MIB / 2);
     let mut probe = write("probe.txt", 900_000);
     probe["dryRun"] = json!(true);
-    while run.call("write_file", probe.clone()).await.status == 200 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_refused = async || run.call("write_file", probe.clone()).await.status != 200;
+    until("what was received of an upload counts", is_refused).await;
     run.call("write_file", probe).await.refused("QUOTA_EXCEEDED");
     stream(&run, "d.bin", vec![0; 5 * MIB / 2]).await.refused("QUOTA_EXCEEDED");
     drop(half);
-    let mut stored = false;
-    for _ in 0..200 {
+    let store = async || {
         let answer = put(&run, "e.bin", vec![0; 3 * MIB]).await;
-        stored = answer.status == 201;
-        if stored {
-            break;
-        }
-        answer.refused("QUOTA_EXCEEDED");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(stored, "an aborted upload still counts");
+        if answer.status == 201 { Ok(()) } else { Err(answer.refused("QUOTA_EXCEEDED")) }
+    };
+    until("an aborted upload does not count", store).await;
     assert_eq!(disk(&run).await, (5 * MIB as u64, 2));
     assert_eq!(std::fs::read_dir(run.repo.parent().unwrap().join("tmp")).unwrap().count(), 0);
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
@@ -77,13 +76,9 @@ impl ConcurrentWriters {
             tokio::spawn(write(run, number, acknowledged, stop))
         });
         let writers = Self { tasks: tasks.collect(), acknowledged, stop };
-        let deadline = Instant::now() + Duration::from_secs(30);
         let has_begun =
             |number: usize| writers.acknowledged(number) > first[number] || writers.tasks[number].is_finished();
-        while !(0..WRITERS).all(has_begun) {
-            assert!(Instant::now() < deadline, "a writer has no acknowledgement after 30 seconds");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        server.until("each writer has an acknowledgement", async || (0..WRITERS).all(has_begun)).await;
         writers
     }
 

@@ -10,6 +10,7 @@ use super::shim;
 /// What the commands of the tests, and the copying of the shim, need in a container.
 const PROGRAMS: [&str; 8] = ["sh", "cat", "chmod", "ls", "mkdir", "mv", "rm", "sleep"];
 const IMAGE: &str = "workspaced-test";
+const LIMITS: [&str; 4] = ["--network", "none", "--security-opt", "no-new-privileges"];
 
 /// A container engine with a folder of its own, which ends with its test.
 pub(crate) struct ContainerEngine {
@@ -28,10 +29,13 @@ impl ContainerEngine {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let address = format!("unix://{}", path("socket"));
+        let name = format!("workspaced-test-{}", std::process::id());
         let log = std::fs::File::create(path("log")).unwrap();
         let daemon = Command::new("dockerd")
             .args(["--exec-opt", "native.cgroupdriver=cgroupfs", "--bridge=none", "--iptables=false"])
             .args(["--storage-driver=vfs", "--host", &address, "--pidfile", &path("pid")])
+            // It may share the containerd of a Docker of this machine, whose containers it would take for its own.
+            .args(["--containerd-namespace", &name, "--containerd-plugins-namespace", &format!("{name}-plugins")])
             .args(["--data-root", &path("data"), "--exec-root", &path("exec")])
             .stdout(Stdio::null())
             .stderr(log)
@@ -54,8 +58,7 @@ impl ContainerEngine {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        docker.import();
-        Some(docker)
+        docker.tried()
     }
 
     /// Returns a Podman, with `runc` and without a cgroup of systemd; `None`, with the reason on the output, where it does not run.
@@ -75,10 +78,7 @@ impl ContainerEngine {
             vec![("CONTAINERS_STORAGE_CONF", path("storage.conf")), ("CONTAINERS_CONF", path("containers.conf"))];
         let podman = Self { program: "podman", variables, daemon: None, folder };
         let why = match podman.command(&["info"]).output() {
-            Ok(asked) if asked.status.success() => {
-                podman.import();
-                return Some(podman);
-            }
+            Ok(asked) if asked.status.success() => return podman.tried(),
             Ok(asked) => String::from_utf8_lossy(&asked.stderr).into_owned(),
             Err(error) => error.to_string(),
         };
@@ -86,11 +86,22 @@ impl ContainerEngine {
         None
     }
 
+    /// Returns the engine with the image; `None`, with the reason on the output, where it starts no container.
+    fn tried(self) -> Option<Self> {
+        let started = self.import().and_then(|()| {
+            let tried = self.command(&[&["run", "--rm"], &LIMITS[..], &[IMAGE, "ls"]].concat()).output().unwrap();
+            if tried.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&tried.stderr).into_owned()) }
+        });
+        if let Err(why) = started {
+            println!("SKIPPED: {} starts no container here: {why}", self.program);
+            return None;
+        }
+        Some(self)
+    }
+
     /// Starts a container without a network and without more rights, and returns its name.
     pub(crate) fn container(&self) -> String {
-        let limits = ["--network", "none", "--security-opt", "no-new-privileges"];
-        let args = [&["run", "--detach"], &limits[..], &[IMAGE, "sleep", "3600"]].concat();
-        self.run(&args).trim().to_owned()
+        self.run(&[&["run", "--detach"], &LIMITS[..], &[IMAGE, "sleep", "3600"]].concat()).trim().to_owned()
     }
 
     /// Runs a command of the client, and returns what it prints.
@@ -107,7 +118,7 @@ impl ContainerEngine {
     }
 
     /// Makes an image of programs of this machine, with the libraries that they need.
-    fn import(&self) {
+    fn import(&self) -> Result<(), String> {
         let found = |program: &str| {
             let places = ["/bin", "/usr/bin"].map(|folder| PathBuf::from(folder).join(program));
             places.into_iter().find(|path| path.exists()).unwrap()
@@ -138,7 +149,8 @@ impl ContainerEngine {
             .stdin(pack.stdout.take().unwrap())
             .output()
             .unwrap();
-        assert!(pack.wait().unwrap().success() && imported.status.success(), "{imported:?}");
+        assert!(pack.wait().unwrap().success());
+        if imported.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&imported.stderr).into_owned()) }
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
+use super::until;
+
 /// The kind of database of a server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
@@ -246,18 +248,14 @@ impl Database {
 
     /// Executes `sql` in another database of the cluster. Retries while connections are closing.
     async fn in_cluster(&self, sql: &str) {
-        let mut connection = PgConnection::connect(&cluster_url()).await.unwrap();
-        for _ in 0..100 {
+        let execute = async || {
+            let mut connection = PgConnection::connect(&cluster_url()).await.unwrap();
             match connection.execute(AssertSqlSafe(sql.to_owned())).await {
-                Err(error) if error.to_string().contains("being accessed by other users") => {}
-                done => {
-                    done.unwrap();
-                    return;
-                }
+                Err(error) if error.to_string().contains("being accessed by other users") => Err(error),
+                done => Ok(done.unwrap()),
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        panic!("another connection is open: {sql}");
+        };
+        until("no other connection is open", execute).await;
     }
 }
 

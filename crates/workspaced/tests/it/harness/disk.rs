@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
-use super::{Snapshot, sha256};
+use super::{Snapshot, sha256, until};
 
 /// Creates a named pipe that no process opens.
 pub(crate) fn mkfifo(path: &Path) {
@@ -64,15 +64,13 @@ fn snapshot_into(prefix: &Path, folder: &Path, found: &mut Snapshot) {
 }
 
 /// Waits until `folder` is empty or missing. Replaced files are removed after the answer.
-pub(crate) async fn becomes_empty(folder: &Path) -> bool {
-    let is_empty = || std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
-    for _ in 0..200 {
-        if is_empty() {
-            return true;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    is_empty()
+pub(crate) async fn until_empty(folder: &Path) {
+    until("the folder is empty", async || {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        let left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
 }
 
 /// Returns the names in a `.tar.gz`.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Run, Server, Snapshot, assert_consistent, assert_tmp_is_empty, sha256};
+use super::{Run, Server, Snapshot, assert_consistent, assert_tmp_is_empty, sha256, until};
 
 const FILES: [(&str, &str); 2] = [("a.txt", "a\n"), ("b.txt", "b\n")];
 
@@ -103,13 +103,9 @@ impl LoadedRun {
     /// Waits until a call of this round is acknowledged, so that even a slow machine has something to lose.
     pub(crate) async fn until_acknowledged(&self) {
         let id = format!("c{}-", self.round);
-        for _ in 0..2000 {
-            if self.received.lock().unwrap().acknowledged.last().is_some_and(|call| call.id.starts_with(&id)) {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        panic!("{} acknowledged no call", self.run.id);
+        let is_of_round = |call: &Acknowledged| call.id.starts_with(&id);
+        let last = || self.received.lock().unwrap().acknowledged.last().is_some_and(is_of_round);
+        until("a call is acknowledged", async || last()).await;
     }
 
     /// Returns the number of acknowledged calls.

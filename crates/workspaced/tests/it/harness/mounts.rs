@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use super::cleanup;
+use super::{cleanup, until_blocking};
 
 /// A file system, unmounted on drop.
 #[derive(Debug)]
@@ -57,7 +56,9 @@ impl Disk {
     /// Remounts with other options, such as `ro`. Retries while a file is open for writing.
     pub(crate) fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        retry(|| run("mount", &["-o", &options, self.mount_point.to_str().unwrap()]));
+        until_blocking("the file system is not in use", || {
+            run("mount", &["-o", &options, self.mount_point.to_str().unwrap()])
+        });
     }
 
     /// Fills the file system until the returned value is dropped.
@@ -117,9 +118,9 @@ impl Disk {
     /// Remounts the file system, as a machine does after a power loss. No file may be open.
     pub(crate) fn restore_power(&self) {
         let mount_point = self.mount_point.to_str().unwrap();
-        retry(|| run("umount", &[mount_point]));
+        until_blocking("the file system is not in use", || run("umount", &[mount_point]));
         let image = self.image.as_ref().expect("only an ext4 image can be mounted again").to_str().unwrap();
-        retry(|| run("mount", &["-o", "loop", image, mount_point]));
+        until_blocking("the file system is not in use", || run("mount", &["-o", "loop", image, mount_point]));
     }
 }
 
@@ -152,12 +153,4 @@ impl Drop for Frozen {
 
 fn report_skipped(why: &str) {
     eprintln!("SKIPPED: the test cannot mount a file system here ({})", why.trim());
-}
-
-fn retry(work: impl Fn() -> Result<(), String>) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while let Err(why) = work() {
-        assert!(Instant::now() < deadline, "{why}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -11,6 +10,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
 use serde_json::Value;
+
+use super::until;
 
 /// What the receiver does with a message.
 #[derive(Clone, Debug)]
@@ -73,16 +74,12 @@ impl Receiver {
 
     /// Returns the messages once `count` have arrived.
     pub(crate) async fn until(&self, count: usize) -> Vec<Message> {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        loop {
+        until(&format!("{count} messages have arrived"), async || {
             let messages = self.messages();
-            if messages.len() >= count {
-                return messages;
-            }
-            let types: Vec<_> = messages.iter().map(Message::event).collect();
-            assert!(Instant::now() < deadline, "{count} messages were expected: {types:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            let types = || format!("{:?}", messages.iter().map(Message::event).collect::<Vec<_>>());
+            if messages.len() >= count { Ok(messages) } else { Err(types()) }
+        })
+        .await
     }
 }
 

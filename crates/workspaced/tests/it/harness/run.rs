@@ -5,12 +5,11 @@ use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Backend, Client, Server, cleanup, files_in, snapshot};
+use super::{Answer, Backend, Client, Server, cleanup, files_in, snapshot, until};
 
 /// A run with the clients of its agent and its operator.
 #[derive(Clone, Debug)]
@@ -95,19 +94,26 @@ impl Server {
     }
 }
 
+/// Returns a command of git in `folder`, with a configuration of the tests alone.
+pub(crate) fn git_command(folder: &Path) -> Command {
+    static CONFIG: OnceLock<PathBuf> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let config = cleanup::new_folder("git").join("config");
+        // The repository of this project may belong to another user, which git takes from no command line.
+        let text = "[user]\nname = Test\nemail = test@example.org\n[safe]\ndirectory = *\n";
+        std::fs::write(&config, text).unwrap();
+        config
+    });
+    let mut git = Command::new("git");
+    git.current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    git.env("GIT_CONFIG_GLOBAL", config).env("GIT_CONFIG_NOSYSTEM", "1");
+    git
+}
+
 /// Runs git in `folder` and returns its output.
 #[track_caller]
 pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
-    let done = Command::new("git")
-        .args(["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"])
-        .args(args)
-        .current_dir(folder)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .output()
-        .unwrap();
+    let done = git_command(folder).args(args).output().unwrap();
     assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).strip_suffix('\n').unwrap_or_default().to_owned()
 }
@@ -258,16 +264,13 @@ impl Run {
 
     /// Waits until the import is complete.
     pub(crate) async fn until_open(&self) -> Value {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        loop {
+        let run = until("the import is complete", async || {
             let run = self.get().await;
-            if run["state"] != "preparing" {
-                assert_eq!(run["state"], "open", "{run:#}");
-                return run;
-            }
-            assert!(Instant::now() < deadline, "still preparing: {run:#}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            if run["state"] == "preparing" { Err(run) } else { Ok(run) }
+        })
+        .await;
+        assert_eq!(run["state"], "open", "{run:#}");
+        run
     }
 
     /// Writes a file into the tree, bypassing the service.

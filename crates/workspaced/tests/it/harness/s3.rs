@@ -1,12 +1,10 @@
 //! A server of S3.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
 
 use reqwest::Method;
 
-use super::Client;
+use super::{Client, clients, third_party, until};
 
 /// A server of S3 on this machine, which keeps objects in memory.
 #[derive(Debug)]
@@ -19,22 +17,15 @@ pub(crate) struct S3 {
 impl S3 {
     /// Starts the server on `port`, with an empty bucket.
     pub(crate) async fn start(port: u16) -> Self {
-        let clients: PathBuf = std::env::var_os("WORKSPACED_TEST_CLIENTS")
-            .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
-            .into();
-        let mut command = Command::new(clients.join("python/bin/moto_server"));
+        let mut command = third_party(clients().join("python/bin/moto_server"));
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
         let s3 = Self { process: command.spawn().unwrap(), url: format!("http://127.0.0.1:{port}") };
         let client = Client::new(&s3.url, None);
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while !client
-            .try_send(client.request(Method::PUT, "/archives"))
-            .await
-            .is_ok_and(|put| (200..300).contains(&put.status))
-        {
-            assert!(Instant::now() < deadline, "the S3 server does not start");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        until("the S3 server has a bucket", async || {
+            let put = client.try_send(client.request(Method::PUT, "/archives")).await;
+            put.is_ok_and(|put| (200..300).contains(&put.status))
+        })
+        .await;
         s3
     }
 

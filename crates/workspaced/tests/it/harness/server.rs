@@ -1,17 +1,17 @@
 //! The server process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{PTracer, Pid, Signal, kill_process, set_ptracer};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use super::waiting::{PATIENCE, until_blocking};
 use super::{Backend, Client, Database, Run, cleanup};
 
 /// Settings of a server that differ from the defaults.
@@ -51,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) audit_token: String,
     /// `http://ADDRESS`, as printed by the server.
     pub(crate) base: String,
+    /// What the process has printed up to its address.
+    pub(crate) printed: String,
     process: Option<Child>,
 }
 
@@ -103,6 +105,21 @@ impl Server {
         (server, file)
     }
 
+    /// Starts a server with a clock file: so many seconds as it says have passed.
+    pub(crate) async fn start_with_clock(setup: Setup) -> (Self, PathBuf) {
+        let mut server = Self::prepare(setup).await;
+        let file = server.add_clock();
+        server.restart();
+        (server, file)
+    }
+
+    /// Gives the next process a clock file.
+    pub(crate) fn add_clock(&mut self) -> PathBuf {
+        let file = self.data_dir().join("clock");
+        self.setup = self.setup.clone().env("WORKSPACED_CLOCK", file.to_str().unwrap());
+        file
+    }
+
     /// Prepares the folders and the database. [`Server::restart`] starts the process.
     pub(crate) async fn prepare(setup: Setup) -> Self {
         let home = cleanup::new_folder("s");
@@ -114,6 +131,7 @@ impl Server {
             operator_token: secret('0'),
             audit_token: secret('a'),
             base: String::new(),
+            printed: String::new(),
             process: None,
             setup,
             home,
@@ -136,13 +154,14 @@ impl Server {
 
     /// Starts `command` as the process of this server. Returns what it printed if it does not start.
     pub(crate) fn try_start_as(&mut self, mut command: Command) -> Result<(), String> {
+        allow_strace(&mut command);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         cleanup::register_process(process.id());
         let stdout = process.stdout.take().unwrap();
         self.process = Some(process);
         match listening(stdout) {
-            Ok(base) => self.base = base,
+            Ok((base, printed)) => (self.base, self.printed) = (base, printed),
             Err(printed) => {
                 self.kill();
                 return Err(format!("the server did not start: {printed}\n{}", self.log()));
@@ -217,7 +236,7 @@ impl Server {
     /// Sends SIGTERM and waits for the process to end.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        self.wait(Duration::from_secs(30))
+        self.wait()
     }
 
     /// Sends a signal.
@@ -226,22 +245,9 @@ impl Server {
     }
 
     /// Waits for the process to end.
-    pub(crate) fn wait(&mut self, at_most: Duration) -> ExitStatus {
-        let mut process = self.process.take().expect("a running server");
-        let deadline = Instant::now() + at_most;
-        loop {
-            if let Some(status) = process.try_wait().unwrap() {
-                cleanup::unregister_process(process.id());
-                return status;
-            }
-            if Instant::now() > deadline {
-                let _ = process.kill();
-                let _ = process.wait();
-                cleanup::unregister_process(process.id());
-                panic!("the server did not end within {at_most:?}\n{}", self.log());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        assert!(self.process.is_some(), "a running server");
+        until_blocking("the server ends", || self.has_ended().ok_or_else(|| self.log()))
     }
 
     /// Returns how the process has ended, if it has.
@@ -272,16 +278,12 @@ impl Server {
         let agent = self.reconnect(run).agent;
         let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/{tool}", run.id)).json(input);
         assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
-        self.wait(Duration::from_secs(10));
+        self.wait();
     }
 
     /// Waits until every change is synced and the journal is empty.
     pub(crate) async fn until_journal_is_empty(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while self.database.pending_steps().await > 0 {
-            assert!(Instant::now() < deadline, "the journal does not become empty\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        self.until("the journal is empty", async || self.database.pending_steps().await == 0).await;
     }
 
     pub(crate) fn operator(&self) -> Client {
@@ -304,6 +306,18 @@ impl Drop for Server {
     }
 }
 
+/// Lets strace attach to the process, which some systems allow to the ancestors of a process alone.
+fn allow_strace(command: &mut Command) {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if scope.trim() == "1" {
+        let allow = || Ok(set_ptracer(PTracer::Any)?);
+        #[expect(unsafe_code, reason = "the closure makes one system call, which is allowed between fork and exec")]
+        unsafe {
+            command.pre_exec(allow);
+        }
+    }
+}
+
 /// Returns a random secret of 64 characters.
 fn secret(mark: char) -> String {
     let random = std::collections::hash_map::RandomState::new();
@@ -311,20 +325,21 @@ fn secret(mark: char) -> String {
     format!("{mark}{number:016x}").repeat(4)[..64].to_owned()
 }
 
-/// Returns the address that the server prints. A thread reads the rest of the output, so that the pipe never fills.
-fn listening(stdout: impl std::io::Read + Send + 'static) -> Result<String, String> {
+/// Returns the address that the server prints, and what it prints up to there. A thread reads the rest of the output, so that the pipe
+/// never fills.
+fn listening(stdout: impl std::io::Read + Send + 'static) -> Result<(String, String), String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut lines = BufReader::new(stdout);
         let mut printed = String::new();
         while lines.read_line(&mut printed).is_ok_and(|read| read > 0) {
             if let Some(address) = printed.lines().last().and_then(|line| line.strip_prefix("listening on ")) {
-                let _ = sender.send(Ok(address.trim().to_owned()));
+                let _ = sender.send(Ok((address.trim().to_owned(), printed.clone())));
                 let _ = std::io::copy(&mut lines.by_ref(), &mut std::io::sink());
                 return;
             }
         }
         let _ = sender.send(Err(printed));
     });
-    receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| Err("no output within 30 seconds".into()))
+    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(format!("no address within {PATIENCE:?}")))
 }

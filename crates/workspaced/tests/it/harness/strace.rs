@@ -1,11 +1,12 @@
 //! Injects failures and kills into system calls of a running server.
 
-use std::process::{Child, Command, Stdio};
+use std::fs::File;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Server;
+use super::{Server, until_blocking};
 
 /// An strace process, detached on drop.
 pub(crate) struct Strace(Child);
@@ -13,21 +14,29 @@ pub(crate) struct Strace(Child);
 impl Strace {
     /// Attaches to `server` and injects `action` into `syscalls`, such as `signal=KILL:when=3` (counted by thread) or
     /// `error=ENOSPC`.
-    pub(crate) fn attach(server: &Server, syscalls: &str, action: &str) -> Self {
+    ///
+    /// `None`, with the reason on the output, where a process may not be traced.
+    pub(crate) fn attach(server: &Server, syscalls: &str, action: &str) -> Option<Self> {
+        let errors = server.home.join("strace.errors");
         let strace = Command::new("strace")
             .args(["-f", "-qq", "-p", &server.process_id().to_string(), "-o"])
             .arg(server.home.join("strace"))
             .args(["-e", &format!("trace={syscalls}"), "-e", &format!("inject={syscalls}:{action}")])
-            .stderr(Stdio::null())
+            .stderr(File::create(&errors).unwrap())
             .spawn()
             .expect("strace, which `.ci/test` installs");
-        let strace = Self(strace);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !strace.traces(server) {
-            assert!(Instant::now() < deadline, "strace cannot attach to the server");
-            std::thread::sleep(Duration::from_millis(2));
+        let mut strace = Self(strace);
+        let is_attached = until_blocking("strace traces every thread of the server", || {
+            let traces = strace.traces(server);
+            (traces || strace.0.try_wait().unwrap().is_some()).then_some(traces)
+        });
+        if is_attached {
+            return Some(strace);
         }
-        strace
+        let errors = std::fs::read_to_string(errors).unwrap();
+        assert!(errors.contains("Operation not permitted"), "{errors}");
+        println!("SKIPPED: no process may be traced here: {errors}");
+        None
     }
 
     /// Returns whether every thread of the server is traced.

@@ -1,11 +1,9 @@
 //! Coding agents as they are published, with a scripted model on loopback: what the model receives.
 
-use std::process::Command;
-
 use rstest::rstest;
 
-use super::mcp::{assert_done, clients, script};
-use crate::harness::{Backend, Server};
+use super::mcp::assert_done;
+use crate::harness::{Backend, Server, client_python, client_script, clients};
 
 /// Agents that `.ci/test` installs. The others are large: `.ci/agents` installs them as well.
 const SMALL: [&str; 2] = ["cn", "gemini"];
@@ -39,9 +37,10 @@ async fn a_model_reads_the_text_of_the_service_through_an_agent(
         return;
     }
     let server = Server::shared(Backend::Sqlite).await;
-    let mut python = Command::new(clients().join("python/bin/python"));
-    python.arg("-B").arg(script("agents.py")).arg(agent).arg(modules);
+    let mut python = client_python();
+    python.arg(client_script("agents.py")).arg(agent).arg(modules);
     python.arg(&server.operator().base).arg(&server.operator_token).args(form);
     python.env("WORKSPACED_BIN", env!("CARGO_BIN_EXE_workspaced"));
+    python.env("WORKSPACED_TEST_WRITE", std::env::var_os("WORKSPACED_TEST_WRITE").unwrap_or_default());
     assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
 }

@@ -6,18 +6,7 @@ use std::process::{Command, Output};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Server, workspaced};
-
-/// The folder in which `.ci/test` has installed the generators.
-fn clients() -> PathBuf {
-    std::env::var_os("WORKSPACED_TEST_CLIENTS")
-        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
-        .into()
-}
-
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
-}
+use crate::harness::{Backend, Server, client_script, clients, path_after, third_party, workspaced};
 
 fn document() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/workspaced.json")
@@ -35,10 +24,8 @@ async fn run(mut command: Command) -> String {
 /// Returns a command of the Python environment, which finds the others of it.
 fn python(name: &str) -> Command {
     let bin = clients().join("python/bin");
-    let mut command = Command::new(bin.join(name));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path))).unwrap();
-    command.env("PATH", all);
+    let mut command = third_party(bin.join(name));
+    command.env("PATH", path_after(&bin));
     command
 }
 
@@ -50,9 +37,9 @@ async fn the_generated_typescript_client_works(#[values(Backend::Sqlite)] backen
     let modules = clients().join("node/node_modules");
     std::os::unix::fs::symlink(&modules, folder.path().join("node_modules")).unwrap();
     std::fs::write(folder.path().join("package.json"), r#"{"type":"module","private":true}"#).unwrap();
-    std::fs::copy(script("api_typescript.ts"), folder.path().join("api_typescript.ts")).unwrap();
+    std::fs::copy(client_script("api_typescript.ts"), folder.path().join("api_typescript.ts")).unwrap();
 
-    let mut generate = Command::new(modules.join(".bin/openapi-typescript"));
+    let mut generate = third_party(modules.join(".bin/openapi-typescript"));
     // A member with a default need not be sent.
     generate.arg(document()).args(["--default-non-nullable=false", "-o", "api.d.ts"]).current_dir(&folder);
     let said = run(generate).await.to_lowercase();
@@ -60,11 +47,11 @@ async fn the_generated_typescript_client_works(#[values(Backend::Sqlite)] backen
     let types = std::fs::read_to_string(folder.path().join("api.d.ts")).unwrap();
     assert!(!types.contains(": Record<string, never>"), "a schema has no type");
 
-    let mut compile = Command::new(modules.join(".bin/tsc"));
+    let mut compile = third_party(modules.join(".bin/tsc"));
     compile.args(["--strict", "--exactOptionalPropertyTypes", "--target", "es2022", "--module", "nodenext"]);
     compile.args(["--types", "node", "--outDir", "out", "api_typescript.ts"]).current_dir(&folder);
     run(compile).await;
-    let mut node = Command::new("node");
+    let mut node = third_party("node");
     node.arg("out/api_typescript.js").args([&server.operator().base, &server.operator_token]).current_dir(&folder);
     assert!(run(node).await.ends_with("done\n"));
 }
@@ -77,7 +64,7 @@ async fn the_generated_python_package_works(#[case] backend: Backend) {
     let folder = tempfile::tempdir().unwrap();
     let mut generate = python("openapi-python-client");
     generate.args(["generate", "--meta", "setup", "--fail-on-warning", "--output-path", "package", "--path"]);
-    generate.arg(document()).arg("--config").arg(script("openapi_python_client.yaml")).current_dir(&folder);
+    generate.arg(document()).arg("--config").arg(client_script("openapi_python_client.yaml")).current_dir(&folder);
     let said = run(generate).await.to_lowercase();
     assert!(!said.contains("warning") && !said.contains("skipping"), "{said}");
 
@@ -85,7 +72,7 @@ async fn the_generated_python_package_works(#[case] backend: Backend) {
     install.args(["install", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target"]);
     run_in(install, &folder, &["installed", "./package"]).await;
     let mut program = python("python");
-    program.arg("-B").arg(script("api_python.py")).args([&server.operator().base, &server.operator_token]);
+    program.arg("-B").arg(client_script("api_python.py")).args([&server.operator().base, &server.operator_token]);
     program.env("PYTHONPATH", folder.path().join("installed"));
     assert!(run(program).await.ends_with("done\n"));
 }
@@ -104,10 +91,10 @@ async fn a_typescript_client_of_another_generator_compiles(
     let modules = clients().join("node/node_modules");
     std::os::unix::fs::symlink(&modules, folder.path().join("node_modules")).unwrap();
     std::fs::write(folder.path().join("package.json"), r#"{"type":"module","private":true}"#).unwrap();
-    let mut generate = Command::new(modules.join(".bin").join(generator));
+    let mut generate = third_party(modules.join(".bin").join(generator));
     generate.args(arguments).arg(document()).current_dir(&folder);
     run(generate).await;
-    let mut compile = Command::new(modules.join(".bin/tsc"));
+    let mut compile = third_party(modules.join(".bin/tsc"));
     compile.args(["--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable"]);
     compile.args(["--module", "esnext", "--moduleResolution", "bundler", "--types", "node", file]);
     compile.current_dir(&folder);
@@ -145,9 +132,9 @@ async fn a_fuzzer_finds_no_answer_that_is_not_documented(#[case] backend: Backen
     let (fuzzed, _) = (run_of("fuzz").await, run_of("fuzz-2").await);
     let folder = tempfile::tempdir().unwrap();
     let mut fuzz = python("schemathesis");
-    fuzz.arg("--config-file").arg(script("schemathesis.toml")).args(["run", "--no-color"]).current_dir(&folder);
+    fuzz.arg("--config-file").arg(client_script("schemathesis.toml")).args(["run", "--no-color"]).current_dir(&folder);
     fuzz.arg(format!("{}/openapi.json", server.base)).env("SCHEMATHESIS_URL", &server.base);
-    fuzz.env("SCHEMATHESIS_HOOKS", script("schemathesis_hooks.py"));
+    fuzz.env("SCHEMATHESIS_HOOKS", client_script("schemathesis_hooks.py"));
     fuzz.env("SCHEMATHESIS_TOKEN", &server.operator_token);
     fuzz.env("SCHEMATHESIS_RUN_TOKEN", fuzzed.agent.token.as_ref().unwrap());
     let report = run(fuzz).await;

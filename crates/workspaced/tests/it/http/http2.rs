@@ -11,8 +11,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-use super::load_limits::until;
-use crate::harness::{Backend, Run, Server, Setup};
+use crate::harness::{Backend, Run, Server, Setup, until};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -165,7 +164,7 @@ async fn calls_transfers_streams_and_many_requests_at_once_work_over_one_connect
         assert_eq!(run.agent.send(post).await.status, status, "{origin}");
     }
     let url = format!("{}/healthz", server.base);
-    let curl = ["-sS", "--http2-prior-knowledge", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", &url];
+    let curl = ["-q", "-sS", "--http2-prior-knowledge", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", &url];
     let done = Command::new("curl").args(curl).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&done.stdout), "2 200", "{}", String::from_utf8_lossy(&done.stderr));
 }
@@ -349,6 +348,7 @@ async fn a_shutdown_completes_requests_of_http2_and_waits_for_no_idle_connection
     let request = agent.request(Method::POST, &path).header("content-type", "application/json");
     let request = request.body(reqwest::Body::wrap_stream(chunks));
     let call = tokio::spawn(async move { agent.send(request).await.status });
+    // The service has begun to receive it.
     tokio::time::sleep(Duration::from_millis(300)).await;
     server.signal(rustix::process::Signal::TERM);
     let kinds = blocking(move || silent.until_closed()).await;
@@ -356,7 +356,7 @@ async fn a_shutdown_completes_requests_of_http2_and_waits_for_no_idle_connection
     hold.send(()).unwrap();
     assert_eq!(call.await.unwrap(), 200);
     while let Ok(Some(_)) = events.chunk().await {}
-    assert_eq!(server.wait(Duration::from_secs(20)).code(), Some(0), "{}", server.log());
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
 }
 
 #[rstest]

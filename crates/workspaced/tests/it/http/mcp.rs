@@ -1,14 +1,12 @@
 //! The Model Context Protocol: raw requests, and the official clients of Python and TypeScript.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::process::Output;
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, client_python, client_script, clients, third_party};
 
 const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n"), (".env", "KEY=value\n")];
 
@@ -140,14 +138,7 @@ async fn a_cancelled_read_ends(#[values(Backend::Sqlite)] backend: Backend) {
     let slow = tokio::spawn(async move {
         rpc(&agent, "tools/call", json!({ "name": "search_text", "arguments": { "query": "add" } })).await
     });
-    let paused = armed.with_extension("paused");
-    for _ in 0..2000 {
-        if paused.exists() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(paused.exists(), "the read has not begun");
+    server.until_paused(&armed).await;
     for (id, method) in [(8, "notifications/cancelled"), (7, "notifications/other"), (7, "notifications/cancelled")] {
         assert!(!slow.is_finished(), "cancelled before {method} of {id}");
         let body = json!({ "jsonrpc": "2.0", "method": method, "params": { "requestId": id, "reason": "the user waits no longer" } });
@@ -301,21 +292,12 @@ async fn a_client_need_not_know_the_details_of_the_protocol(#[values(Backend::Sq
 #[tokio::test(flavor = "multi_thread")]
 async fn the_conformance_suite_finds_only_what_is_expected(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &FILES).await;
-    let mut node = Command::new("node");
-    node.arg(script("mcp_conformance.mjs")).arg(clients().join("node/node_modules")).arg(&server.operator().base);
-    node.arg(run.agent.token.as_ref().unwrap()).arg(script("mcp_conformance.yaml"));
+    let mut node = third_party("node");
+    node.arg(client_script("mcp_conformance.mjs"))
+        .arg(clients().join("node/node_modules"))
+        .arg(&server.operator().base);
+    node.arg(run.agent.token.as_ref().unwrap()).arg(client_script("mcp_conformance.yaml"));
     assert_done(&tokio::task::spawn_blocking(move || node.output().unwrap()).await.unwrap());
-}
-
-/// The folder in which `.ci/test` has installed the official clients.
-pub(super) fn clients() -> PathBuf {
-    std::env::var_os("WORKSPACED_TEST_CLIENTS")
-        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
-        .into()
-}
-
-pub(super) fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
 pub(super) fn assert_done(output: &Output) {
@@ -327,8 +309,8 @@ pub(super) fn assert_done(output: &Output) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_official_python_client_works(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &FILES).await;
-    let mut python = Command::new(clients().join("python/bin/python"));
-    python.arg("-B").arg(script("mcp_python.py")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
+    let mut python = client_python();
+    python.arg(client_script("mcp_python.py")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
     assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
     assert_eq!(run.verify().await["intact"], true);
 }
@@ -337,8 +319,8 @@ async fn the_official_python_client_works(#[values(Backend::Sqlite)] backend: Ba
 #[tokio::test(flavor = "multi_thread")]
 async fn the_official_typescript_client_works(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &FILES).await;
-    let mut node = Command::new("node");
-    node.arg(script("mcp_typescript.mjs")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
+    let mut node = third_party("node");
+    node.arg(client_script("mcp_typescript.mjs")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
     node.arg(clients().join("node"));
     assert_done(&tokio::task::spawn_blocking(move || node.output().unwrap()).await.unwrap());
     assert_eq!(run.verify().await["intact"], true);

@@ -1,7 +1,6 @@
 //! Access tokens of an issuer: whom they name, what they permit, every way in which they are not valid, and how clients find the issuer.
 
-use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,8 +8,11 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Issuer, IssuerMode, KEY_RENEWAL, Run, Server, Signer, unsigned};
-use crate::http::mcp::{assert_done, clients, script};
+use crate::harness::{
+    Answer, Backend, Client, Issuer, IssuerMode, KEY_RENEWAL, Run, Server, Signer, client_python, client_script,
+    in_time, unsigned, until,
+};
+use crate::http::mcp::assert_done;
 use crate::policy::several_approvers::run as run_with_rule;
 
 const FILES: [(&str, &str); 1] = [("src/a.py", "a = 1\n")];
@@ -250,16 +252,12 @@ async fn failures_count_as_those_of_other_tokens(#[values(Backend::Sqlite)] back
 }
 
 /// Waits until the token is answered with `status`: keys are fetched again at most every ten seconds.
-async fn until(client: &Client, status: u16) {
-    let deadline = Instant::now() + KEY_RENEWAL;
-    loop {
+async fn until_answered(client: &Client, status: u16) {
+    let answered = async || {
         let answer = client.get("/v1/runs").await;
-        if answer.status == status {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{}: {status} was expected", answer.text());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if answer.status == status { Ok(()) } else { Err(answer.text()) }
+    };
+    until(&format!("the token is answered with {status}"), answered).await;
 }
 
 #[rstest]
@@ -276,10 +274,10 @@ async fn keys_are_replaced_by_the_issuer_and_stay_while_it_is_away(#[values(Back
     let second = Signer::ec("second");
     issuer.set_keys(vec![second.jwk()]);
     let new = with(&server, &second.sign(&json!({}), &claims));
-    until(&new, 200).await;
-    until(&old, 401).await;
+    until_answered(&new, 200).await;
+    until_answered(&old, 401).await;
     let ended = async { while stream.chunk().await.unwrap().is_some() {} };
-    tokio::time::timeout(KEY_RENEWAL, ended).await.expect("the stream goes on with a key that was withdrawn");
+    in_time("the end of the stream, whose key was withdrawn", ended).await;
     // Whatever the issuer does now, its last keys stay.
     for mode in
         [IssuerMode::Away, IssuerMode::Huge, IssuerMode::Slow, IssuerMode::OtherIssuer, IssuerMode::KeysElsewhere]
@@ -320,7 +318,7 @@ async fn an_issuer_whose_keys_cannot_be_used_gives_none(
     server.operator().get("/v1/runs").await.ok();
     refused(&server, &issuer.token(json!({"aud": "other"})), "for another service").await;
     issuer.set_mode(IssuerMode::Normal);
-    until(&ada, 200).await;
+    until_answered(&ada, 200).await;
 }
 
 #[rstest]
@@ -366,7 +364,7 @@ async fn an_expired_token_ends_its_calls_and_streams(#[values(Backend::Sqlite)] 
     let ada = with(&server, &issuer.token(json!({"scope": "audit", "exp": now - 20})));
     let mut stream = ada.stream("/v1/audit/stream", None).await;
     let ended = async { while stream.chunk().await.unwrap().is_some() {} };
-    tokio::time::timeout(KEY_RENEWAL, ended).await.expect("the stream ends with its token");
+    in_time("the end of the stream with its token", ended).await;
     ada.get("/v1/runs").await.refused("UNAUTHENTICATED");
 }
 
@@ -439,8 +437,8 @@ async fn the_official_python_client_finds_the_issuer_by_itself(#[values(Backend:
     let server = Server::start_with(issuer.setup(backend)).await;
     let run = server.run_with_files(&FILES, json!({})).await;
     issuer.set_claims(json!({"run": run.id, "scope": "file:read file:list"}));
-    let mut python = Command::new(clients().join("python/bin/python"));
-    python.arg("-B").arg(script("mcp_oauth_python.py")).arg(&server.base);
+    let mut python = client_python();
+    python.arg(client_script("mcp_oauth_python.py")).arg(&server.base);
     assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
     assert_eq!(issuer.resources(), [format!("{}/mcp", server.base)]);
     assert!(run.last_record().await["actor"].as_str().unwrap().starts_with("run-token:oauth-ada-"));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rstest::rstest;
 
-use crate::harness::{Backend, Receiver, Server, Setup, put, shim};
+use crate::harness::{Backend, Receiver, Server, Setup, client_python, clients, path_after, put, shim, third_party};
 
 const CALC: [(&str, &str); 2] = [
     ("calc.py", "def add(a, b):\n    return a - b\n"),
@@ -20,17 +20,10 @@ fn packages() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/clients").canonicalize().unwrap()
 }
 
-/// The folder in which `.ci/test` has installed what the packages need.
-fn clients() -> PathBuf {
-    std::env::var_os("WORKSPACED_TEST_CLIENTS")
-        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
-        .into()
-}
-
-/// The interpreter, which leaves no compiled files in the repository.
+/// The interpreter, which finds the package.
 fn python() -> Command {
-    let mut python = Command::new(clients().join("python/bin/python"));
-    python.arg("-B").env("PYTHONPATH", packages().join("python/src"));
+    let mut python = client_python();
+    python.env("PYTHONPATH", packages().join("python/src"));
     python
 }
 
@@ -45,7 +38,7 @@ fn tsc(folder: &Path, mut config: serde_json::Value, is_next: bool) -> Command {
     let paths: Vec<_> = modules(is_next).iter().map(|folder| folder.join("*")).collect();
     config["compilerOptions"]["paths"]["*"] = serde_json::json!(paths);
     std::fs::write(folder.join("tsconfig.json"), config.to_string()).unwrap();
-    let mut tsc = Command::new("node");
+    let mut tsc = third_party("node");
     tsc.arg(clients().join("node/node_modules/typescript/bin/tsc")).arg("-p").arg(folder);
     tsc
 }
@@ -92,7 +85,7 @@ async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite)] backend:
 #[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_package_passes_its_tests(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, _receiver) = start(backend).await;
-    let mut tests = Command::new("node");
+    let mut tests = third_party("node");
     tests.env("WEBHOOK", "hook").arg("--test");
     tests.args(["client", "checkout"].map(|name| packages().join(format!("typescript/tests/{name}.test.mjs"))));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token);
@@ -122,7 +115,7 @@ async fn the_packages_know_the_same_scripts_and_folders_as_the_client() {
     of_python
         .args(["-c", "import json; from workspaced.shim import *; print(json.dumps([START, INSTALL, BUILD_OUTPUT]))"]);
     let shim = packages().join("typescript/dist/shim.js");
-    let mut of_typescript = Command::new("node");
+    let mut of_typescript = third_party("node");
     of_typescript.args(["--input-type=module", "-e"]).arg(format!(
         "import {{ START, INSTALL, BUILD_OUTPUT }} from {shim:?}; console.log(JSON.stringify([START, INSTALL, BUILD_OUTPUT]))"
     ));
@@ -153,7 +146,7 @@ async fn the_built_files_are_those_of_the_source() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_adapters_take_the_packages_of_models(#[case] is_next: bool) {
     let server = Server::shared(Backend::Sqlite).await;
-    let mut tests = Command::new("node");
+    let mut tests = third_party("node");
     tests.arg("--test").arg(packages().join("typescript/tests/adapters.test.mjs"));
     tests.env("MODULES", std::env::join_paths(modules(is_next)).unwrap());
     tests.env("WORKSPACED_URL", &server.operator().base).env("OPERATOR", &server.operator_token);
@@ -186,14 +179,14 @@ async fn both_packages_install_from_the_repository_without_a_registry() {
     run(import).await;
 
     std::fs::write(folder.path().join("package.json"), r#"{"private":true,"type":"module"}"#).unwrap();
-    let mut npm = Command::new("npm");
+    let mut npm = third_party("npm");
     npm.args(["pack", "--silent"]).arg(packages().join("typescript")).current_dir(folder.path());
     run(npm).await;
     let packed = format!("./workspaced-client-{}.tgz", env!("CARGO_PKG_VERSION"));
-    let mut npm = Command::new("npm");
+    let mut npm = third_party("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--offline", &packed]).current_dir(folder.path());
     run(npm).await;
-    let mut import = Command::new("node");
+    let mut import = third_party("node");
     import.args(["-e", "import('workspaced-client').then(({ Client }) => new Client('http://127.0.0.1', 'token'))"]);
     import.current_dir(folder.path());
     run(import).await;
@@ -206,17 +199,11 @@ async fn both_packages_install_from_the_repository_without_a_registry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_example_of_readme_runs_with_what_its_command_installs(#[case] language: &str) {
     let server = Server::shared(Backend::Sqlite).await;
-    let mut examples = Command::new(clients().join("python/bin/python"));
-    examples
-        .arg("-B")
-        .arg(packages().join("try_packages.py"))
-        .arg("--offline")
-        .arg(clients().join("node/node_modules"));
+    let mut examples = client_python();
+    examples.arg(packages().join("try_packages.py")).arg("--offline").arg(clients().join("node/node_modules"));
     examples.arg(language).env("WORKSPACED_URL", &server.operator().base).env("OPERATOR", &server.operator_token);
     // One of them starts a runner.
-    let program = Path::new(env!("CARGO_BIN_EXE_workspaced")).parent().unwrap().to_owned();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(std::iter::once(program).chain(std::env::split_paths(&path))).unwrap();
-    examples.env("PATH", path).env("WORKSPACED_SHIM", shim());
+    let program = Path::new(env!("CARGO_BIN_EXE_workspaced")).parent().unwrap();
+    examples.env("PATH", path_after(program)).env("WORKSPACED_SHIM", shim());
     run(examples).await;
 }

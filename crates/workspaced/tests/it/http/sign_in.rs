@@ -1,14 +1,13 @@
 //! Sign-in of people at a real provider of `OpenID` Connect, and what their sessions may do.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Server, Setup, items, sha256};
-use crate::http::mcp::{clients, script};
+use crate::harness::{Answer, Backend, Server, Setup, client_script, clients, items, sha256, third_party};
 
 /// The provider, with a browser.
 pub(crate) struct Provider {
@@ -20,8 +19,8 @@ pub(crate) struct Provider {
 
 impl Provider {
     fn start() -> Self {
-        let mut node = Command::new("node");
-        node.arg(script("oidc_provider.mjs")).arg(clients().join("node"));
+        let mut node = third_party("node");
+        node.arg(client_script("oidc_provider.mjs")).arg(clients().join("node"));
         let mut process = node.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let mut provider = Self { process, input, output: BufReader::new(output), issuer: String::new() };

@@ -84,12 +84,6 @@ fn serial(server: &Server) -> String {
     String::from_utf8(done.stdout).unwrap().trim().to_owned()
 }
 
-async fn until_logged(server: &Server, text: &str) {
-    while !server.log().contains(text) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 /// Reads until the server closes the connection. Returns what it has sent.
 fn read_until_closed(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -109,12 +103,13 @@ async fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
     let create = json!({"runId": "first", "source": {"type": "empty"}});
     let created = client.post(&run).bearer_auth(&server.operator_token).json(&create).send().await.unwrap();
     assert_eq!(created.status(), 201);
-    let curl = ["-sS", "--fail", "--cacert", &authority.text("ca.pem"), &format!("{}/healthz", server.base)];
+    let curl = ["-q", "-sS", "--fail", "--cacert", &authority.text("ca.pem"), &format!("{}/healthz", server.base)];
     let curl = Command::new("curl").args(curl).output().unwrap();
     assert!(curl.status.success(), "{}", String::from_utf8_lossy(&curl.stderr));
     // The client chooses the protocol in the handshake.
     for (protocol, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
-        let args = ["-sS", "-o", "/dev/null", "-w", "%{http_version}", protocol, "--cacert", &authority.text("ca.pem")];
+        let args =
+            ["-q", "-sS", "-o", "/dev/null", "-w", "%{http_version}", protocol, "--cacert", &authority.text("ca.pem")];
         let done = Command::new("curl").args(args).arg(format!("{}/healthz", server.base)).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&done.stdout), version, "{}", String::from_utf8_lossy(&done.stderr));
     }
@@ -124,7 +119,7 @@ async fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
 
     authority.issue(2);
     server.signal(Signal::HUP);
-    until_logged(&server, "the certificate was read again").await;
+    server.until_logged("the certificate was read again").await;
     let metrics = client.get(format!("{}/metrics", server.base)).send().await.unwrap().text().await.unwrap();
     let name = "workspaced_tls_certificate_expires_timestamp_seconds ";
     let expires_at: f64 = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
@@ -134,7 +129,7 @@ async fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
     assert_eq!(serial(&server), "serial=02");
     std::fs::write(authority.path("service.pem"), "-----BEGIN CERTIFICATE-----\nnone\n").unwrap();
     server.signal(Signal::HUP);
-    until_logged(&server, "the certificate cannot be replaced").await;
+    server.until_logged("the certificate cannot be replaced").await;
     assert_eq!(serial(&server), "serial=02");
 
     // The stream of the first connection goes on.

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::Output;
-use std::time::{Duration, Instant};
 
 use model::Sha256;
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, S3, Server, Setup, exhaustive, workspaced};
+use crate::harness::{Backend, Run, S3, Server, Setup, exhaustive, free_port, workspaced};
 use crate::operation::replay_and_repair::offline;
 
 const MARKER: &str = "the-only-copy-of-a-text";
@@ -55,28 +54,18 @@ async fn shown(server: &Server, id: &str) -> Value {
 
 /// Waits until the run is archived, and returns it.
 async fn until_archived(server: &Server, id: &str) -> Value {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    loop {
+    let archived = async || {
         let run = shown(server, id).await;
-        if run["archivedAt"].is_string() && !server.workspace(id).exists() {
-            return run;
-        }
-        assert!(Instant::now() < deadline, "the run is not archived: {run}\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if run["archivedAt"].is_string() && !server.workspace(id).exists() { Ok(run) } else { Err(run) }
+    };
+    server.until("the run is archived", archived).await
 }
 
 /// Waits until an attempt to archive has failed.
 async fn until_failed(server: &Server) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    loop {
-        let numbers = server.nobody().get("/metrics").await.text();
-        if !numbers.contains("\nworkspaced_archive_errors_total 0\n") {
-            return;
-        }
-        assert!(Instant::now() < deadline, "no attempt has failed\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let has_failed =
+        async || !server.nobody().get("/metrics").await.text().contains("\nworkspaced_archive_errors_total 0\n");
+    server.until("an attempt fails", has_failed).await;
 }
 
 /// Runs `workspaced archive` without the service's data and database.
@@ -273,7 +262,7 @@ async fn a_kill_between_any_two_steps_loses_nothing(#[values(Backend::Sqlite, ex
         let step = failpoint.rsplit('.').next().unwrap();
         std::fs::write(&armed, failpoint).unwrap();
         closed_run(&server, step).await;
-        server.wait(Duration::from_mins(1));
+        server.wait();
         std::fs::remove_file(&armed).unwrap();
         server.restart();
         let uri = until_archived(&server, step).await["archiveUri"].as_str().unwrap().to_owned();
@@ -319,11 +308,7 @@ async fn a_run_that_is_read_while_it_is_archived_answers(
     let (server, folder, armed) = armed(backend).await;
     std::fs::write(&armed, "removal.recording:1:pause").unwrap();
     let run = closed_run(&server, "r").await;
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !armed.with_extension("paused").exists() {
-        assert!(Instant::now() < deadline, "the archive is not recorded\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    server.until_paused(&armed).await;
     run.ok("read_file", json!({"path": "src/a.txt", "toolCallId": "meanwhile"})).await;
     std::fs::remove_file(&armed).unwrap();
     until_archived(&server, "r").await;
@@ -386,11 +371,7 @@ async fn without_the_privilege_to_delete_the_service_does_not_start() {
     closed_run(&server, "later").await;
     until_failed(&server).await;
     // The failure may have been that of the deletion of the first run, which was still in progress.
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !server.log().contains(grant) {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    server.until_logged(grant).await;
     assert_eq!(shown(&server, "later").await["state"], "closed");
     owner.tamper(&format!("{grant} workspaced_service")).await.unwrap();
     until_archived(&server, "later").await;
@@ -428,7 +409,7 @@ fn random_bytes(count: usize) -> Vec<u8> {
 async fn archives_go_to_a_bucket_as_soon_as_it_answers(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let store = "s3://archives/of/runs";
     let mut setup = Setup::new(backend).arg("--archive-after", "1s").arg("--archive-to", store);
     setup.env = S3::env(port);
@@ -491,7 +472,7 @@ async fn a_run_is_archived_with_the_proof_of_an_earlier_key(
     killed = killed.arg("--archive-after", "1s").arg("--archive-to", folder.display());
     server.setup = killed.clone().env("WORKSPACED_FAILPOINT", "archive.stored");
     server.restart();
-    server.wait(Duration::from_mins(1));
+    server.wait();
     // A newer checkpoint changes nothing about the archive.
     server.setup = plain;
     server.restart();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Backend, ConcurrentWriters, Disk, Run, Server, Setup, WRITER_REASON, WRITERS, WriterResult, assert_consistent,
-    assert_tmp_is_empty, exhaustive, newest_version_in, recover, sha256, writer_path, writer_text,
+    assert_tmp_is_empty, exhaustive, in_time, newest_version_in, recover, sha256, writer_path, writer_text,
 };
 
 /// Returns the version of writer `number`'s file on disk.
@@ -146,7 +146,7 @@ async fn drift_is_answered_while_many_write(#[values(Backend::Sqlite, exhaustive
     let path = format!("/v1/runs/{}/drift", run.id);
     for _ in 0..5 {
         let drift = run.agent.get(&path);
-        let drift = tokio::time::timeout(Duration::from_secs(20), drift).await.expect("drift deadlocked").ok();
+        let drift = in_time("the answer of drift, which takes locks", drift).await.ok();
         assert_eq!(drift["items"], json!([]), "{drift:#}");
     }
     let results = writers.stop().await;
@@ -174,7 +174,7 @@ async fn a_kill_under_concurrent_writes_loses_no_acknowledged_change(
         server.until_journal_is_empty().await;
         std::fs::write(&armed, failpoint).unwrap();
         let writers = ConcurrentWriters::start(&server, &run).await;
-        server.wait(Duration::from_secs(20));
+        server.wait();
         let results = writers.stop().await;
         std::fs::remove_file(&armed).unwrap();
         let (run, _) = recover(&mut server, &run, &start).await;
@@ -225,13 +225,7 @@ async fn a_panic_under_concurrent_writes_loses_no_acknowledged_change(
     let (run, start) = ConcurrentWriters::prepare(&server).await;
     std::fs::write(&armed, "stage.step:60:panic").unwrap();
     let writers = ConcurrentWriters::start(&server, &run).await;
-    for _ in 0..1000 {
-        if server.log().contains("panicked") {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(server.log().contains("panicked"), "no thread reached the failpoint");
+    server.until_logged("panicked").await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     let results = writers.stop().await;
     for (number, result) in results.iter().enumerate() {
@@ -293,7 +287,7 @@ async fn a_shutdown_under_concurrent_writes_leaves_nothing_pending(
     let writers = ConcurrentWriters::start(&server, &run).await;
     server.signal(Signal::TERM);
     let results = writers.stop().await;
-    assert!(server.wait(Duration::from_secs(30)).success());
+    assert!(server.wait().success());
     for (number, result) in results.iter().enumerate() {
         let found = version_on_disk(&run, number);
         assert!([result.acknowledged, result.acknowledged + 1].contains(&found), "version {found} of {result:?}");

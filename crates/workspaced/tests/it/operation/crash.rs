@@ -1,7 +1,6 @@
 //! SIGKILL at any time: acknowledged changes persist, applied changes are recorded, and no change is partial.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::json;
@@ -42,16 +41,6 @@ fn failpoints(kind: Kind) -> Vec<Failpoint> {
     failpoints
 }
 
-/// Waits until the process pauses at the failpoint of the file `armed`.
-async fn until_paused(armed: &Path) {
-    let paused = armed.with_extension("paused");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while std::fs::remove_file(&paused).is_err() {
-        assert!(Instant::now() < deadline, "the failpoint was not passed");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[rstest]
 #[case::patch(&[Kind::Patch, Kind::Changeset, Kind::LargeChangeset])]
 #[case::exhaustive(&Kind::ALL)]
@@ -71,10 +60,10 @@ async fn a_kill_at_any_failpoint_is_atomic(
             let status = mutation.send(&mutation.run).await;
             assert_eq!(status.is_some_and(|status| status < 300), failpoint.answered, "{context}: {status:?}");
             if failpoint.answered {
-                until_paused(&armed).await;
+                server.until_paused(&armed).await;
                 server.kill();
             } else {
-                server.wait(Duration::from_secs(10));
+                server.wait();
             }
             std::fs::remove_file(&armed).unwrap();
 
@@ -98,7 +87,7 @@ async fn a_kill_during_recovery_is_recovered(
     server.until_journal_is_empty().await;
     std::fs::write(&armed, "transaction.committed").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);
-    server.wait(Duration::from_secs(10));
+    server.wait();
     let emptied = (0..kind.replaced_folders()).map(|_| "apply.emptied".to_owned());
     let left = (0..kind.emptied_folders()).map(|_| "apply.left".to_owned());
     for failpoint in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied).chain(left) {
@@ -126,12 +115,13 @@ async fn a_kill_at_any_system_call_is_atomic(#[case] syscalls: &str, #[case] kin
         for nth in 1..=10 {
             let mutation = Mutation::prepare(&server, *kind).await;
             server.until_journal_is_empty().await;
-            let strace = Strace::attach(&server, syscalls, &format!("signal=KILL:when={nth}"));
+            let action = format!("signal=KILL:when={nth}");
+            let Some(strace) = Strace::attach(&server, syscalls, &action) else { return };
             let answered = mutation.send(&mutation.run).await;
             // Files are synced and the journal is pruned after the answer. A kill may occur then too.
             tokio::time::sleep(Duration::from_millis(if answered.is_some() { 150 } else { 0 })).await;
             if answered.is_none() {
-                server.wait(Duration::from_secs(10));
+                server.wait();
             }
             // Detach first, because strace can kill the process until then.
             drop(strace);
@@ -243,7 +233,7 @@ async fn a_temporary_disk_failure_loses_nothing(#[case] syscalls: &str, #[case] 
         let mutation = Mutation::prepare(&server, kind).await;
         let run = &mutation.run;
         run.ok("read_file", json!({"path": "b.txt"})).await;
-        let strace = Strace::attach(&server, syscalls, &format!("error={error}"));
+        let Some(strace) = Strace::attach(&server, syscalls, &format!("error={error}")) else { return };
         let answer = mutation.send(run).await;
         assert!(answer.is_none_or(|status| [200, 201, 503].contains(&status)), "{kind:?} under {error}: {answer:?}");
         if answer.is_some() && syscalls.contains("dirat") {
@@ -251,7 +241,7 @@ async fn a_temporary_disk_failure_loses_nothing(#[case] syscalls: &str, #[case] 
         }
         // The process aborts after a failed sync, and is started again.
         if answer.is_none() {
-            server.wait(Duration::from_secs(10));
+            server.wait();
         }
         drop(strace);
         if answer.is_none() {
@@ -281,7 +271,7 @@ async fn a_killed_deletion_is_completed_by_the_next_start(
     server.setup.env.clear();
     let run = server.reconnect(&mutation.run);
     assert_eq!(mutation.send(&run).await, None, "the server survived the failpoint");
-    server.wait(Duration::from_secs(10));
+    server.wait();
 
     // The deletion was killed after it set the state. The change before it was not applied.
     let of_run = format!("run_no = (SELECT run_no FROM run WHERE run_id = '{}')", run.id);

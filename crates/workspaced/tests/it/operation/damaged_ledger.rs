@@ -252,8 +252,10 @@ async fn a_pending_change_that_contradicts_its_record_is_not_applied(
 /// As a container that checks the volume of another one.
 #[tokio::test]
 async fn a_data_folder_that_cannot_be_written_to_is_verified() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: mounting needs root");
+    let mounts = ["--mount", "--propagation", "private"];
+    let tried = std::process::Command::new("unshare").args(mounts).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        println!("SKIPPED: nothing may be mounted here");
         return;
     }
     let mut server = Server::start(Backend::Postgres).await;
@@ -263,7 +265,7 @@ async fn a_data_folder_that_cannot_be_written_to_is_verified() {
     let verify = server.command("verify");
     let mut command = std::process::Command::new("unshare");
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
-    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(server.data_dir());
+    command.args(mounts).args(["sh", "-c", script]).arg(server.data_dir());
     command.arg(verify.get_program()).args(verify.get_args());
     command.envs(verify.get_envs().filter_map(|(name, value)| Some((name, value?))));
     assert_ends(&command.output().unwrap(), 0, &["1 runs, 0 broken"]);

@@ -1,14 +1,14 @@
 //! Full, read-only and hanging disks, unavailable and slow databases, and a clock that is set back: no change is partial, every
 //! failure is reported, and the service recovers by itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{
     Backend, Disk, Kind, LoadedRun, Mutation, Proxy, ProxyMode, Run, Server, Setup, Strace, assert_consistent,
-    assert_tmp_is_empty, becomes_empty, exhaustive,
+    assert_tmp_is_empty, exhaustive, until, until_empty,
 };
 
 /// What the disk of the workspaces lacks.
@@ -110,10 +110,7 @@ async fn a_full_or_read_only_disk_refuses_mutations_and_reads_continue(
         if status == 503 {
             assert_eq!(records.last().unwrap()["code"], "UNAVAILABLE", "{kind:?}");
             assert_eq!(mutation.run.snapshot(), tree, "{kind:?} changed the tree");
-            assert!(
-                becomes_empty(&server.workspace(&mutation.run.id).join("tmp")).await,
-                "{kind:?} left files in tmp/"
-            );
+            until_empty(&server.workspace(&mutation.run.id).join("tmp")).await;
         }
         assert_reads_work(&mutation.run).await;
     }
@@ -159,11 +156,7 @@ async fn reads_continue_when_the_disk_of_the_database_is_full() {
     }
     run.call("write_file", write.clone()).await.refused("UNAVAILABLE");
     drop(filler);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while run.call("write_file", write.clone()).await.status != 200 {
-        assert!(Instant::now() < deadline, "the service does not recover\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    server.until("a write succeeds", async || run.call("write_file", write.clone()).await.status == 200).await;
     server.nobody().get("/readyz").await.is(200);
     assert_consistent(&run, &start).await;
     assert!(server.stop().success());
@@ -202,11 +195,7 @@ async fn a_call_that_cannot_be_recorded_is_not_answered() {
     server.nobody().get("/healthz").await.is(200);
     server.nobody().get("/readyz").await.refused("UNAVAILABLE");
     drop(fillers);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while server.nobody().get("/readyz").await.status != 200 {
-        assert!(Instant::now() < deadline, "the service does not recover\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    server.until("the service is ready", async || server.nobody().get("/readyz").await.status == 200).await;
     // The first record is that of the run's creation.
     assert_eq!(assert_consistent(&run, &start).await.len(), recorded + 1, "answers and records differ");
     run.create("after.txt", "space is available\n").await;
@@ -227,7 +216,7 @@ async fn a_recorded_change_that_cannot_be_applied_is_reported_as_such(#[case] sy
     run.ok("read_file", json!({"path": "a.txt"})).await;
     server.until_journal_is_empty().await;
     // The first rename succeeds, so that half of the patch is applied.
-    let strace = Strace::attach(&server, syscalls, &format!("error={error}:when=2+"));
+    let Some(strace) = Strace::attach(&server, syscalls, &format!("error={error}:when=2+")) else { return };
     let problem = mutation.answer(run).await.unwrap().refused("UNAVAILABLE");
     assert!(problem["message"].as_str().unwrap().contains("recorded") && problem["seq"].is_u64(), "{problem:#}");
     // A partial change is never shown. The next read completes it, or fails, or shows nothing of it.
@@ -255,9 +244,9 @@ async fn a_failed_sync_aborts_the_process_and_the_next_start_recovers(#[case] ba
     for kind in [Kind::Replace, Kind::Patch, Kind::PutLarge] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
-        let strace = Strace::attach(&server, "fsync,fdatasync", "error=EIO");
+        let Some(strace) = Strace::attach(&server, "fsync,fdatasync", "error=EIO") else { return };
         let answered = mutation.send(&mutation.run).await;
-        let ended = server.wait(Duration::from_secs(10));
+        let ended = server.wait();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(6), "{ended}\n{}", server.log());
         drop(strace);
         let (run, records) = crate::harness::recover(&mut server, &mutation.run, &mutation.start).await;
@@ -296,11 +285,10 @@ async fn an_invalid_token_is_refused_without_the_database() {
 
 /// Waits until the service has reconnected to the database.
 async fn until_ready(server: &Server, probe: &Run) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while server.nobody().get("/readyz").await.status != 200 || probe.call("list_dir", json!({})).await.status != 200 {
-        assert!(Instant::now() < deadline, "the service does not reconnect\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_ready = async || {
+        server.nobody().get("/readyz").await.status == 200 && probe.call("list_dir", json!({})).await.status == 200
+    };
+    server.until("the service is ready", is_ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -390,16 +378,14 @@ async fn a_slow_database_only_delays_calls() {
 async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    let clock = server.data_dir().join("clock");
-    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
-    server.restart();
+    let (mut server, clock) = Server::start_with_clock(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let start = run.snapshot();
     let brief = server.run(json!({"ttlSeconds": 1})).await;
-    let lasting = server.run(json!({"ttlSeconds": 4})).await;
+    let lasting = server.run(json!({"ttlSeconds": 10})).await;
     run.create("before.txt", "x\n").await;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let is_closed = async |run: &Run| run.get().await["state"] == "closed";
+    until("the brief run expires", async || is_closed(&brief).await).await;
     let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
     brief.call("write_file", write.clone()).await.refused("RUN_CLOSED");
 
@@ -413,7 +399,7 @@ async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
     lasting.call("list_dir", json!({})).await.is(200);
     let fresh = server.run(json!({"ttlSeconds": 600})).await;
     fresh.create("b.txt", "b\n").await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    until("the lasting run expires", async || is_closed(&lasting).await).await;
     lasting.call("write_file", write).await.refused("RUN_CLOSED");
 
     server.kill();

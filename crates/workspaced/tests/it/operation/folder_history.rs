@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use rstest::rstest;
@@ -36,11 +35,7 @@ async fn copy_database(server: &mut Server, run: &Run, copied: Copied) -> Databa
     let copy = server.database.copy().await;
     server.signal(Signal::CONT);
     // Its connections were closed.
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while run.call("list_dir", json!({})).await.status != 200 {
-        assert!(Instant::now() < deadline, "the database does not come back\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    server.until("a call succeeds", async || run.call("list_dir", json!({})).await.status == 200).await;
     copy
 }
 
@@ -146,7 +141,7 @@ async fn a_change_that_was_applied_and_not_synced_is_set_aside_too(
     let body = json!({"path": "new.txt", "content": "new\n", "reason": "r"});
     let call = run.agent.request(Method::POST, "/v1/runs/r/tools/write_file").json(&body);
     assert!(run.agent.try_send(call).await.is_err(), "the server survived");
-    server.wait(Duration::from_secs(20));
+    server.wait();
     std::fs::write(&armed, "").unwrap();
     assert!(run.repo.join("new.txt").exists());
     server.database.replace_by(older).await;

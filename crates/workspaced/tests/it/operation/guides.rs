@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, workspaced};
+use crate::harness::{Backend, Run, Server, Setup, client_python, workspaced};
 
 /// A code block. `sh` is run by the test below, `json`, `toml`, `yaml` and `python` are checked by others, and `text` is shown only.
 struct Block {
@@ -133,15 +133,13 @@ fn clients_can_start_the_bridge_with_the_arguments_of_the_page() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_client_of_the_page_reads_a_file() {
     let (server, run) = Run::shared(Backend::Sqlite, &[("src/main.rs", "fn main() {}\n")]).await;
-    let clients = std::env::var_os("WORKSPACED_TEST_CLIENTS")
-        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.");
     let indented = blocks_of("mcp.md", "python")[0].replace('\n', "\n    ");
     let program = format!(
         "import asyncio, sys, httpx2\nfrom mcp import Client\nfrom mcp.client.streamable_http import \
          streamable_http_client\nasync def main(url, token):\n    {indented}\nasyncio.run(main(*sys.argv[1:]))\n"
     );
-    let mut python = Command::new(Path::new(&clients).join("python/bin/python"));
-    python.args(["-B", "-c", &program, &server.base, run.agent.token.as_ref().unwrap()]);
+    let mut python = client_python();
+    python.args(["-c", &program, &server.base, run.agent.token.as_ref().unwrap()]);
     let out = tokio::task::spawn_blocking(move || succeed(python, "mcp.md")).await.unwrap();
     assert_eq!(out, "1  fn main() {}\n\n");
 }

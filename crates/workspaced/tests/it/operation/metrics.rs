@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::json;
@@ -33,13 +32,8 @@ fn line<'a>(metrics: &'a str, prefix: &str) -> &'a str {
 
 /// Returns the metrics once they contain `needle`. The maintenance task updates some of them.
 async fn until(server: &Server, needle: &str) -> String {
-    loop {
-        let metrics = server.nobody().get("/metrics").await.text();
-        if metrics.contains(needle) {
-            return metrics;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let printed = async || Some(server.nobody().get("/metrics").await.text()).filter(|text| text.contains(needle));
+    server.until(&format!("the metrics have `{needle}`"), printed).await
 }
 
 #[rstest]
@@ -120,12 +114,11 @@ async fn readiness_reports_a_disk_below_its_reserve(#[values(Backend::Sqlite)] b
     let filler = space.f_bavail * space.f_frsize - (4 << 20);
     std::fs::write(server.data_dir().join("filler"), vec![1; usize::try_from(filler).unwrap()]).unwrap();
     // The disk is measured now and then.
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let mut ready = server.nobody().get("/readyz").await.ok();
-    while ready["degraded"].is_null() && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        ready = server.nobody().get("/readyz").await.ok();
-    }
+    let degraded = async || {
+        let ready = server.nobody().get("/readyz").await.ok();
+        if ready["degraded"].is_null() { Err(ready) } else { Ok(ready) }
+    };
+    let ready = server.until("the readiness is degraded", degraded).await;
     assert_eq!((&ready["ok"], &ready["degraded"][0]["what"]), (&json!(true), &json!("disk")), "{ready}");
     server.run(json!({})).await.create("a.txt", "a\n").await;
 }

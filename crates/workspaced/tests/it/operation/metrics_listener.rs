@@ -11,13 +11,11 @@ use crate::harness::{Backend, Client, Server, Setup};
 /// Starts a server with a listener for metrics, and returns the base of its URLs.
 async fn start(backend: Backend, setup: impl FnOnce(Setup) -> Setup) -> (Server, String) {
     let server = Server::start_with(setup(Setup::new(backend).arg("--metrics-listen", "127.0.0.1:0"))).await;
-    loop {
-        if let Some((_, rest)) = server.log().split_once("metrics are served on a listener of their own") {
-            let address = rest.lines().next().and_then(|line| line.split_once("address=")).expect("an address").1;
-            return (server, format!("http://{}", address.trim()));
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    server.until_logged("metrics are served on a listener of their own").await;
+    let log = server.log();
+    let (_, rest) = log.split_once("metrics are served on a listener of their own").unwrap();
+    let address = rest.lines().next().and_then(|line| line.split_once("address=")).expect("an address").1;
+    (server, format!("http://{}", address.trim()))
 }
 
 #[rstest]

@@ -9,13 +9,12 @@ mod takeover;
 mod trees;
 mod unmade_files;
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use transparency::SignerKey;
 
-use crate::harness::{Backend, Client, Run, Server, Setup};
+use crate::harness::{Backend, Client, Run, Server, Setup, free_port};
 use crate::operation::replay_and_repair::assert_ends;
 
 /// How long a heartbeat is valid.
@@ -58,7 +57,7 @@ pub(super) async fn prepare(first: Option<&Server>) -> Server {
 
 /// Starts a prepared node on a free port.
 pub(super) fn start(node: &mut Server) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = format!("127.0.0.1:{}", free_port());
     start_at(node, &address, &format!("http://{address}"));
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -96,30 +96,15 @@ async fn the_operator_token_of_the_first_start_is_valid_once_it_was_shown(#[valu
     assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
     assert!(text(&done.stderr).contains("the operator token cannot be printed"), "{}", text(&done.stderr));
     // The next start shows one, and only that one.
-    let printed = server.home.join("printed");
     let mut shown = Vec::new();
     for _ in 0..2 {
-        let mut command = serve(&server, "127.0.0.1:0");
-        let out = std::fs::File::create(&printed).unwrap();
-        let mut process = command.stdout(out).stderr(Stdio::null()).spawn().unwrap();
-        let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        let text = loop {
-            let text = std::fs::read_to_string(&printed).unwrap();
-            if text.contains("listening on") {
-                break text;
-            }
-            assert!(std::time::Instant::now() < deadline, "{text}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        let base = text.lines().find_map(|line| line.strip_prefix("listening on ")).unwrap().to_owned();
-        shown.extend(
-            text.lines().find_map(|line| line.strip_prefix("operator token, shown this once: ")).map(str::to_owned),
-        );
-        assert_eq!(shown.len(), 1, "{text}");
-        server.base = base;
+        let command = serve(&server, "127.0.0.1:0");
+        server.start_as(command);
+        let token = server.printed.lines().find_map(|line| line.strip_prefix("operator token, shown this once: "));
+        shown.extend(token.map(str::to_owned));
+        assert_eq!(shown.len(), 1, "{}", server.printed);
         server.operator().with_token(Some(&shown[0])).get("/v1/runs").await.ok();
-        rustix::process::kill_process(rustix::process::Pid::from_child(&process), Signal::TERM).unwrap();
-        assert!(process.wait().unwrap().success());
+        assert!(server.stop().success());
     }
 }
 
@@ -162,10 +147,11 @@ fn the_settings_are_in_groups_and_the_short_help_has_the_main_ones() {
 #[tokio::test]
 async fn a_flag_overrides_the_environment_which_overrides_the_file() {
     let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
-    let config = server.home.join("config.toml");
-    let path_of = |name: &str| server.home.join(name).display().to_string();
+    let home = server.home.clone();
+    let config = home.join("config.toml");
+    let path_of = |name: &str| home.join(name).display().to_string();
     std::fs::write(&config, format!("data_dir = {:?}\nlisten = \"127.0.0.1:0\"\n", path_of("by-file"))).unwrap();
-    let run = |flag: bool, environment: bool| {
+    let mut run = |flag: bool, environment: bool| {
         let mut command = workspaced();
         command.args(["serve", "--config", config.to_str().unwrap()]);
         if flag {
@@ -174,60 +160,49 @@ async fn a_flag_overrides_the_environment_which_overrides_the_file() {
         if environment {
             command.env("WORKSPACED_DATA_DIR", path_of("by-environment"));
         }
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(700));
-        let _ = child.kill();
-        text(&child.wait_with_output().unwrap().stderr)
+        server.start_as(command);
+        server.kill();
     };
     for (flag, environment, want) in
         [(false, false, "by-file"), (false, true, "by-environment"), (true, true, "by-flag")]
     {
-        let log = run(flag, environment);
-        assert!(server.home.join(want).join("workspaced.db").exists(), "{want}: {log}");
-        std::fs::remove_dir_all(server.home.join(want)).unwrap();
-        let made = std::fs::read_dir(&server.home)
+        run(flag, environment);
+        assert!(home.join(want).join("workspaced.db").exists(), "{want}");
+        std::fs::remove_dir_all(home.join(want)).unwrap();
+        let made = std::fs::read_dir(&home)
             .unwrap()
             .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("by-"));
         assert_eq!(made.count(), 0, "{want}");
     }
-    server.kill();
 }
 
-/// Starts a server without configured tokens. Returns its output up to the listen address, and the process.
-fn start_without_tokens(server: &Server) -> (String, std::process::Child) {
-    use std::io::BufRead as _;
+/// Starts and kills a server without configured tokens. Returns its output up to the listen address.
+async fn start_without_tokens(server: &mut Server) -> String {
     let mut command = server.command("serve");
     command
         .env_remove("WORKSPACED_OPERATOR_TOKEN")
         .env_remove("WORKSPACED_AUDIT_TOKEN")
         .args(["--listen", "127.0.0.1:0"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut printed = String::new();
-    while lines.read_line(&mut printed).unwrap() > 0 && !printed.contains("listening on http://") {}
-    // The example commands may follow the address.
-    std::thread::sleep(Duration::from_millis(300));
-    let _ = child.kill();
-    let rest = std::io::read_to_string(lines).unwrap();
-    (printed + &rest, child)
+    server.start_as(command);
+    // The token that it prints is stored before it answers.
+    server.nobody().get("/healthz").await.is(200);
+    server.kill();
+    server.printed.clone()
 }
 
 #[rstest]
 #[tokio::test]
 async fn the_first_start_prints_a_token_once_with_example_commands(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::prepare(Setup::new(backend)).await;
-    let (first, mut child) = start_without_tokens(&server);
-    child.wait().unwrap();
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let first = start_without_tokens(&mut server).await;
     assert_eq!(first.lines().filter(|line| line.trim_start().starts_with("curl ")).count(), 3, "{first}");
     assert!(first.contains("/v1/runs"), "{first}");
     let token = first.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-').find(|word| word.len() >= 43);
     let token = token.unwrap_or_else(|| panic!("no token of 256 bits: {first}")).to_owned();
 
-    let (second, mut child) = start_without_tokens(&server);
-    child.wait().unwrap();
+    let second = start_without_tokens(&mut server).await;
     assert!(!second.contains(&token) && !second.contains("curl "), "{second}");
     // The token of the first start is valid after the third.
-    let mut server = server;
     server.operator_token = token.clone();
     let mut command = server.command("serve");
     command.env_remove("WORKSPACED_OPERATOR_TOKEN").args(["--listen", "127.0.0.1:0"]);
@@ -261,13 +236,14 @@ async fn a_signal_completes_calls_in_flight_and_exits_with_zero(
             })
         })
         .collect();
+    // Some have been answered by now, and others not.
     tokio::time::sleep(Duration::from_millis(20)).await;
     server.signal(signal);
     let mut done = Vec::new();
     for write in writes {
         done.extend(write.await.unwrap());
     }
-    let status = server.wait(Duration::from_secs(15));
+    let status = server.wait();
     assert_eq!(status.code(), Some(0), "{}", server.log());
     while let Ok(Some(_)) = stream.chunk().await {}
     server.restart();
@@ -283,11 +259,11 @@ async fn a_signal_completes_calls_in_flight_and_exits_with_zero(
 #[rstest]
 #[tokio::test]
 async fn logs_go_to_standard_error_in_the_configured_format(#[values("text", "json")] format: &str) {
-    let server = Server::start_with(Setup::new(Backend::Sqlite).arg("--log-format", format)).await;
+    let mut server = Server::start_with(Setup::new(Backend::Sqlite).arg("--log-format", format)).await;
     let run = server.run_with_files(&[("a.txt", "content-of-a-file\n")], json!({})).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     run.call("read_file", json!({"path": "../nope-path"})).await.refused("PATH_REJECTED");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(server.stop().success());
     let log = server.log();
     assert!(!log.trim().is_empty());
     if format == "json" {
@@ -349,11 +325,7 @@ async fn what_is_usual_and_a_client_that_leaves_are_not_in_the_log_by_default(
     upload.write_all(head.as_bytes()).unwrap();
     upload.write_all(&[b'x'; 5000]).unwrap();
     drop(upload);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !lines().iter().any(|line| says(line, "the client left during an export")) {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    server.until_logged("the client left during an export").await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let failures: Vec<_> =
         lines().into_iter().filter(|line| line["level"] == "ERROR" || says(line, "internal")).collect();

@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::sync::Mutex;
 
-use crate::harness::{Backend, Client, Server, Setup, exhaustive, items, sha256};
+use crate::harness::{Backend, Client, Server, Setup, exhaustive, items, sha256, until};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
 /// Returns whether an operator's token is valid.
@@ -95,9 +95,7 @@ async fn a_replaced_token_ends_with_its_overlap(#[values(Backend::Sqlite, exhaus
     server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 4})).await.is(201);
     let path = format!("/v1/runs/{}/tools/list_dir", run.id);
     assert_eq!(client.post(&path, json!({})).await.status, 200, "a call is recorded for the replaced token");
-    while is_accepted(&server, &first).await {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until_accepted(&server, &first, false).await;
     client.post(&path, json!({})).await.refused("UNAUTHENTICATED");
 }
 
@@ -157,20 +155,8 @@ async fn the_command_replaces_a_token_and_settings_take_two(
 
 /// Waits until the token is accepted, or is not.
 async fn until_accepted(server: &Server, token: &str, expected: bool) {
-    let deadline = std::time::Instant::now() + Duration::from_mins(1);
-    while is_accepted(server, token).await != expected {
-        assert!(std::time::Instant::now() < deadline, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Waits until the log has `count` lines with `text`.
-async fn until_logged(server: &Server, text: &str, count: usize) {
-    let deadline = std::time::Instant::now() + Duration::from_mins(1);
-    while server.log().matches(text).count() < count {
-        assert!(std::time::Instant::now() < deadline, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let what = if expected { "the token is accepted" } else { "the token is refused" };
+    server.until(what, async || is_accepted(server, token).await == expected).await;
 }
 
 #[rstest]
@@ -214,7 +200,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(#[values(Backend::Sqlite
     for (token, expected) in [(&first, false), (&ci, false), (&ci_next, true)] {
         assert_eq!(is_accepted(&server, token).await, expected);
     }
-    until_logged(&server, "operators and profiles were read again", 1).await;
+    server.until_logged("operators and profiles were read again").await;
     assert_eq!(create(&second, "TESTS").await.status, 201);
     create(&second, "DOCS").await.refused("INVALID_REQUEST");
 
@@ -231,7 +217,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(#[values(Backend::Sqlite
     ]) {
         write(name, &content);
         hang_up();
-        until_logged(&server, "the previous ones stay in force", failures).await;
+        server.until_logged_times("the previous ones stay in force", failures).await;
         assert!(server.log().contains(why), "{why}: {}", server.log());
         assert!(is_accepted(&server, &second).await && is_accepted(&server, &ci_next).await, "{why}");
         assert!(!is_accepted(&server, &bob).await, "{why}");
@@ -302,9 +288,7 @@ async fn a_password_file_that_is_replaced_is_read_again() {
     let kept: Vec<_> = parameters.split('&').filter(|one| !one.starts_with("user=")).collect();
     let url = format!("{address}?{}&user={}", kept.join("&"), role.name);
     let wrong = format!("{url}&password=wrong");
-    while PgConnection::connect(&wrong).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("a wrong password is refused", async || PgConnection::connect(&wrong).await.is_err()).await;
     let folder = server.home.join("passwords");
     std::fs::create_dir(&folder).unwrap();
     let write = |file: &str, password: &str| {
@@ -353,9 +337,8 @@ async fn the_password_of_the_database_is_replaced_without_a_stop() {
         command
     };
     // The server applies its rules some time after they are changed.
-    while PgConnection::connect(with_password("wrong").trim()).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let wrong = with_password("wrong");
+    until("a wrong password is refused", async || PgConnection::connect(wrong.trim()).await.is_err()).await;
     std::fs::write(&file, with_password("first")).unwrap();
     let command = serve(&server);
     server.start_as(command);

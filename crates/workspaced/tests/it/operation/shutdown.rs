@@ -57,6 +57,7 @@ async fn hanging_clients_do_not_delay_the_shutdown(#[values(Backend::Sqlite)] ba
     }
     let mut events = server.auditor().stream("/v1/audit/stream", None).await;
     assert_eq!(mutation.send(&mutation.run).await, Some(200));
+    // The requests are with the service by now.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let begun = Instant::now();
     assert_eq!(server.stop().code(), Some(0), "{}", server.log());

@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,7 +15,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Server, Setup};
+use crate::harness::{Backend, Server, Setup, free_port};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -185,20 +184,21 @@ async fn a_collector_that_does_not_answer_delays_neither_calls_nor_the_end() {
     let _open = connection.await.unwrap().unwrap();
     run.create("b.txt", "b\n").await;
     server.signal(rustix::process::Signal::TERM);
-    assert!(server.wait(Duration::from_secs(20)).success(), "{}", server.log());
+    assert!(server.wait().success(), "{}", server.log());
     assert!(server.log().contains("the last spans were not sent"), "{}", server.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_is_a_warning() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let setup = Setup::new(Backend::Sqlite).env("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"));
+    let endpoint = format!("http://127.0.0.1:{}", free_port());
+    let setup = Setup::new(Backend::Sqlite).env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
     let mut server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
-    while !server.log().contains("spans cannot be sent") {
+    let is_warned = async || {
         run.ok("list_dir", json!({"path": "."})).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        server.log().contains("spans cannot be sent")
+    };
+    server.until("the log has a warning", is_warned).await;
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -2,14 +2,14 @@
 //! commits in the process of the service.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Database, Kind, Mutation, Proxy, ProxyMode, Server, Setup, assert_consistent, assert_tmp_is_empty,
-    becomes_empty,
+    Backend, Database, Kind, Mutation, Proxy, ProxyMode, Server, Setup, assert_consistent, assert_tmp_is_empty, until,
+    until_empty,
 };
 
 /// Starts a server that connects through a proxy and makes no commits by itself.
@@ -33,11 +33,7 @@ fn open_commit(table: &str) -> String {
 /// Completes the open commit that writes to `table`, or terminates its connection so that the transaction is rolled back.
 pub(crate) async fn decide(database: &Database, proxy: &Proxy, table: &str, lands: bool) {
     let open = open_commit(table);
-    let deadline = Instant::now() + Duration::from_secs(8);
-    while database.tamper(&format!("SELECT pid {open}")).await != Ok(1) {
-        assert!(Instant::now() < deadline, "no commit is open");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until("a commit is open", async || database.tamper(&format!("SELECT pid {open}")).await == Ok(1)).await;
     if !lands {
         // Further commits are forwarded.
         proxy.set(ProxyMode::Slow(Duration::ZERO));
@@ -144,5 +140,5 @@ async fn a_run_whose_creation_is_uncertain_keeps_its_files_if_it_was_created(#[v
     server.kill();
     server.restart();
     server.reconnect(&run).ok("read_file", json!({"path": "b.txt"})).await;
-    assert!(becomes_empty(&server.workspace("r").join("tmp")).await);
+    until_empty(&server.workspace("r").join("tmp")).await;
 }

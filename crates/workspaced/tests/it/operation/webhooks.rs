@@ -1,7 +1,6 @@
 //! Webhooks: every event reaches a receiver, signed, at least once; a receiver that fails affects nothing else.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use rstest::rstest;
@@ -27,13 +26,8 @@ async fn prepare(backend: Backend, webhooks: &[(&str, &Receiver)]) -> (Server, P
     put(&server.home, "config.toml", webhooks.iter().map(section).collect::<String>());
     let config = server.home.join("config.toml");
     server.setup = server.setup.clone().arg("--config", config.display());
-    let clock = server.data_dir().join("clock");
-    set_clock(&mut server, &clock);
+    let clock = server.add_clock();
     (server, clock)
-}
-
-fn set_clock(server: &mut Server, clock: &std::path::Path) {
-    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
 }
 
 /// Starts a server with one webhook, `hook`, and creates a run in which `private/**` is denied.
@@ -56,15 +50,11 @@ async fn deliveries(server: &Server, webhook: &str) -> Vec<Value> {
 
 /// Returns the deliveries once `is_done` holds for them.
 async fn until(server: &Server, webhook: &str, is_done: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    loop {
+    let found = async || {
         let found = deliveries(server, webhook).await;
-        if is_done(&found) {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{found:#?}\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if is_done(&found) { Ok(found) } else { Err(format!("{found:#?}")) }
+    };
+    server.until("the deliveries are as expected", found).await
 }
 
 async fn ask(run: &Run, content: &str) -> String {
@@ -107,7 +97,7 @@ async fn every_event_reaches_the_receiver_with_a_signature(
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "pending"});
     server.kill_before_apply(&broken, "write_file", &input).await;
     broken.put("a.txt", "from outside\n");
-    set_clock(&mut server, &clock);
+    server.add_clock();
     server.restart();
     let run = cause_events(&server, &clock).await;
     receiver.until(9).await;
@@ -241,11 +231,7 @@ async fn pending(server: &Server) -> u64 {
 }
 
 async fn until_pending(server: &Server, count: u64) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while pending(server).await != count {
-        assert!(Instant::now() < deadline, "{} messages wait\n{}", pending(server).await, server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    server.until(&format!("{count} messages wait"), async || pending(server).await == count).await;
 }
 
 #[rstest]
@@ -265,15 +251,13 @@ async fn a_flood_of_one_run_delays_no_event_of_another(#[values(Backend::Sqlite)
     let run = server.run_with_files(&[("Cargo.lock", "l\n")], json!({})).await;
     ask(&run, "asked\n").await;
     let asked = receiver.messages().len();
-    let position = loop {
+    let arrived = async || {
         let messages = receiver.messages();
         let found = messages.iter().position(|message| message.body["type"] == "approval.requested");
-        if let Some(position) = found {
-            break position;
-        }
-        assert!(messages.len() < asked + 100, "{} messages came first", messages.len() - asked);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(found.is_some() || messages.len() < asked + 100, "{} messages came first", messages.len() - asked);
+        found
     };
+    let position = server.until("the message of the approval arrives", arrived).await;
     assert!(position < asked + 50, "{} messages came first", position - asked);
     // A flood of events comes before one of refused calls, which is later than everything else.
     assert!(receiver.messages().iter().all(|message| message.body["type"] != "call.refused"));
@@ -429,14 +413,10 @@ async fn a_result_that_cannot_be_stored_is_stored_before_anything_else_is_sent(
     let (server, receiver, run, _clock) = start(backend).await;
     server.database.refuse_updates("webhook_delivery").await;
     refuse(&run).await;
-    let failures = || server.log().matches("failed to read or store deliveries").count();
-    while failures() < 2 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let failure = "failed to read or store deliveries";
+    server.until_logged_times(failure, 2).await;
     refuse(&run).await;
-    while failures() < 3 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    server.until_logged_times(failure, 3).await;
     assert_eq!(receiver.messages().len(), 1, "a message is sent again although the receiver has accepted it");
     server.database.permit_updates("webhook_delivery").await;
     let is_done = |all: &[Value]| all.len() == 2 && all.iter().all(|one| one["state"] == "delivered");

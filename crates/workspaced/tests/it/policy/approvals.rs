@@ -1,7 +1,5 @@
 //! Approvals: bound to the change that was shown, decided once by an operator, and judged again when granted.
 
-use std::time::Duration;
-
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -257,25 +255,20 @@ async fn an_approval_that_expires_while_it_is_executed_changes_nothing(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    server.kill();
+    let clock = server.add_clock();
+    server.restart();
     let run = server.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
     let id = ask(&run, "ask", "old\n", "new\n").await;
-    let stored = state(&run, &id).await["expiresAt"].as_str().unwrap().to_owned();
-    server.kill();
-    let expiry = jiff::Timestamp::now() + Duration::from_secs(15);
-    let expires_at = expiry.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
-    let sql =
-        format!("update approval set expires_at = '{expires_at}', body = replace(body, '{stored}', '{expires_at}')");
-    server.database.tamper(&sql).await.unwrap();
-    server.restart();
-    let run = server.reconnect(&run);
+    let expiry: jiff::Timestamp = state(&run, &id).await["expiresAt"].as_str().unwrap().parse().unwrap();
     std::fs::write(&armed, "transaction.staged:1:pause").unwrap();
     let approving = {
         let (run, id) = (run.clone(), id.clone());
         tokio::spawn(async move { decide(&run, &id, "approve").await })
     };
-    while jiff::Timestamp::now() <= expiry {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    server.until_paused(&armed).await;
+    let seconds = expiry.duration_since(jiff::Timestamp::now()).as_secs() + 1;
+    std::fs::write(&clock, seconds.to_string()).unwrap();
     assert_eq!(state(&run, &id).await["state"], "expired", "callers see it as expired");
     std::fs::remove_file(&armed).unwrap();
     approving.await.unwrap().refused("ALREADY_EXISTS");

@@ -1,7 +1,6 @@
 //! Contents over 1 MiB of calls that need approval: kept while they wait, and nowhere else afterwards.
 
 use std::path::Path;
-use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -158,11 +157,8 @@ async fn a_large_content_leaves_nothing_on_the_disk_once_it_does_not_wait_any_mo
     let run = server.reconnect(&run);
     run.agent.get(&format!("/v1/runs/{}/tool-calls/one?waitSeconds=60", run.id)).await.ok();
     assert_eq!(state(&run, &id).await["state"], "expired");
-    let deadline = std::time::Instant::now() + Duration::from_mins(1);
-    while !waiting(&server.workspace(&run.id)).is_empty() {
-        assert!(std::time::Instant::now() < deadline, "the content of an expired approval is left");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_removed = async || waiting(&server.workspace(&run.id)).is_empty();
+    server.until("the content of an expired approval is removed", is_removed).await;
 }
 
 #[rstest]
@@ -179,7 +175,7 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
     let request = run.agent.request(Method::PUT, &path).header("x-reason", "r");
     let request = request.header("if-match", format!("\"{}\"", sha256("old\n"))).body(new.clone());
     assert!(run.agent.try_send(request).await.is_err(), "the failpoint was not passed");
-    server.wait(Duration::from_secs(10));
+    server.wait();
     assert_eq!(waiting(&server.workspace(&run.id)).len(), 1);
     std::fs::remove_file(&armed).unwrap();
     server.restart();
@@ -205,7 +201,7 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
         let request = run.operator.request(Method::POST, &format!("/v1/approvals/{id}/{verb}"));
         let request = request.json(&json!({"onBehalfOf": "ada"}));
         assert!(run.operator.try_send(request).await.is_err(), "{context} was not passed");
-        server.wait(Duration::from_secs(10));
+        server.wait();
         std::fs::remove_file(&armed).unwrap();
         server.restart();
         let run = server.reconnect(&run);

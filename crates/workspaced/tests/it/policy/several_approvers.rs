@@ -239,11 +239,7 @@ async fn an_approval_in_progress_ends_with_its_operator(
         let (client, id) = (client.clone(), id.clone());
         async move { decide(&client, &id, verb, json!({})).await }
     });
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !file.with_extension("paused").exists() {
-        assert!(std::time::Instant::now() < deadline, "no decision reached its record");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    server.until_paused(&file).await;
     server.revoke_operator(&name).await;
     std::fs::write(&file, "").unwrap();
     deciding.await.unwrap().refused("UNAUTHENTICATED");
@@ -263,7 +259,6 @@ async fn calls_in_progress_are_refused_when_their_operator_is_revoked(
     let run = run(&server, &server.operator(), json!({})).await;
     for (number, tool) in (0..).zip(["write_file", "read_file"]) {
         let (name, client) = server.named_operator("leaving", &["orchestrate"]).await;
-        let _ = std::fs::remove_file(file.with_extension("paused"));
         std::fs::write(&file, format!("record.begin:1:pause:{number}")).unwrap();
         let input = match tool {
             "write_file" => json!({"path": "new.txt", "content": "x\n", "reason": "r"}),
@@ -271,11 +266,7 @@ async fn calls_in_progress_are_refused_when_their_operator_is_revoked(
         };
         let path = format!("/v1/runs/{}/tools/{tool}", run.id);
         let calling = tokio::spawn(async move { client.post(&path, input).await });
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        while !file.with_extension("paused").exists() {
-            assert!(std::time::Instant::now() < deadline, "no call reached its record");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        server.until_paused(&file).await;
         server.revoke_operator(&name).await;
         std::fs::write(&file, "").unwrap();
         calling.await.unwrap().refused("UNAUTHENTICATED");

@@ -1,7 +1,5 @@
 //! `Prefer: respond-async`: the run is answered before its import, and no import leaves it `preparing`.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -19,14 +17,11 @@ async fn post_async(client: &Client, key: Option<&str>, body: &Value) -> Answer 
 
 /// Returns the run once `is_done`.
 async fn until(client: &Client, run: &str, is_done: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..1000 {
+    let found = async || {
         let answer = client.get(&format!("/v1/runs/{run}")).await;
-        if answer.status == 200 && is_done(&answer.json()) {
-            return answer.json();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the run {run} does not change: {}", client.get(&format!("/v1/runs/{run}")).await.text());
+        if answer.status == 200 && is_done(&answer.json()) { Ok(answer.json()) } else { Err(answer.text()) }
+    };
+    crate::harness::until(&format!("the run {run} is as expected"), found).await
 }
 
 fn is_in(state: &'static str) -> impl Fn(&Value) -> bool {
@@ -207,12 +202,8 @@ async fn an_import_whose_creator_was_revoked_is_not_resumed(
 /// Deletes a run, and checks that no folder of a run is left.
 async fn is_gone(server: &Server, run: &str) {
     // The import ends soon after the answer that has closed the run.
-    for _ in 0..500 {
-        if server.operator().delete(&format!("/v1/runs/{run}")).await.status == 200 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let delete = async || server.operator().delete(&format!("/v1/runs/{run}")).await.status == 200;
+    server.until("the run is deleted", delete).await;
     until(&server.operator(), run, is_in("deleted")).await;
     let left = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

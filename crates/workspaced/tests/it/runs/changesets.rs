@@ -6,7 +6,6 @@ mod links;
 mod together;
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use rstest::rstest;
@@ -385,11 +384,7 @@ async fn the_memory_of_an_unpacked_layer_is_reserved(#[values(Backend::Sqlite)] 
     assert!(layer.len() < 4096, "{} bytes", layer.len());
     std::fs::write(&armed, "transaction.staged:1:pause").unwrap();
     let sent = tokio::spawn(async move { send(&runner, &set, &layer).await });
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !armed.with_extension("paused").exists() {
-        assert!(Instant::now() < deadline, "the set was not staged");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    server.until_paused(&armed).await;
     // What it has unpacked is held until it has ended, however small it was as it was sent.
     let path = "n".repeat(100_000);
     other.call("read_file", json!({"path": path})).await.refused("UNAVAILABLE");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::Method;
@@ -11,29 +11,20 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, incompressible, sha256};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, incompressible, sha256, until};
 
 /// Pauses the next request that reaches the failpoint `point`.
 fn pause_next(file: &Path, point: &str) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let _ = std::fs::remove_file(file.with_extension("paused"));
     // A new text each time, because the failpoint counts passes by its text.
     std::fs::write(file, format!("{point}:1:pause:{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
 }
 
-async fn until(failure: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "{failure}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Sends a request, and disconnects while it is paused at `point`. Returns once the server has noticed and the request continues.
-async fn disconnect_at(file: &Path, point: &str, send: impl Future<Output = Answer> + Send + 'static) {
+async fn disconnect_at(server: &Server, file: &Path, point: &str, send: impl Future<Output = Answer> + Send + 'static) {
     pause_next(file, point);
     let sending = tokio::spawn(send);
-    until("no request reached the failpoint", async || file.with_extension("paused").exists()).await;
+    server.until_paused(file).await;
     sending.abort();
     assert!(sending.await.unwrap_err().is_cancelled());
     // The server has nothing to show that it has noticed the end of the connection.
@@ -58,7 +49,7 @@ async fn a_caller_that_leaves_while_a_run_is_opened_harms_no_upload_of_another(
         let run = run.clone();
         async move { run.call("read_file", json!({"path": "a.txt"})).await }
     });
-    until("the run is not opened", async || file.with_extension("paused").exists()).await;
+    server.until_paused(&file).await;
     opening.abort();
     assert!(opening.await.unwrap_err().is_cancelled());
 
@@ -157,7 +148,7 @@ async fn a_change_of_state_is_completed_when_its_client_disconnects(#[values(Bac
         let (method, path, body) = change.request(&run, &approval, token["tokenId"].as_str().unwrap());
         let operator = run.operator.clone();
         let send = async move { operator.send(operator.request(method, &path).json(&body)).await };
-        disconnect_at(&file, change.point(), send).await;
+        disconnect_at(&server, &file, change.point(), send).await;
         let failure = format!("{change:?} was not completed");
         until(&failure, async || change.is_done(&run, &approval, &revoked).await).await;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Server, Setup, put};
+use crate::harness::{Backend, Server, Setup, found_on_path, put};
 
 /// Runs `action` and returns whether a connection was made meanwhile.
 async fn is_reached<T>(listener: &TcpListener, action: impl Future<Output = T>) -> (T, bool) {
@@ -88,7 +88,8 @@ fn install_recording_git(server: &Server, database: &str) -> std::path::PathBuf 
          for file in '{database}' '{data}/checkpoint.key' '{data}/token.key' '{data}/workspaces/other/repo/a.txt'; do\n\
          if cat \"$file\" > /dev/null 2> /dev/null; then echo \"$file\" >> \"$dir/reached\"; fi\n\
          done\n\
-         exec /usr/bin/git \"$@\"\n",
+         exec {git} \"$@\"\n",
+        git = found_on_path("git").unwrap().display(),
         data = server.data_dir().display(),
     );
     put(&folder, "git", script);

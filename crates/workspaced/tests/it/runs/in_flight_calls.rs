@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::Method;
@@ -11,7 +11,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256, tar_of};
+use crate::harness::{
+    Answer, Backend, Client, Run, Server, Setup, exhaustive, in_time, incompressible, sha256, tar_of, until,
+};
 
 /// Starts a server on which a call can be paused immediately before it is recorded.
 async fn start_with_pause(backend: Backend) -> (Server, PathBuf) {
@@ -21,34 +23,13 @@ async fn start_with_pause(backend: Backend) -> (Server, PathBuf) {
 /// Pauses the next call that reaches its record.
 fn pause_next(file: &Path) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let _ = std::fs::remove_file(pause_file(file));
     // A new text each time, because the failpoint counts passes by its text.
     std::fs::write(file, format!("record.begin:1:pause:{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
 }
 
-fn pause_file(file: &Path) -> PathBuf {
-    file.with_extension("paused")
-}
-
-async fn until_paused(file: &Path) {
-    until("no call reached its record", || pause_file(file).exists()).await;
-}
-
-async fn until(failure: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{failure}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Waits until the run is in `state`.
 async fn until_state(run: &Run, state: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while run.get().await["state"] != state {
-        assert!(Instant::now() < deadline, "the run does not reach {state}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(&format!("the run is {state}"), async || run.get().await["state"] == state).await;
 }
 
 /// The kind of call in flight.
@@ -122,7 +103,7 @@ async fn nothing_is_recorded_or_applied_after_the_answer_to_a_close(
         let run = server.run_with_files(&[("a.txt", "a\n")], large_budget).await;
         run.create("before.txt", "x\n").await;
         let call = under_way.send(&run, &file).await;
-        until_paused(&file).await;
+        server.until_paused(&file).await;
         let ending = tokio::spawn({
             let (run, end) = (run.clone(), end.to_owned());
             async move {
@@ -173,8 +154,8 @@ async fn an_import_that_completes_after_the_close_leaves_no_files(
         let (operator, path) = (server.operator(), format!("/v1/runs/{}/archive", run.id));
         async move { operator.put(&path, body).await }
     });
-    let writing = || std::fs::read_dir(server.data_dir().join("workspaces")).unwrap().count() > 1;
-    until("the import does not start", writing).await;
+    let writing = async || std::fs::read_dir(server.data_dir().join("workspaces")).unwrap().count() > 1;
+    until("the import has begun", writing).await;
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
     send.send(Ok(Bytes::copy_from_slice(&archive[600..]))).await.unwrap();
     drop(send);
@@ -210,9 +191,7 @@ async fn a_call_in_flight_is_refused_when_its_token_ends(
 ) {
     let (mut server, file) = start_with_pause(backend).await;
     server.stop();
-    let clock = server.data_dir().join("clock");
-    std::fs::write(&clock, "0").unwrap();
-    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
+    let clock = server.add_clock();
     server.restart();
     let run = server.run_with_files(&[("a.txt", "content\n")], json!({})).await;
     let (tools, batch) = (format!("/v1/runs/{}/tools", run.id), format!("/v1/runs/{}/batch", run.id));
@@ -234,7 +213,7 @@ async fn a_call_in_flight_is_refused_when_its_token_ends(
                 _ => client.get(&export).await,
             }
         });
-        until_paused(&file).await;
+        server.until_paused(&file).await;
         if by_revocation {
             revoke(&run, &id).await;
         } else {
@@ -265,11 +244,7 @@ async fn downloads_and_streams_end_with_their_token(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(true, false)] by_revocation: bool,
 ) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    let clock = server.data_dir().join("clock");
-    std::fs::write(&clock, "0").unwrap();
-    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
-    server.restart();
+    let (server, clock) = Server::start_with_clock(Setup::new(backend)).await;
     let folder = server.template(&[("a.txt", "a\n")]);
     std::fs::write(folder.join("large.bin"), incompressible(48 << 20)).unwrap();
     let run = server.run(json!({"source": {"type": "directory", "path": folder}})).await;
@@ -298,7 +273,7 @@ async fn downloads_and_streams_end_with_their_token(
         tokio::time::sleep(Duration::from_millis(1500)).await;
     }
     let end = async { while events.chunk().await.unwrap().is_some() {} };
-    tokio::time::timeout(Duration::from_secs(20), end).await.expect("the stream did not end");
+    in_time("the end of the stream", end).await;
     for mut download in downloads {
         let rest = async {
             while let Some(piece) = download.chunk().await? {
@@ -306,8 +281,7 @@ async fn downloads_and_streams_end_with_their_token(
             }
             Ok::<(), reqwest::Error>(())
         };
-        let rest =
-            tokio::time::timeout(Duration::from_secs(20), rest).await.expect("a download neither continued nor ended");
+        let rest = in_time("the end of the download", rest).await;
         assert!(rest.is_err(), "an aborted download looked complete");
     }
     assert_eq!(unaffected.bytes().await.unwrap().len(), 48 << 20);
@@ -326,6 +300,7 @@ async fn a_call_that_waits_for_a_decision_ends_with_its_token(
     let (id, client) = token(&run, None).await;
     let path = format!("/v1/runs/{}/tool-calls/ask?waitSeconds=50", run.id);
     let waiting = tokio::spawn(async move { client.get(&path).await });
+    // It waits by now.
     tokio::time::sleep(Duration::from_millis(300)).await;
     revoke(&run, &id).await;
     waiting.await.unwrap().refused("UNAUTHENTICATED");

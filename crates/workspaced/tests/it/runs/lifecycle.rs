@@ -1,7 +1,5 @@
 //! The lifecycle of runs: creation, listing, closing, deletion and expiry. See `sources.rs` for sources.
 
-use std::time::{Duration, Instant};
-
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -61,24 +59,15 @@ async fn a_deletion_goes_on_when_its_caller_disconnects(
     std::fs::write(&armed, "removal.recording:1:pause").unwrap();
     let client = server.operator();
     let deletion = tokio::spawn(async move { client.delete("/v1/runs/r").await });
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !armed.with_extension("paused").exists() {
-        assert!(Instant::now() < deadline, "the deletion does not begin\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    server.until_paused(&armed).await;
     deletion.abort();
     assert!(deletion.await.is_err());
     std::fs::remove_file(&armed).unwrap();
-    while server.workspace("r").exists() {
-        assert!(Instant::now() < deadline, "the files are not deleted\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    server.until("the files are deleted", async || !server.workspace("r").exists()).await;
     assert_eq!(server.operator().get("/v1/runs/r").await.is(200)["state"], "deleted");
     // The quota does not count it any more.
-    while server.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.status != 201 {
-        assert!(Instant::now() < deadline, "the quota still counts the run\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let create = async || server.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.status == 201;
+    server.until("another run is created", create).await;
 }
 
 #[rstest]
@@ -185,10 +174,10 @@ async fn a_deleted_run_keeps_only_its_audit(#[values(Backend::Sqlite, Backend::P
 #[rstest]
 #[tokio::test]
 async fn a_run_closes_when_it_expires(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = Server::shared(backend).await;
-    let run = server.run(json!({"ttlSeconds": 1})).await;
+    let (server, clock) = Server::start_with_clock(Setup::new(backend)).await;
+    let run = server.run(json!({"ttlSeconds": 1800})).await;
     run.create("a.txt", "in time\n").await;
-    tokio::time::sleep(Duration::from_millis(1300)).await;
+    std::fs::write(&clock, "3600").unwrap();
     // Either the token has ended with the run or the run is closed. In both cases the write is refused.
     let answer = run.call("write_file", json!({"path": "b.txt", "content": "late\n", "reason": "r"})).await;
     assert!(["RUN_CLOSED", "UNAUTHENTICATED"].contains(&answer.refusal().as_str()), "{}", answer.text());

@@ -6,7 +6,6 @@ mod lost_folder;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use rstest::rstest;
@@ -14,7 +13,9 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::harness::{Answer, Backend, Run, S3, Server, Setup, Snapshot, exhaustive, incompressible, sha256};
+use crate::harness::{
+    Answer, Backend, Run, S3, Server, Setup, Snapshot, exhaustive, free_port, incompressible, sha256,
+};
 use crate::operation::replay_and_repair::{assert_ends, put};
 
 const MIB: usize = 1 << 20;
@@ -217,10 +218,6 @@ async fn a_run_whose_files_are_gone_is_opened_from_a_bucket(
     let mut setup = Setup::new(backend).arg("--object-store-url", url);
     setup.env.clone_from(&env);
     comes_back(Server::start_with(setup).await, url, &env).await;
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Returns the objects under `folder`.
@@ -444,11 +441,7 @@ async fn an_archive_has_every_version_of_a_large_file(
     put(&run, "large.bin", None, &old).await;
     put(&run, "large.bin", Some(&old), &new).await;
     run.operator.post("/v1/runs/r/close", json!({})).await.is(200);
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !run.get().await["archivedAt"].is_string() {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    server.until("the run is archived", async || run.get().await["archivedAt"].is_string()).await;
     let to = server.home.join("read").display().to_string();
     let mut read = crate::harness::workspaced();
     let from = archives.display().to_string();
@@ -482,7 +475,7 @@ async fn a_kill_before_the_commit_leaves_only_objects(
     std::fs::write(&armed, "transaction.stored").unwrap();
     let request = run.agent.request(Method::PUT, "/v1/runs/r/files/large.bin").header("if-none-match", "*");
     assert!(run.agent.try_send(request.header("x-reason", "r").body(large.clone())).await.is_err());
-    server.wait(Duration::from_secs(10));
+    server.wait();
     std::fs::remove_file(&armed).unwrap();
     assert!(folder.join("cas").join(sha256(&large)).exists());
     server.restart();
@@ -497,7 +490,7 @@ async fn a_kill_before_the_commit_leaves_only_objects(
     let body = json!({"runId": "new", "source": {"type": "directory", "path": template}});
     let request = server.operator().request(Method::POST, "/v1/runs").json(&body);
     assert!(server.operator().try_send(request).await.is_err());
-    server.wait(Duration::from_secs(10));
+    server.wait();
     std::fs::remove_file(&armed).unwrap();
     server.restart();
     server.operator().get("/v1/runs/new").await.refused("RUN_NOT_FOUND");

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Run, Server, assert_tmp_is_empty, git, incompressible, sha256};
+use crate::harness::{Backend, Run, Server, assert_tmp_is_empty, git, in_time, incompressible, sha256};
 
 /// The files of the change, in different folders.
 const FILES: [&str; 6] = ["a.txt", "b/b.txt", "b/c/c.txt", "d/d.txt", "d/e.txt", "f.txt"];
@@ -225,7 +224,7 @@ async fn a_client_that_reads_an_archive_slowly_keeps_no_writer_waiting(#[values(
         run.create("z/new.txt", "new\n").await;
         run.ok("delete_file", json!({"path": "z/gone.txt", "expectedSha256": sha256("gone\n"), "reason": "r"})).await;
     };
-    tokio::time::timeout(Duration::from_secs(20), written).await.expect("a writer waits for the client of an export");
+    in_time("the end of a writer, beside the client of an export", written).await;
     while let Some(chunk) = archive.chunk().await.unwrap() {
         bytes.extend_from_slice(&chunk);
     }
@@ -266,5 +265,5 @@ async fn neither_readers_nor_writers_of_a_busy_run_wait_for_ever(#[values(Backen
             one.await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_mins(2), ended).await.expect("a call of a busy run waits for ever");
+    in_time("the end of the calls of a busy run", ended).await;
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Server, Setup, commit_all, git, put};
+use crate::harness::{Backend, Server, Setup, client_script, commit_all, found_on_path, git, put};
 
 /// An https server of git repositories on loopback.
 pub(crate) struct GitServer {
@@ -42,11 +42,10 @@ impl GitServer {
             .stderr(Stdio::null())
             .status();
         assert!(made.unwrap().success());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/git_server.py");
         put(&folder, "token", "first-token");
         put(&folder, "log", "");
         let mut process = Command::new("python3")
-            .arg(script)
+            .arg(client_script("git_server.py"))
             .arg(&folder)
             .stdout(Stdio::piped())
             .stdin(Stdio::null())
@@ -238,11 +237,14 @@ async fn a_second_run_fetches_nothing_but_asks_for_the_ref(#[values(Backend::Sql
 async fn a_credential_is_in_the_environment_of_connecting_processes_only() {
     let (mut server, forge) = start(Backend::Sqlite).await;
     let folder = server.home.join("recording/bin");
-    let script = "#!/bin/sh\n\
+    let script = format!(
+        "#!/bin/sh\n\
          case \"$1\" in --git-dir) dir=$2 ;; esac\n\
          if env | grep -q Authorization; then has=yes; else has=no; fi\n\
          echo \"$has $*\" >> \"$dir/calls\"\n\
-         exec /usr/bin/git \"$@\"\n";
+         exec {} \"$@\"\n",
+        found_on_path("git").unwrap().display()
+    );
     put(&folder, "git", script);
     std::fs::set_permissions(folder.join("git"), std::fs::Permissions::from_mode(0o755)).unwrap();
     server.stop();

@@ -1,12 +1,10 @@
 //! `run_command`: a command is judged, run by a runner outside of the service, and recorded with what it printed and changed.
 
-use std::time::Duration;
-
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Answer, Backend, Client, Run, Runner, Server, Setup, sha256, tar_of};
+use crate::harness::{Answer, Backend, Client, Run, Runner, Server, Setup, sha256, tar_of, until};
 
 const FILES: [(&str, &str); 2] = [("a.txt", "a\n"), ("src/b.rs", "b\n")];
 
@@ -205,16 +203,8 @@ async fn a_command_that_needs_a_person_is_run_once_it_is_approved(
     assert_eq!(order["command"], "cargo publish --dry-run");
     let command = order["commandId"].as_str().unwrap();
     runner.report(command, json!({"exitCode": 0, "output": "done\n"}), None).await.ok();
-    let told = async {
-        loop {
-            let read = run.ok("read_file", json!({"path": "a.txt"})).await;
-            if let Some(notices) = read.get("notices") {
-                return notices[0].as_str().unwrap().to_owned();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let told = tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+    let read = async || run.ok("read_file", json!({"path": "a.txt"})).await["notices"][0].as_str().map(str::to_owned);
+    let told = until("the answer has a notice", read).await;
     assert!(told.starts_with("approved: `cargo publish --dry-run` (run_command): exit 0"), "{told}");
     let records = run.audit().await;
     let ran = records.iter().find(|record| record["toolCallId"] == *command).unwrap();
@@ -470,7 +460,7 @@ async fn a_call_whose_service_ends_is_answered_and_its_command_is_told_by_its_ru
     runner.next().await;
     server.signal(rustix::process::Signal::TERM);
     called.await.unwrap().refused("UNAVAILABLE");
-    assert!(server.wait(Duration::from_mins(1)).success());
+    assert!(server.wait().success());
     server.restart();
     let run = server.reconnect(&run);
     let runner = Runner::new(&run).await;
@@ -596,16 +586,11 @@ async fn the_call_that_asked_leads_to_the_result_of_its_approved_command(
     runner.client.put(&format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(output)), output).await.is(201);
     let result = json!({"exitCode": 3, "output": output, "outputLines": 1, "outputSha256": sha256(output)});
     runner.report(&order, result, None).await.ok();
-    let answered = async {
-        loop {
-            let answer = run.call("run_command", input.clone()).await;
-            if answer.status == 200 {
-                return answer.ok();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    let answered = async || {
+        let answer = run.call("run_command", input.clone()).await;
+        if answer.status == 200 { Ok(answer.ok()) } else { Err(answer.text()) }
     };
-    let answer = tokio::time::timeout(Duration::from_secs(20), answered).await.unwrap();
+    let answer = until("the command is answered", answered).await;
     assert_eq!(
         (&answer["toolCallId"], &answer["exitCode"], &answer["output"]),
         (&json!("p1"), &json!(3), &json!(output))

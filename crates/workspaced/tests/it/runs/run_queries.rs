@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, in_time, sha256};
 use crate::operation::replay_and_repair::put;
 
 async fn get(run: &Run, what: &str) -> Answer {
@@ -33,6 +33,7 @@ async fn a_waiting_query_returns_when_the_approval_is_decided(
         let run = run.clone();
         async move { get(&run, "tool-calls/ask?waitSeconds=1000").await.ok() }
     });
+    // Nothing answers it yet.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished());
     let approve = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
@@ -233,8 +234,8 @@ async fn changes_are_streamed_without_a_gap(#[values(Backend::Sqlite, Backend::P
     let mut text = String::new();
     let mut until = async |needle: &str| {
         while !text.contains(needle) {
-            let piece = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.expect(needle);
-            text.push_str(&String::from_utf8_lossy(&piece.unwrap().expect("an open stream")));
+            let piece = in_time(needle, stream.chunk()).await.unwrap().expect("an open stream");
+            text.push_str(&String::from_utf8_lossy(&piece));
         }
         text.clone()
     };
@@ -243,7 +244,7 @@ async fn changes_are_streamed_without_a_gap(#[values(Backend::Sqlite, Backend::P
     run.create("two.txt", "2\n").await;
     until("two.txt").await;
     let mut again = run.agent.stream(&path, Some("2")).await;
-    let piece = tokio::time::timeout(Duration::from_secs(20), again.chunk()).await.unwrap().unwrap().unwrap();
+    let piece = in_time("two.txt", again.chunk()).await.unwrap().unwrap();
     let piece = String::from_utf8_lossy(&piece).into_owned();
     assert!(piece.contains("two.txt") && !piece.contains("one.txt"), "{piece}");
 }

@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, Server, assert_chain, rfc3339};
+use crate::harness::{Answer, Backend, Client, Server, Setup, assert_chain, rfc3339};
 
 async fn patch(client: &Client, run: &str, body: &Value) -> Answer {
     client.send(client.request(Method::PATCH, &format!("/v1/runs/{run}")).json(body)).await
@@ -68,11 +68,12 @@ async fn labels_and_expiry_are_replaced_and_recorded(#[values(Backend::Sqlite, B
 #[rstest]
 #[tokio::test]
 async fn a_replaced_expiry_holds_for_calls(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let (server, clock) = Server::start_with_clock(Setup::new(backend)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.create("b.txt", "b\n").await;
-    let soon = rfc3339(SystemTime::now() + Duration::from_secs(1));
+    let soon = rfc3339(SystemTime::now() + Duration::from_mins(30));
     patch(&run.operator, &run.id, &json!({"expiresAt": soon})).await.ok();
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    std::fs::write(&clock, "3600").unwrap();
     let input = json!({"path": "c.txt", "content": "", "reason": "r"});
     run.call("write_file", input).await.refused("RUN_CLOSED");
     assert_eq!(run.get().await["state"], "closed");

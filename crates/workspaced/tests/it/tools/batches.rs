@@ -1,11 +1,9 @@
 //! Atomic batches: calls that are applied as one change, each with its own record.
 
-use std::time::Duration;
-
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, assert_chain, becomes_empty, sha256, without_instances};
+use crate::harness::{Backend, Run, Server, assert_chain, sha256, until_empty, without_instances};
 
 fn call(tool: &str, input: impl Into<Value>) -> Value {
     json!({"tool": tool, "input": input.into()})
@@ -375,7 +373,7 @@ async fn a_kill_during_a_batch_is_atomic(
     let body = json!({"atomic": true, "calls": dependent_calls()});
     let died = run.agent.try_send(run.agent.request(reqwest::Method::POST, &path).json(&body)).await;
     assert!(died.is_err(), "the server survived {failpoint}");
-    server.wait(Duration::from_secs(10));
+    server.wait();
     server.setup.env.clear();
     server.restart();
     let run = server.reconnect(&run);
@@ -391,7 +389,7 @@ async fn a_kill_during_a_batch_is_atomic(
     assert_eq!(run.batch(dependent_calls()).await.ok()["ok"], true, "the repeated batch fails");
     assert_eq!(run.on_disk("n.txt"), "gamma delta\n");
     run.create("later.txt", "after the recovery\n").await;
-    assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await);
+    until_empty(&server.workspace(&run.id).join("tmp")).await;
     assert_eq!(run.verify().await["intact"], true);
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -297,7 +296,7 @@ async fn a_kill_after_a_swap_of_file_and_folder_is_recovered(
         let path = format!("/v1/runs/{}/batch", run.id);
         let request = run.agent.request(Method::POST, &path).json(&json!({"atomic": true, "calls": calls}));
         assert!(run.agent.try_send(request).await.is_err(), "the server survived {failpoint}");
-        server.wait(Duration::from_secs(10));
+        server.wait();
         std::fs::remove_file(&armed).unwrap();
         let (run, records) = recover(&mut server, &run, &start).await;
         // The creation of the run, the file, and two calls of the batch.
@@ -333,7 +332,7 @@ async fn with_pending_patch(backend: Backend, patch: &str) -> (Server, Run) {
     let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
     let pending = run.agent.request(Method::POST, &path).json(&json!({"patch": patch, "reason": "r"}));
     assert!(run.agent.try_send(pending).await.is_err(), "the server survived the failpoint");
-    server.wait(Duration::from_secs(10));
+    server.wait();
     std::fs::remove_file(&armed).unwrap();
     (server, run)
 }

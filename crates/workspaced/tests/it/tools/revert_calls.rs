@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, sha256};
+use crate::harness::{Backend, Run, sha256, until};
 
 fn ids(calls: &[&Value]) -> Value {
     calls.iter().map(|call| call["toolCallId"].clone()).collect()
@@ -74,9 +74,7 @@ async fn a_revert_terminates_under_concurrent_writes(#[values(Backend::Sqlite, B
             3_000
         }));
     }
-    while run.get().await["headSeq"].as_u64().unwrap() < 200 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    until("there are 200 records", async || run.get().await["headSeq"].as_u64().unwrap() >= 200).await;
     let answer = run.call("revert_calls", json!({"toSeq": 0, "reason": "r", "dryRun": true})).await;
     ended.store(true, std::sync::atomic::Ordering::Relaxed);
     if answer.status != 200 {

@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Server, Setup, exhaustive, items};
+use crate::harness::{Answer, Backend, Client, Server, Setup, exhaustive, items, until};
 
 async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
     client.send(client.request(Method::POST, path).header("idempotency-key", key).json(body)).await
@@ -184,11 +184,7 @@ async fn concurrent_repetitions_create_one_run(#[values(Backend::Sqlite, Backend
 #[rstest]
 #[tokio::test]
 async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    let clock = server.data_dir().join("clock");
-    std::fs::write(&clock, "0").unwrap();
-    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
-    server.restart();
+    let (server, clock) = Server::start_with_clock(Setup::new(backend)).await;
     let body = json!({"source": {"type": "empty"}});
     let first = create(&server, "key", &body).await;
     std::fs::write(&clock, (24 * 3600 - 60).to_string()).unwrap();
@@ -204,11 +200,7 @@ async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Post
 async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    let clock = server.data_dir().join("clock");
-    std::fs::write(&clock, "0").unwrap();
-    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
-    server.restart();
+    let (server, clock) = Server::start_with_clock(Setup::new(backend)).await;
     let body = json!({"source": {"type": "empty"}});
     let first = create(&server, "key", &body).await;
     let in_an_hour = || (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string();
@@ -220,13 +212,13 @@ async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
         assert_eq!(create(&server, "key", &body).await.body, first.body, "{error}");
         agent.get("/v1/tools").await.ok();
         // New expiry times are neither in the past nor later than was asked for.
-        let brief = json!({"source": {"type": "empty"}, "ttlSeconds": 1});
+        let brief = json!({"source": {"type": "empty"}, "ttlSeconds": 4});
         let brief = create(&server, &format!("brief-{step}"), &brief).await.is(201);
         let brief = server.run_from(&brief).await;
         let token = json!({"expiresAt": in_an_hour()});
         let issued = brief.operator.post(&format!("/v1/runs/{}/tokens", brief.id), token).await;
         assert!([200, 201].contains(&issued.status), "{error}: {}", issued.text());
-        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        until("the run expires", async || brief.get().await["state"] == "closed").await;
         let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
         brief.call("write_file", write).await.refused("RUN_CLOSED");
     }

@@ -1,7 +1,7 @@
 //! Replacing an operator's token: which tokens end and when, before and after a restart, and repetitions, disconnected callers
 //! and uncertain commits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -57,11 +57,7 @@ async fn ends(server: &Server) -> Vec<Option<String>> {
 }
 
 async fn until_refused(server: &Server, token: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while is_accepted(server, token).await {
-        assert!(Instant::now() < deadline, "the token is still accepted\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    server.until("the token is refused", async || !is_accepted(server, token).await).await;
 }
 
 #[rstest]

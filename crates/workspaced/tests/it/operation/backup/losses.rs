@@ -1,7 +1,6 @@
 //! What is lost or changes between a backup and its restore, and what is said of it.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::json;
@@ -102,15 +101,11 @@ async fn a_run_that_is_archived_meanwhile_comes_back_as_archived(
     std::fs::create_dir(&archives).unwrap();
     server.setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", archives.display());
     server.restart();
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let uri = loop {
+    let archived = async || {
         let run = server.operator().get("/v1/runs/r").await.ok();
-        if let Some(uri) = run["archiveUri"].as_str().filter(|_| !server.workspace("r").exists()) {
-            break uri.to_owned();
-        }
-        assert!(Instant::now() < deadline, "the run is not archived: {run}\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        run["archiveUri"].as_str().filter(|_| !server.workspace("r").exists()).map(str::to_owned)
     };
+    let uri = server.until("the run is archived", archived).await;
     std::fs::write(file, "").unwrap();
     assert_ends(&child.wait_with_output().unwrap(), 0, &["0 runs"]);
     destroy(&mut server).await;

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Database, Run, Server, files_in, incompressible, sha256, snapshot};
+use crate::harness::{Database, Run, Server, files_in, incompressible, sha256, snapshot, until, until_blocking};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 /// More than the ledger stores of a file.
@@ -81,12 +80,9 @@ pub(crate) async fn runs(server: &Server) -> Vec<Run> {
 
 /// Waits until a checkpoint is signed.
 pub(crate) async fn until_signed(server: &Server) {
-    let deadline = Instant::now() + Duration::from_mins(1);
     let log = server.data_dir().join("checkpoints.log");
-    while std::fs::metadata(&log).map_or(0, |log| log.len()) == 0 {
-        assert!(Instant::now() < deadline, "no checkpoint is signed\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_signed = async || std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+    server.until("a checkpoint is signed", is_signed).await;
 }
 
 pub(crate) fn trees(server: &Server, runs: &[Run]) -> BTreeMap<String, BTreeMap<String, String>> {
@@ -117,11 +113,7 @@ impl Writer {
             }
         });
         let writer = Self { written, stop, task, run };
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while writer.acknowledged() < 3 {
-            assert!(Instant::now() < deadline, "no write is acknowledged");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("three writes are acknowledged", async || writer.acknowledged() >= 3).await;
         writer
     }
 
@@ -153,11 +145,7 @@ pub(crate) fn paused_backup(server: &Server) -> (Child, PathBuf) {
     let mut command = server.command("backup");
     command.arg(backups(server)).arg("--include-key").env("WORKSPACED_FAILPOINT", format!("@{}", file.display()));
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !file.with_extension("paused").exists() {
-        assert!(Instant::now() < deadline, "the backup does not reach the failpoint");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_blocking("the backup pauses at the failpoint", || file.with_extension("paused").exists());
     (child, file)
 }
 

@@ -25,12 +25,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use self::checker::{Call, History, check};
-use self::cluster::{Cluster, NODES, free_port};
+use self::cluster::{Cluster, NODES};
 use self::faults::{Fault, Faults, OF_NODES, OF_WAYS, choose};
 use self::link::Way;
 use self::load::{AGENTS, Agent, Counts, Load, Phase, SHARED, first_file};
 use self::report::{Verdict, keep};
-use crate::harness::{Answer, Run, S3, setting, sha256};
+use crate::harness::{Answer, Run, S3, free_port, setting, sha256};
 
 /// How long calls may remain unanswered once nothing is in the way any more: some leases.
 const RECOVERY: Duration = Duration::from_mins(1);

@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::fault_runs::link::{Link, Way};
 use super::{LEASE, ROLES, prepare, start, start_at, two};
-use crate::harness::{Answer, Server, assert_chain, items, sha256};
+use crate::harness::{Answer, Server, assert_chain, free_port, items, sha256, until};
 
 /// Starts two nodes. The second one reaches the first through the returned link.
 async fn two_with_link() -> ([Server; 2], Link) {
     let mut first = prepare(None).await;
-    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let listen = format!("127.0.0.1:{}", free_port());
     let link = Link::start(listen.clone()).await;
     start_at(&mut first, &listen, &format!("http://{}", link.address));
     let mut second = prepare(Some(&first)).await;
@@ -108,15 +108,7 @@ async fn calls_over_a_way_that_is_cut_again_and_again_run_once() {
 
 /// Repeats a request, which must be one that can be repeated, until a node answers it.
 async fn until_answered<F: Future<Output = Option<Answer>>>(send: impl Fn() -> F) -> Answer {
-    let deadline = Instant::now() + LEASE * 4;
-    loop {
-        let answer = send().await;
-        if let Some(answer) = answer.filter(|answer| answer.status != 503) {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "nobody answers");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until("a node answers", async || send().await.filter(|answer| answer.status != 503)).await
 }
 
 #[tokio::test]
@@ -124,16 +116,10 @@ async fn the_roles_of_a_killed_node_move() {
     let [mut first, second] = two().await;
     let run = first.run(json!({"ttlSeconds": 3})).await;
     first.kill();
-    let deadline = Instant::now() + LEASE * 2 + Duration::from_secs(20);
     // Reading the run would close it, too. The audit of all runs closes nothing.
-    let closed = loop {
-        let closed = items(&second.auditor(), &format!("/v1/audit?run={}&tool=run.close", run.id)).await;
-        if !closed.is_empty() {
-            break closed;
-        }
-        assert!(Instant::now() < deadline, "{}", second.log());
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    };
+    let path = format!("/v1/audit?run={}&tool=run.close", run.id);
+    let closed = async || Some(items(&second.auditor(), &path).await).filter(|closed| !closed.is_empty());
+    let closed = second.until("the run is closed", closed).await;
     assert_eq!(closed.len(), 1, "{closed:#?}");
     for role in ROLES {
         assert!(second.log().contains(&format!("role=\"{role}\" held=true")), "{role}\n{}", second.log());

@@ -1,5 +1,6 @@
 //! What a node forwards, to whom, and for how long.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{LEASE, ROLES, prepare, start, start_at, two, until_recorded};
-use crate::harness::{Answer, Run, Server, assert_chain, sha256};
+use crate::harness::{Answer, Run, Server, assert_chain, in_time, sha256, until};
 use crate::operation::replay_and_repair::assert_ends;
 
 /// Forwards connections to `to`. Returns its address, and everything that it is sent.
@@ -117,14 +118,7 @@ async fn tokens_are_sent_to_nodes_alone() {
 
 /// Answers every request of every connection at `address` with success, as if it had done what was asked. Returns what it is sent.
 async fn pretend(address: &str) -> Arc<Mutex<Vec<u8>>> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let listener = loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    let listener = until("the address is free", async || TcpListener::bind(address).await).await;
     let received = Arc::new(Mutex::new(Vec::new()));
     let all = Arc::clone(&received);
     tokio::spawn(async move {
@@ -218,16 +212,21 @@ async fn a_node_that_stops_gives_back_the_runs_that_it_does_not_use_at_once() {
     // An upload that the node waits for when it stops.
     let content = vec![b'x'; 80];
     let path = format!("/v1/runs/{}/artifacts/sha256/{}", slow.id, sha256(&content));
-    let parts = futures_util::stream::iter(content).then(async |byte| {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        Ok::<_, std::io::Error>(vec![byte])
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let parts = futures_util::stream::iter(content).then(move |byte| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok::<_, std::io::Error>(vec![byte])
+        }
     });
     let request = slow.operator.request(Method::PUT, &path).body(reqwest::Body::wrap_stream(parts));
     let upload = {
         let operator = slow.operator.clone();
         tokio::spawn(async move { operator.send(request).await })
     };
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    until("the upload is under way", async || sent.load(Ordering::Relaxed) > 10).await;
     first.signal(Signal::TERM);
     let took = until_recorded(&away.operator, &away, "after", Duration::from_secs(5)).await;
     println!("another node has recorded {took:?} after the signal");
@@ -235,14 +234,10 @@ async fn a_node_that_stops_gives_back_the_runs_that_it_does_not_use_at_once() {
     // So does its work for all, which it has ended: the other node has its roles while this one still drains. It signs until it leaves.
     let moved = ROLES.iter().filter(|role| **role != "signing");
     let has_roles = || moved.clone().all(|role| second.log().contains(&format!("role=\"{role}\" held=true")));
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while !has_roles() {
-        assert!(Instant::now() < deadline, "{}", second.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    second.until("the other node has the roles", async || has_roles()).await;
     assert!(!upload.is_finished(), "the roles were given back at the end only");
     upload.await.unwrap().is(201);
-    assert!(first.wait(Duration::from_secs(20)).success());
+    assert!(first.wait().success());
     assert_chain(&idle.id, &away.audit().await);
 }
 
@@ -255,15 +250,14 @@ async fn a_stream_through_another_node_ends_when_the_run_has_moved() {
     let stream = away.operator.stream(&path, None).await;
     let mut chunks = stream.bytes_stream();
     run.create("b.txt", "b\n").await;
-    let read = tokio::time::timeout(Duration::from_secs(10), chunks.next()).await;
-    read.expect("the change").unwrap().unwrap();
+    in_time("a change", chunks.next()).await.unwrap().unwrap();
     move_to(&second, &run, &second.base).await;
     let ended = async { while let Some(Ok(_)) = chunks.next().await {} };
-    tokio::time::timeout(Duration::from_secs(5), ended).await.expect("the end of the stream");
+    in_time("the end of the stream", ended).await;
     // The caller continues with the new owner.
     let mut chunks = away.operator.stream(&path, None).await.bytes_stream();
     away.create("c.txt", "c\n").await;
-    tokio::time::timeout(Duration::from_secs(10), chunks.next()).await.expect("a change").unwrap().unwrap();
+    in_time("a change", chunks.next()).await.unwrap().unwrap();
 }
 
 #[tokio::test]

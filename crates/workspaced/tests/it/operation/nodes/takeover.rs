@@ -9,7 +9,7 @@ use transparency::{SignerKey, SigningKeys};
 
 use super::{LEASE, events, prepare, signer_key, start, start_at, two, until_recorded};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Run, Server, assert_chain, incompressible, put, sha256};
+use crate::harness::{Run, Server, assert_chain, incompressible, put, sha256, until};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 #[tokio::test]
@@ -142,18 +142,15 @@ async fn the_import_of_a_killed_node_is_resumed_by_another_one() {
     let body = json!({"runId": "imported", "source": {"type": "directory", "path": template}});
     let request = first.operator().request(reqwest::Method::POST, "/v1/runs").header("prefer", "respond-async");
     let created = first.operator().try_send(request.json(&body)).await.expect("an answer before the kill").is(202);
-    first.wait(Duration::from_secs(10));
+    first.wait();
     let operator = second.operator();
-    let deadline = Instant::now() + LEASE * 2 + Duration::from_secs(15);
-    let run = loop {
+    let imported = async || {
         let answer = operator.get("/v1/runs/imported").await;
         // The killed node counts as alive for a while.
-        if answer.status != 503 && answer.ok()["state"] != "preparing" {
-            break answer.json();
-        }
-        assert!(Instant::now() < deadline, "{}", answer.text());
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let is_imported = answer.status != 503 && answer.ok()["state"] != "preparing";
+        if is_imported { Ok(answer.json()) } else { Err(answer.text()) }
     };
+    let run = until("the import is complete", imported).await;
     assert_eq!((&run["state"], &run["import"]["files"]), (&json!("open"), &json!(1)), "{run:#}");
     first.setup.env.pop();
     start(&mut first);
@@ -171,11 +168,8 @@ async fn the_artifacts_of_a_run_go_with_it_to_another_node() {
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     put(&first.workspace(&run.id), "artifacts/logs/build.txt", "built\n");
     std::os::unix::fs::symlink("logs/build.txt", first.workspace(&run.id).join("artifacts/latest")).unwrap();
-    let deadline = Instant::now() + Duration::from_mins(2);
-    while !run.audit().await.iter().any(|record| record["tool"] == "run.keep_artifacts") {
-        assert!(Instant::now() < deadline, "the artifacts are not kept");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let is_kept = async || run.audit().await.iter().any(|record| record["tool"] == "run.keep_artifacts");
+    first.until("the artifacts are kept", is_kept).await;
     first.kill();
     let away = second.reconnect(&run);
     until_recorded(&away.operator, &away, "after-kill", LEASE * 2 + Duration::from_secs(15)).await;
@@ -226,7 +220,7 @@ async fn a_process_whose_name_another_one_takes_ends() {
     let mut second = prepare(Some(&first)).await;
     second.setup = second.setup.clone().arg("--node-id", "same");
     start(&mut second);
-    let status = first.wait(Duration::from_secs(10));
+    let status = first.wait();
     assert_eq!(status.code(), Some(1), "{}", first.log());
     assert!(first.log().contains("a newer process of this node has started"), "{}", first.log());
     second.nobody().get("/readyz").await.is(200);
@@ -238,20 +232,13 @@ async fn one_node_signs_and_another_continues() {
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.create("b.txt", "b\n").await;
     let covers = async |at_least: u64| {
-        let deadline = Instant::now() + LEASE * 3;
-        loop {
-            let path = format!("/v1/runs/{}/audit/verify", run.id);
-            let head = second.operator().get(&path).await.ok();
-            let covered = second.log().matches("no checkpoints are signed any more").count();
-            assert_eq!(covered, 0, "{}", second.log());
-            let checkpoint = second.auditor().get("/v1/checkpoint").await;
-            let size = checkpoint.text().lines().nth(1).and_then(|line| line.parse::<u64>().ok()).unwrap_or(0);
-            if size >= at_least {
-                return size;
-            }
-            assert!(Instant::now() < deadline, "{head:#} {}\n{}", checkpoint.text(), second.log());
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        let covered = async || {
+            assert!(!second.log().contains("no checkpoints are signed any more"), "{}", second.log());
+            let checkpoint = second.auditor().get("/v1/checkpoint").await.text();
+            let size = checkpoint.lines().nth(1).and_then(|line| line.parse::<u64>().ok()).unwrap_or(0);
+            if size >= at_least { Ok(size) } else { Err(checkpoint) }
+        };
+        second.until(&format!("a checkpoint covers {at_least} records"), covered).await
     };
     let size = covers(1).await;
     assert!(first.stop().success());
@@ -367,11 +354,7 @@ async fn a_node_that_lacks_the_new_key_signs_nothing() {
     assert!(first.stop().success());
     let away = second.reconnect(&run);
     until_recorded(&away.operator, &away, "late", Duration::from_secs(5)).await;
-    let deadline = Instant::now() + LEASE * 3;
-    while !second.log().contains("which this node lacks") {
-        assert!(Instant::now() < deadline, "{}", second.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    second.until_logged("which this node lacks").await;
     let newest = away.operator.get("/v1/checkpoint").await.text();
     assert_eq!(newest.lines().nth(1).map(str::to_owned), size, "{newest}");
     assert!(second.stop().success());

@@ -1,26 +1,22 @@
 //! The files of a run on the disks of several nodes: a folder that another node's changes have made outdated is not used.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{LEASE, prepare, start, two, until_recorded};
-use crate::harness::{Run, Server, assert_chain, sha256};
+use crate::harness::{Run, Server, assert_chain, sha256, until};
 
 /// Reads `a.txt` by a call to any node, as soon as one answers.
 async fn read(run: &Run) -> String {
-    let deadline = std::time::Instant::now() + LEASE * 2;
-    loop {
+    let answered = async || {
         let answer = run.call("read_file", json!({"path": "a.txt", "format": "raw"})).await;
         if answer.status == 200 {
-            return answer.ok()["content"].as_str().unwrap().to_owned();
+            return Ok(answer.ok()["content"].as_str().unwrap().to_owned());
         }
-        answer.refused("UNAVAILABLE");
-        assert!(std::time::Instant::now() < deadline, "{}", answer.text());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        Err(answer.refused("UNAVAILABLE"))
+    };
+    until("a node answers", answered).await
 }
 
 /// How often the log of a node says that the files of a run were fetched.
@@ -86,7 +82,7 @@ async fn a_node_that_is_killed_while_it_replaces_outdated_files_has_either_none_
         let agent = first.reconnect(&run).agent;
         let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/read_file", run.id));
         assert!(agent.try_send(call.json(&json!({"path": "a.txt"}))).await.is_err(), "{point}: the node survived");
-        first.wait(Duration::from_secs(10));
+        first.wait();
         first.setup.env.pop();
         start(&mut first);
         run = first.reconnect(&run);
@@ -186,12 +182,8 @@ async fn the_files_of_a_run_that_another_node_owns_are_removed_and_fetched_when_
 }
 
 /// Waits until maintenance has removed `folder`: its first removal is 20 seconds after the start.
-async fn until_removed(folder: &std::path::Path) {
-    let deadline = std::time::Instant::now() + Duration::from_mins(1);
-    while folder.exists() {
-        assert!(std::time::Instant::now() < deadline, "{} is still there", folder.display());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+pub(super) async fn until_removed(folder: &std::path::Path) {
+    until(&format!("{} is removed", folder.display()), async || !folder.exists()).await;
 }
 
 #[tokio::test]

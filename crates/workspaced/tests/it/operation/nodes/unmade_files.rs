@@ -1,9 +1,10 @@
 //! A node that takes a run but cannot make its files does not take it from the node that has them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
+use super::trees::until_removed;
 use super::{events, prepare, restart_without_store, start, two};
 use crate::harness::{assert_chain, incompressible, sha256};
 use crate::operation::replay_and_repair::{assert_ends, put};
@@ -35,11 +36,8 @@ async fn a_run_from_before_the_object_store_stays_with_the_node_that_has_its_fil
     second.kill();
     start(&mut first);
     let back = first.reconnect(&run);
-    let deadline = Instant::now() + super::LEASE * 2;
-    while back.replace("a.txt", "three\n", &sha256("two\n")).await.status != 200 {
-        assert!(Instant::now() < deadline, "the run does not come back");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let is_back = async || back.replace("a.txt", "three\n", &sha256("two\n")).await.status == 200;
+    first.until("the run comes back", is_back).await;
     assert!(first.stop().success());
     // The killed process may be alive, as far as the database knows, until another one has its name.
     start(&mut second);
@@ -56,6 +54,7 @@ async fn a_run_from_before_the_object_store_stays_with_the_node_that_has_its_fil
 async fn the_files_of_a_run_that_no_other_node_has_opened_are_kept() {
     let [mut first, second] = two().await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let complete = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let large = incompressible(2 << 20);
     put(&run, "large.bin", None, &large).await;
     assert!(first.stop().success());
@@ -66,9 +65,12 @@ async fn the_files_of_a_run_that_no_other_node_has_opened_are_kept() {
     away.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");
     // The run belongs to the second node, which has not opened it.
     away.operator.post(&events(&run), json!({"eventId": "e", "kind": "message", "summary": "s"})).await.is(201);
+    // This one it has opened, so that maintenance removes the other folder.
+    second.reconnect(&complete).ok("read_file", json!({"path": "a.txt"})).await;
     start(&mut first);
-    // Maintenance removes the folders of runs that have moved 20 seconds after the start.
-    tokio::time::sleep(Duration::from_secs(23)).await;
+    until_removed(&first.workspace(&complete.id)).await;
+    // The same round may come to the other run later.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(first.workspace(&run.id).exists(), "the only copy was removed");
     // A call that fails there leaves the run to the node that can serve it.
     away.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -249,7 +248,7 @@ async fn a_kill_while_a_large_set_waits_leaves_it_or_nothing(
             run.operator.try_send(run.operator.request(Method::POST, &path).json(&json!({"onBehalfOf": "ada"}))).await
         };
         assert!(killed.is_err(), "{failpoint} was not passed");
-        server.wait(Duration::from_secs(10));
+        server.wait();
         std::fs::remove_file(&armed).unwrap();
         server.restart();
         let run = server.reconnect(&run);

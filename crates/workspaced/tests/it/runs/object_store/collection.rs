@@ -13,11 +13,11 @@ use crate::operation::replay_and_repair::put;
 
 /// Waits until exactly these objects are left.
 async fn until_left(server: &Server, folder: &Path, is_left: impl Fn(&Path) -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !objects(folder).iter().all(|object| is_left(object)) {
-        assert!(Instant::now() < deadline, "{:?}\n{}", objects(folder), server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let collected = async || {
+        let found = objects(folder);
+        if found.iter().all(|object| is_left(object)) { Ok(()) } else { Err(format!("{found:?}")) }
+    };
+    server.until("other objects are removed", collected).await;
 }
 
 async fn delete(run: &Run, path: &str, content: &[u8]) {
@@ -82,11 +82,7 @@ async fn a_content_that_no_version_needs_any_more_is_deleted(
     let cas = |bytes: &[u8]| folder.join("cas").join(sha256(bytes)).exists();
     assert!(cas(&huge) && cas(&other) && cas(&small));
     delete(&run, "same.bin", &huge).await;
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while cas(&huge) {
-        assert!(Instant::now() < deadline, "{:?}", objects(&folder));
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    server.until("the object is removed", async || !cas(&huge)).await;
     assert!(cas(&other) && cas(&small));
     assert!((19 * MIB as u64..20 * MIB as u64).contains(&history(&run).await), "{}", history(&run).await);
     // What is left is all that a run needs whose files are lost.

@@ -9,14 +9,10 @@ use transparency::SignerKey;
 use super::super::SECRET;
 use super::link::{Link, Way};
 use super::postgres::Postgres;
-use crate::harness::{Backend, Client, Database, S3, Server, Setup};
+use crate::harness::{Backend, Client, Database, S3, Server, Setup, free_port};
 
 /// How many nodes there are.
 pub(crate) const NODES: usize = 3;
-
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// A node.
 #[derive(Debug)]
@@ -52,7 +48,7 @@ impl Node {
     /// Sends SIGTERM and waits for the process to end. Requests that it cannot end keep it for a while.
     pub(crate) fn stop(&mut self) {
         self.server.signal(Signal::TERM);
-        tokio::task::block_in_place(|| self.server.wait(Duration::from_secs(100)));
+        tokio::task::block_in_place(|| self.server.wait());
     }
 
     /// Removes all that is on its disk. The process must have ended.

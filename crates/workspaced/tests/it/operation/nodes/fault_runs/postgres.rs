@@ -10,8 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::sync::OnceCell;
 
-use super::cluster::free_port;
-use crate::harness::cleanup;
+use crate::harness::{cleanup, free_port};
 
 /// Settings of every server. The tests kill processes, not the machine.
 const SETTINGS: [&str; 9] = [
