@@ -44,7 +44,7 @@ pub(crate) use mutation::{CHANGESET_TYPE, Kind, Mutation, changeset_body};
 pub(crate) use operators::{members, status_of_call};
 pub(crate) use peak::assert_growth;
 pub(crate) use proxy::{Proxy, ProxyMode};
-pub(crate) use receiver::{Receiver, Reply};
+pub(crate) use receiver::{Message, Receiver, Reply};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use runner::Runner;
 pub(crate) use s3::S3;
