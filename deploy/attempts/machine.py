@@ -161,7 +161,8 @@ def program():
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     built = [path for path in (target / "release/workspaced", target / "debug/workspaced") if path.exists()]
     if not built:
-        sys.exit("no workspaced in target: build it with `cargo build --release --locked -p workspaced`, or name a program")
+        sys.exit("no workspaced in target: build it with "
+                 "`cargo build --release --locked -p workspaced --features otlp,object-store`, or name a program")
     return str(max(built, key=lambda path: path.stat().st_mtime))
 
 

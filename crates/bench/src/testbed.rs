@@ -94,7 +94,7 @@ impl Scratch {
         };
         anyhow::ensure!(
             binary.exists(),
-            "{} does not exist: build it with `cargo build --release -p workspaced`, or name one with --server",
+            "{} does not exist: build it with `cargo build --release -p workspaced --features object-store`, or name one with --server",
             binary.display()
         );
         Ok(binary)

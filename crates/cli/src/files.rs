@@ -66,9 +66,9 @@ pub(super) async fn upload(args: UploadArgs, env: &Env<'_>) -> Result<(), CliErr
     let path = args.path.as_deref().unwrap_or_else(|| name_of(&args.file));
     let precondition = args.replace.map_or(Precondition::Absent, Precondition::Version);
     // The body can be sent only once.
-    let (body, bar) = body_of(&args.file)?;
+    let (body, progress) = body_of(&args.file)?;
     let stored = client.upload(&args.run, path, precondition, &args.reason, body).await;
-    bar.finish_and_clear();
+    progress.finish();
     let stored = stored?;
     if output.is_json {
         return Ok(output.json(&stored)?);

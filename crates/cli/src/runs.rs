@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::listing::{ListArgs, shorten, with_run};
 use crate::output::Output;
 use crate::token_file::TokenFileArgs;
-use crate::transfer::{progress, read_input, upload};
+use crate::transfer::{TransferProgress, read_input, upload};
 
 /// How often the progress of an import is asked for.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -123,12 +123,12 @@ async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result
         file.write(&mem::take(&mut created.token.token))?;
     }
     let mut uploaded = Ok(());
-    if let Some((body, bar)) = archive {
+    if let Some((body, progress)) = archive {
         match client.upload_archive(&created.run.run_id, body).await {
             Ok(run) => created.run = run,
             Err(error) => uploaded = Err(CliError::from(error)),
         }
-        bar.finish_and_clear();
+        progress.finish();
     }
     // Also if the upload has failed: the token is shown only once.
     if output.is_json {
@@ -162,21 +162,18 @@ fn new_run(args: CreateArgs, has_archive: bool) -> Result<NewRun, CliError> {
 
 /// Creates the run. On a terminal, shows how far its import is, which only a run with a known ID can be asked for.
 async fn create_with_progress(client: &Client, new: &NewRun) -> Result<CreatedRun, Error> {
-    let bar = progress(None);
-    let Some(run) = new.run_id.as_ref().filter(|_| !bar.is_hidden()) else { return client.create_run(new).await };
+    let progress = TransferProgress::new(None);
+    let Some(run) = new.run_id.as_ref().filter(|_| !progress.is_hidden()) else { return client.create_run(new).await };
     let mut creating = std::pin::pin!(client.create_run(new));
-    let created = loop {
+    loop {
         tokio::select! {
-            created = &mut creating => break created,
+            created = &mut creating => return created,
             () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
         }
         if let Ok(RunView::Run(run)) = client.run(run).await {
-            bar.set_position(run.import.bytes);
-            bar.set_message(format!("{} files, {}", run.import.files, run.import.progress));
+            progress.show(run.import.bytes, &format!("{} files, {}", run.import.files, run.import.progress));
         }
-    };
-    bar.finish_and_clear();
-    created
+    }
 }
 
 async fn list(client: &Client, output: Output, state: Option<RunState>, part: ListArgs) -> Result<(), CliError> {

@@ -7,10 +7,12 @@
 )]
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use workspaced_client::{Body, Download};
 
 use crate::error::CliError;
@@ -19,6 +21,8 @@ use crate::error::CliError;
 const MAX_INPUT_BYTES: u64 = 64 << 20;
 /// Bytes of an archive that are read at once.
 const CHUNK_BYTES: u64 = 256 << 10;
+/// The time between two changes of the progress that is shown.
+const SHOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns an argument's JSON: the text itself, the content of `@FILE`, or standard input for `-`.
 pub(crate) fn read_input(given: &str) -> Result<String, CliError> {
@@ -38,30 +42,57 @@ pub(crate) fn read_input(given: &str) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// A progress bar on standard error, if that is a terminal.
-pub(crate) fn progress(bytes: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// How far a transfer is: a line on standard error, if that is a terminal, until this is dropped.
+pub(crate) struct TransferProgress {
+    /// When the line was written last; `None` if it is not shown.
+    written: Option<Mutex<Instant>>,
+    total: Option<u64>,
+}
+
+impl TransferProgress {
+    /// Begins a transfer of `total` bytes, if that is known.
+    pub(crate) fn new(total: Option<u64>) -> Self {
+        Self { written: io::stderr().is_terminal().then(|| Mutex::new(Instant::now())), total }
     }
-    let form = match bytes {
-        Some(_) => "{wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}",
-        None => "{spinner} {bytes}, {bytes_per_sec} {msg}",
-    };
-    let bar = bytes.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-    match ProgressStyle::with_template(form) {
-        Ok(style) => bar.with_style(style),
-        // The form is a constant, so that this is never the case; the default form serves as well.
-        Err(_) => bar,
+
+    /// Whether nothing is shown.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.written.is_none()
+    }
+
+    /// Shows that `bytes` bytes are done, and `note`.
+    pub(crate) fn show(&self, bytes: u64, note: &str) {
+        let Some(mut written) = self.written.as_ref().map(Mutex::lock) else { return };
+        if written.elapsed() >= SHOW_INTERVAL {
+            *written = Instant::now();
+            let megabytes = |bytes: u64| format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10);
+            let total = self.total.map(|total| format!(" of {}", megabytes(total))).unwrap_or_default();
+            // Without standard error, the transfer goes on.
+            let _ = write!(io::stderr(), "\r\x1b[K{}{total} {note}", megabytes(bytes));
+        }
+    }
+
+    /// Erases the line.
+    pub(crate) fn finish(&self) {
+        if !self.is_hidden() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
     }
 }
 
-/// Returns a file as the body of an upload, which moves `bar`.
-pub(crate) fn upload(name: &str) -> Result<(Body, ProgressBar), CliError> {
+impl Drop for TransferProgress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Returns a file as the body of an upload, and its progress.
+pub(crate) fn upload(name: &str) -> Result<(Body, Arc<TransferProgress>), CliError> {
     let file = File::open(name).map_err(|error| CliError::file(name, &error))?;
-    let bar = progress(file.metadata().ok().map(|found| found.len()));
-    let moved = bar.clone();
-    let chunks = stream::unfold(Some(file), move |file| {
-        let bar = moved.clone();
+    let progress = Arc::new(TransferProgress::new(file.metadata().ok().map(|found| found.len())));
+    let shown = Arc::clone(&progress);
+    let chunks = stream::unfold((Some(file), 0), move |(file, sent)| {
+        let progress = Arc::clone(&shown);
         async move {
             let mut file = file?;
             let mut chunk = Vec::new();
@@ -69,14 +100,15 @@ pub(crate) fn upload(name: &str) -> Result<(Body, ProgressBar), CliError> {
             match (&mut file).take(CHUNK_BYTES).read_to_end(&mut chunk) {
                 Ok(0) => None,
                 Ok(count) => {
-                    bar.inc(count as u64);
-                    Some((Ok::<_, io::Error>(chunk), Some(file)))
+                    let sent = sent + count as u64;
+                    progress.show(sent, "");
+                    Some((Ok::<_, io::Error>(chunk), (Some(file), sent)))
                 }
-                Err(error) => Some((Err(error), None)),
+                Err(error) => Some((Err(error), (None, sent))),
             }
         }
     });
-    Ok((Body::wrap_stream(chunks), bar))
+    Ok((Body::wrap_stream(chunks), progress))
 }
 
 /// Writes a download to `name`, or to standard output for `-`. A file appears only when it is complete.
@@ -104,16 +136,15 @@ async fn copy(
     target: &mut impl io::Write,
     failed: impl Fn(io::Error) -> CliError,
 ) -> Result<u64, CliError> {
-    let bar = progress(download.len());
+    let progress = TransferProgress::new(download.len());
     let mut chunks = std::pin::pin!(download.into_stream());
     let mut bytes = 0;
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         target.write_all(&chunk).map_err(&failed)?;
         bytes += chunk.len() as u64;
-        bar.set_position(bytes);
+        progress.show(bytes, "");
     }
     target.flush().map_err(&failed)?;
-    bar.finish_and_clear();
     Ok(bytes)
 }

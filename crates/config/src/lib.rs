@@ -15,6 +15,7 @@ mod checkpoints;
 mod cors;
 mod database_url;
 mod error;
+mod features;
 mod git_credentials;
 pub mod http_client;
 pub mod http_limits;
@@ -46,6 +47,7 @@ use workspace::GitCredential;
 pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig};
 pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreConfig, RestoreArgs, RestoreConfig};
 pub use self::error::ConfigError;
+pub use self::features::{NO_OBJECT_STORE, NO_OTLP};
 pub use self::keys::{KeyAction, KeyStep};
 pub use self::keys::{KeyArgs, KeyConfig};
 pub use self::offline::{

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 
 use crate::error::ConfigError;
+use crate::features::{HAS_OBJECT_STORE, NO_OBJECT_STORE};
 use crate::settings::Settings;
 
 /// The longest address of a store, in bytes. Answers contain it.
@@ -106,8 +107,15 @@ impl StoreTarget {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// What is wrong with it, or that this build has no stores.
     pub fn parse(raw: &str) -> Result<Self, String> {
+        Self::parse_in(HAS_OBJECT_STORE, raw)
+    }
+
+    fn parse_in(has_object_store: bool, raw: &str) -> Result<Self, String> {
+        if !has_object_store {
+            return Err(NO_OBJECT_STORE.to_owned());
+        }
         if raw.len() > MAX_URL_BYTES {
             return Err(format!("it is longer than {MAX_URL_BYTES} bytes"));
         }
@@ -157,11 +165,21 @@ mod tests {
         let bucket = |bucket: &str, prefix: &str| {
             Ok(StoreTarget::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
         };
-        assert_eq!(StoreTarget::parse("s3://runs"), bucket("runs", ""));
-        assert_eq!(StoreTarget::parse("s3://runs/a/b/"), bucket("runs", "a/b"));
-        assert!(matches!(StoreTarget::parse("."), Ok(StoreTarget::Folder(_))));
+        let parse = |raw| StoreTarget::parse_in(true, raw);
+        assert_eq!(parse("s3://runs"), bucket("runs", ""));
+        assert_eq!(parse("s3://runs/a/b/"), bucket("runs", "a/b"));
+        assert!(matches!(parse("."), Ok(StoreTarget::Folder(_))));
         for bad in ["s3://", "s3:///a", "s3://a/b//c", "s3://a/b?c", "gs://a", "./missing-folder"] {
-            assert!(StoreTarget::parse(bad).is_err(), "{bad}");
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_build_without_stores_says_which_feature_has_them() {
+        for url in ["s3://runs", "."] {
+            let why = StoreTarget::parse_in(false, url).unwrap_err();
+            assert!(why.starts_with("this build has no object store"), "{why}");
+            assert!(why.ends_with("build with `--features object-store`"), "{why}");
         }
     }
 }

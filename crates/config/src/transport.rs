@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use axum::http::Uri;
 
 use crate::error::ConfigError;
+use crate::features::{HAS_OTLP, NO_OTLP};
 use crate::settings::Settings;
 
 /// OpenTelemetry's own variable for the part of the traces that are sent.
@@ -71,8 +72,12 @@ impl OtlpConfig {
     ///
     /// # Errors
     ///
-    /// Fails if an address or the ratio cannot be used.
+    /// Fails if an address or the ratio cannot be used, or if this build sends no traces.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
+        Self::from_env_in(HAS_OTLP, env)
+    }
+
+    fn from_env_in(has_otlp: bool, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let sample_ratio = match set(SAMPLER_ARG) {
             None => 1.0,
@@ -82,13 +87,13 @@ impl OtlpConfig {
                 .filter(|ratio| (0.0..=1.0).contains(ratio))
                 .ok_or_else(|| ConfigError(format!("{SAMPLER_ARG} `{raw}`: expected 0 to 1")))?,
         };
-        let url = if let Some(url) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-            traces_url("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &url, "")?
-        } else if let Some(base) = set("OTEL_EXPORTER_OTLP_ENDPOINT") {
-            traces_url("OTEL_EXPORTER_OTLP_ENDPOINT", &base, "/v1/traces")?
-        } else {
-            return Ok(None);
-        };
+        let addresses = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""), ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces")];
+        let mut given = addresses.into_iter().filter_map(|(name, path)| set(name).map(|base| (name, base, path)));
+        let Some((name, base, path)) = given.next() else { return Ok(None) };
+        if !has_otlp {
+            return Err(ConfigError(format!("{name}: {NO_OTLP}")));
+        }
+        let url = traces_url(name, &base, path)?;
         let service_name = set("OTEL_SERVICE_NAME").unwrap_or_else(|| "workspaced".to_owned());
         Ok(Some(Self { url, sample_ratio, service_name }))
     }
@@ -103,4 +108,20 @@ fn traces_url(name: &str, base: &str, path: &str) -> Result<String, ConfigError>
     let is_http = matches!(parsed.scheme_str(), Some("http" | "https"));
     let has_host = parsed.authority().is_some_and(|authority| !authority.as_str().contains('@'));
     if is_http && has_host && parsed.query().is_none() { Ok(url) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_traces_says_which_feature_has_them() {
+        let at = |set: &'static str| OtlpConfig::from_env_in(false, &move |name| (name == set).then(|| "x".to_owned()));
+        for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] {
+            let line = at(name).unwrap_err().0;
+            assert!(line.starts_with(&format!("{name}: this build has no OTLP exporter")), "{line}");
+            assert!(line.ends_with("build with `--features otlp`"), "{line}");
+        }
+        assert!(at("OTEL_SERVICE_NAME").unwrap().is_none(), "no collector is named");
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod body_memory;
 pub(crate) mod idempotency;
+mod keyed_rate;
 pub(crate) mod operators;
 pub(crate) mod pools;
 pub(crate) mod rate_limit;

@@ -4,25 +4,26 @@
 
 use async_recursion::async_recursion as boxed;
 use std::fs::File;
+use std::sync::Arc;
 
 use archive::{ArchiveName, FinishedArchive};
 use futures_util::StreamExt as _;
 
-use cluster::objects::{Bucket, StoreError};
+use cluster::objects::{ByteStore, StoreError, open_store};
 use config::StoreTarget;
 
 /// A store of archives.
 #[derive(Clone, Debug)]
-pub struct ArchiveStore(Bucket);
+pub struct ArchiveStore(Arc<dyn ByteStore>);
 
 impl ArchiveStore {
     /// Opens the store.
     ///
     /// # Errors
     ///
-    /// As for [`Bucket::open`].
+    /// As for [`open_store`].
     pub fn open(target: &StoreTarget) -> Result<Self, StoreError> {
-        Bucket::open(target).map(Self)
+        open_store(target).map(Self)
     }
 
     /// Returns the address of an archive: in a folder, its name alone.
@@ -71,10 +72,10 @@ impl ArchiveStore {
     pub async fn list(&self) -> Result<Vec<(ArchiveName, u64)>, StoreError> {
         let mut objects = self.0.list("", None);
         let mut archives = Vec::new();
-        while let Some(object) = objects.next().await.transpose()? {
+        while let Some((name, stat)) = objects.next().await.transpose()? {
             // Not those of another store whose prefix begins with this one.
-            let name = self.0.name(&object.location).filter(|name| !name.contains('/')).and_then(ArchiveName::parse);
-            archives.extend(name.map(|name| (name, object.size)));
+            let name = Some(name.as_str()).filter(|name| !name.contains('/')).and_then(ArchiveName::parse);
+            archives.extend(name.map(|name| (name, stat.size_bytes)));
         }
         archives.sort_unstable_by(|(one, _), (other, _)| one.run_id.as_str().cmp(other.run_id.as_str()));
         Ok(archives)

@@ -2,6 +2,7 @@
 
 pub(crate) mod process;
 pub(crate) mod trace_parent;
+#[cfg_attr(not(feature = "otlp"), path = "telemetry/no_traces.rs")]
 pub(crate) mod traces;
 
 use std::io;

@@ -1,14 +1,18 @@
-//! A folder or a bucket, accessed in chunks.
+//! A folder or a bucket, by the crate `object_store`.
 
 #![expect(clippy::disallowed_types, reason = "stores are outside of the data folder; temporary files have no names")]
 
-use async_recursion::async_recursion as boxed;
+mod folder_identity;
+
 use std::fs::File;
+use std::future::ready;
 use std::io::{self, Read, Seek as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use content::ObjectStat;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use model::Sha256;
@@ -18,7 +22,8 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart};
 use sha2::Digest as _;
 
-use crate::objects::folder_identity::FolderIdentity;
+use self::folder_identity::FolderIdentity;
+use super::store::{ByteStore, StoreError};
 use config::StoreTarget;
 use config::http_client;
 
@@ -32,37 +37,17 @@ const WRITE_BYTES: usize = 1 << 20;
 const RETRIES: (usize, Duration) = (3, Duration::from_secs(30));
 
 /// A folder or a bucket.
-#[derive(Clone, Debug)]
-pub struct Bucket {
+#[derive(Debug)]
+struct Bucket {
     store: Arc<dyn ObjectStore>,
     /// What the names of the objects begin with.
     prefix: ObjectPath,
     /// What the addresses of the objects begin with.
     base_uri: String,
     /// Whether objects are listed by name.
-    pub(super) is_sorted: bool,
+    is_sorted: bool,
     /// The folder, if it is one.
     folder: Option<FolderIdentity>,
-}
-
-/// What went wrong with a store.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The store refused, or cannot be reached.
-    #[error(transparent)]
-    Store(#[from] object_store::Error),
-    /// A local file failed.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The folder is not there.
-    #[error("the folder of the store is not there, or is another one than at the start: is its disk mounted?")]
-    Away,
-    /// What was read is not what was written.
-    #[error("the stored {0} has other bytes than were written")]
-    Differs(String),
-    /// The object has more bytes than it may have.
-    #[error("the stored {0} is larger than it may be")]
-    TooLarge(String),
 }
 
 /// The content of an object while it is sent.
@@ -73,13 +58,17 @@ struct SentContent {
     rest: u64,
 }
 
+/// Opens the store. For a bucket the environment variables of AWS have the keys, the region and the endpoint.
+///
+/// # Errors
+///
+/// If the folder cannot be used, or a variable is missing or invalid.
+pub fn open_store(target: &StoreTarget) -> Result<Arc<dyn ByteStore>, StoreError> {
+    Ok(Arc::new(Bucket::open(target)?))
+}
+
 impl Bucket {
-    /// Opens the store. For a bucket the environment variables of AWS have the keys, the region and the endpoint.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be used, or a variable is missing or invalid.
-    pub fn open(target: &StoreTarget) -> Result<Self, StoreError> {
+    fn open(target: &StoreTarget) -> Result<Self, StoreError> {
         match target {
             // Callers see the address, and no path of this machine.
             StoreTarget::Folder(folder) => Ok(Self {
@@ -115,42 +104,8 @@ impl Bucket {
         }
     }
 
-    /// Returns the address of an object: in a folder, its name alone.
-    pub fn uri(&self, name: &str) -> String {
-        format!("{}{name}", self.base_uri)
-    }
-
     fn path(&self, name: &str) -> ObjectPath {
         name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), ObjectPath::join)
-    }
-
-    /// Returns the name of the object at `path`, if it is in this store.
-    pub fn name<'p>(&self, path: &'p ObjectPath) -> Option<&'p str> {
-        let prefix = self.prefix.as_ref();
-        if prefix.is_empty() {
-            return Some(path.as_ref());
-        }
-        path.as_ref().strip_prefix(prefix)?.strip_prefix('/')
-    }
-
-    /// Writes an object of `bytes` bytes durably, all or nothing, and returns the hash of its bytes.
-    ///
-    /// # Errors
-    ///
-    /// `Differs`, and nothing is written, if `content` has another size or not the hash `expected`; if the store or `content` fails.
-    #[boxed]
-    pub async fn put(
-        &self,
-        name: &str,
-        bytes: u64,
-        content: Box<dyn Read + Send>,
-        expected: Option<Sha256>,
-    ) -> Result<Sha256, StoreError> {
-        // Writing makes the folders that are missing.
-        self.check().await?;
-        let sha256 = self.put_unchecked(name, bytes, content, expected).await?;
-        self.check().await?;
-        Ok(sha256)
     }
 
     async fn put_unchecked(
@@ -188,13 +143,37 @@ impl Bucket {
         }
     }
 
-    /// Returns the hash and the size of an object.
-    ///
-    /// # Errors
-    ///
-    /// If the store fails.
-    #[boxed]
-    pub async fn hash(&self, name: &str) -> Result<(Sha256, u64), StoreError> {
+    async fn chunks(&self, name: &str) -> Result<BoxStream<'static, object_store::Result<Bytes>>, StoreError> {
+        self.check().await?;
+        Ok(self.store.get(&self.path(name)).await?.into_stream())
+    }
+}
+
+#[async_trait]
+impl ByteStore for Bucket {
+    fn uri(&self, name: &str) -> String {
+        format!("{}{name}", self.base_uri)
+    }
+
+    fn is_sorted(&self) -> bool {
+        self.is_sorted
+    }
+
+    async fn put(
+        &self,
+        name: &str,
+        bytes: u64,
+        content: Box<dyn Read + Send>,
+        expected: Option<Sha256>,
+    ) -> Result<Sha256, StoreError> {
+        // Writing makes the folders that are missing.
+        self.check().await?;
+        let sha256 = self.put_unchecked(name, bytes, content, expected).await?;
+        self.check().await?;
+        Ok(sha256)
+    }
+
+    async fn hash(&self, name: &str) -> Result<(Sha256, u64), StoreError> {
         let mut chunks = self.chunks(name).await?;
         let (mut digest, mut read) = (sha2::Sha256::new(), 0);
         while let Some(chunk) = chunks.next().await.transpose()? {
@@ -204,13 +183,7 @@ impl Bucket {
         Ok((Sha256::from_bytes(digest.finalize().into()), read))
     }
 
-    /// Copies an object of at most `max_bytes` bytes to `file`, and returns the file, at its start, and its hash.
-    ///
-    /// # Errors
-    ///
-    /// `TooLarge`; if the store or the file fails.
-    #[boxed]
-    pub async fn copy_to(&self, name: &str, max_bytes: u64, file: File) -> Result<(File, Sha256), StoreError> {
+    async fn copy_to(&self, name: &str, max_bytes: u64, file: File) -> Result<(File, Sha256), StoreError> {
         let mut chunks = self.chunks(name).await?;
         let (mut file, mut digest) = (file, sha2::Sha256::new());
         let (mut pending, mut read) = (BytesMut::new(), 0);
@@ -241,45 +214,55 @@ impl Bucket {
         }
     }
 
-    async fn chunks(&self, name: &str) -> Result<BoxStream<'static, object_store::Result<Bytes>>, StoreError> {
-        self.check().await?;
-        Ok(self.store.get(&self.path(name)).await?.into_stream())
-    }
-
-    /// Describes an object; `None` if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// If the store fails.
-    #[boxed]
-    pub async fn stat(&self, name: &str) -> Result<Option<ObjectMeta>, StoreError> {
+    async fn stat(&self, name: &str) -> Result<Option<ObjectStat>, StoreError> {
         self.check().await?;
         match self.store.head(&self.path(name)).await {
-            Ok(meta) => Ok(Some(meta)),
+            Ok(meta) => Ok(Some(stat_of(&meta))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Deletes an object.
-    ///
-    /// # Errors
-    ///
-    /// If the store fails, or it does not exist.
-    #[boxed]
-    pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
+    async fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.check().await?;
         Ok(self.store.delete(&self.path(name)).await?)
     }
 
-    /// Lists the objects whose names begin with the folder `prefix` and are after `after`.
-    pub fn list(&self, prefix: &str, after: Option<&str>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+    fn list(&self, prefix: &str, after: Option<&str>) -> BoxStream<'static, Result<(String, ObjectStat), StoreError>> {
         let folder = Some(self.path(prefix)).filter(|prefix| !prefix.as_ref().is_empty());
-        match after {
+        let listed = match after {
             None => self.store.list(folder.as_ref()),
             Some(after) => self.store.list_with_offset(folder.as_ref(), &self.path(after)),
+        };
+        let prefix = self.prefix.clone();
+        let named = move |object: object_store::Result<ObjectMeta>| match object {
+            Ok(meta) => name_of(&prefix, &meta.location).map(|name| Ok((name.to_owned(), stat_of(&meta)))),
+            Err(error) => Some(Err(error.into())),
+        };
+        listed.filter_map(move |object| ready(named(object))).boxed()
+    }
+}
+
+impl From<object_store::Error> for StoreError {
+    fn from(error: object_store::Error) -> Self {
+        match error {
+            object_store::Error::NotFound { path, .. } => Self::Missing(path),
+            error => Self::Store(Box::new(error)),
         }
     }
+}
+
+/// Returns the name of the object at `path`, if it is in the store whose names begin with `prefix`.
+fn name_of<'p>(prefix: &ObjectPath, path: &'p ObjectPath) -> Option<&'p str> {
+    let prefix = prefix.as_ref();
+    if prefix.is_empty() {
+        return Some(path.as_ref());
+    }
+    path.as_ref().strip_prefix(prefix)?.strip_prefix('/')
+}
+
+fn stat_of(meta: &ObjectMeta) -> ObjectStat {
+    ObjectStat { size_bytes: meta.size }
 }
 
 impl SentContent {

@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use content::{BaseId, ContentStore, ObjectClaims, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
 use futures_util::StreamExt as _;
 use model::Sha256;
-use object_store::ObjectMeta;
 
 use super::base_cache::BaseCache;
-use super::bucket::{Bucket, StoreError};
+use super::bucket::open_store;
+use super::store::{ByteStore, StoreError};
 use config::ObjectStoreConfig;
 
 /// Opens the object store of `config`. Copies of objects are temporary files without names in `data_dir`, which also has a cache of
@@ -32,12 +32,12 @@ pub fn open_objects(
         0 => None,
         max_bytes => Some(Arc::new(BaseCache::open(data_dir, max_bytes)?)),
     };
-    let store = BucketStore { bucket: Bucket::open(&config.to)?, temp_dir: data_dir.into(), cache };
+    let store = BucketStore { bucket: open_store(&config.to)?, temp_dir: data_dir.into(), cache };
     Ok(Objects::new(Arc::new(store), claims, config.grace))
 }
 
 struct BucketStore {
-    bucket: Bucket,
+    bucket: Arc<dyn ByteStore>,
     temp_dir: Box<Path>,
     cache: Option<Arc<BaseCache>>,
 }
@@ -126,8 +126,7 @@ impl ContentStore for BucketStore {
     }
 
     async fn stat(&self, name: &ObjectName) -> Result<Option<ObjectStat>, ObjectError> {
-        let found = self.bucket.stat(&name.to_string()).await.map_err(error_of)?;
-        Ok(found.as_ref().map(stat_of))
+        self.bucket.stat(&name.to_string()).await.map_err(error_of)
     }
 
     async fn list(
@@ -139,17 +138,16 @@ impl ContentStore for BucketStore {
         let after = after.map(ToString::to_string);
         let mut found = self.bucket.list(prefix, after.as_deref());
         let mut first = BTreeMap::new();
-        while let Some(object) = found.next().await.transpose().map_err(|error| error_of(error.into()))? {
-            let Some(name) = self.bucket.name(&object.location) else { continue };
-            if after.as_deref().is_some_and(|after| name <= after) {
+        while let Some((name, stat)) = found.next().await.transpose().map_err(error_of)? {
+            if after.as_ref().is_some_and(|after| name <= *after) {
                 continue;
             }
             // Other files in a folder are not objects.
-            let Some(parsed) = ObjectName::parse(name) else { continue };
-            first.insert(name.to_owned(), (parsed, stat_of(&object)));
+            let Some(parsed) = ObjectName::parse(&name) else { continue };
+            first.insert(name, (parsed, stat));
             if first.len() > limit {
                 first.pop_last();
-                if self.bucket.is_sorted {
+                if self.bucket.is_sorted() {
                     break;
                 }
             }
@@ -165,14 +163,10 @@ impl ContentStore for BucketStore {
     }
 }
 
-fn stat_of(meta: &ObjectMeta) -> ObjectStat {
-    ObjectStat { size_bytes: meta.size }
-}
-
 fn error_of(error: StoreError) -> ObjectError {
     match error {
-        StoreError::Store(object_store::Error::NotFound { path, .. }) => ObjectError::Missing(path),
-        StoreError::Store(error) => ObjectError::Store(Box::new(error)),
+        StoreError::Missing(path) => ObjectError::Missing(path),
+        StoreError::Store(error) => ObjectError::Store(error),
         StoreError::Away => ObjectError::Store(Box::new(StoreError::Away)),
         StoreError::Io(error) => ObjectError::Io(error),
         StoreError::Differs(name) => ObjectError::Differs(name),

@@ -1,14 +1,11 @@
 //! Limits of requests: per second by token, and at a time by the shares of the pools of requests and streams.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use governor::clock::{Clock as _, DefaultClock};
-use governor::middleware::StateInformationMiddleware;
-use governor::{DefaultKeyedRateLimiter, InsufficientCapacity, Quota};
 use model::{Code, Refusal, Sha256};
 use shared_pool::{Denied, Parties, Permit, SharedPool};
 
+use crate::admission::keyed_rate::KeyedRate;
 use crate::admission::pools::no_permit;
 use crate::limits::Limits;
 use crate::metrics;
@@ -23,9 +20,7 @@ pub(crate) struct RateLimiter {
 struct Rate {
     per_second: u32,
     burst: u32,
-    /// The time in which an empty burst is whole again.
-    window: Duration,
-    limiter: DefaultKeyedRateLimiter<Sha256, StateInformationMiddleware>,
+    limiter: KeyedRate<Sha256>,
 }
 
 /// The state of a token's rate limit after a request.
@@ -52,10 +47,8 @@ pub struct OpenStream(RequestPermit, Permit);
 impl RateLimiter {
     /// Creates a limiter with the limits of the settings, for requests that share `requests`.
     pub(crate) fn new(limits: &Limits, requests: SharedPool) -> Self {
-        let quota = limits.rate.and_then(|(rate, burst)| {
-            Some(Quota::per_second(NonZeroU32::new(rate)?).allow_burst(NonZeroU32::new(burst)?))
-        });
-        Self { rate: quota.map(Rate::new), requests }
+        let rate = limits.rate.filter(|(per_second, burst)| *per_second > 0 && *burst > 0);
+        Self { rate: rate.map(Rate::new), requests }
     }
 
     /// Counts a request of the token with this hash. If there is a rate limit, passes its state to `observe`.
@@ -65,7 +58,7 @@ impl RateLimiter {
     /// `RATE_LIMITED`, with the seconds to wait.
     pub(crate) fn acquire(&self, token: Sha256, observe: impl FnOnce(RateState)) -> Result<RequestPermit, Refusal> {
         if let Some(rate) = &self.rate {
-            match rate.count(&token, NonZeroU32::MIN) {
+            match rate.count(token, 1) {
                 Ok(state) => observe(state),
                 Err(wait) => {
                     observe(RateState { remaining: 0, reset_seconds: seconds_up(wait) });
@@ -85,14 +78,14 @@ impl RateLimiter {
     /// `RATE_LIMITED`, with the seconds to wait. Nothing is counted then.
     pub(crate) fn charge(&self, token: &Sha256, calls: usize, observe: impl FnOnce(RateState)) -> Result<(), Refusal> {
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        let (Some(rate), Some(calls)) = (&self.rate, NonZeroU32::new(calls)) else { return Ok(()) };
-        if calls.get() >= rate.burst {
-            let (limit, actual) = (u64::from(rate.burst), u64::from(calls.get()) + 1);
+        let Some(rate) = &self.rate else { return Ok(()) };
+        if calls >= rate.burst {
+            let (limit, actual) = (u64::from(rate.burst), u64::from(calls) + 1);
             let message = format!("the request has {actual} calls; the rate limit permits {limit} at once");
             let refusal = Refusal::new(Code::RateLimited, message, "Split the calls into several requests.");
             return Err(refusal.with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual))));
         }
-        match rate.count(token, calls) {
+        match rate.count(*token, calls) {
             Ok(state) => observe(state),
             Err(wait) => {
                 observe(RateState { remaining: 0, reset_seconds: seconds_up(wait) });
@@ -105,29 +98,20 @@ impl RateLimiter {
     /// Removes the state of idle tokens. To be called periodically.
     pub(crate) fn tidy(&self) {
         if let Some(rate) = &self.rate {
-            rate.limiter.retain_recent();
-            rate.limiter.shrink_to_fit();
+            rate.limiter.tidy();
         }
     }
 }
 
 impl Rate {
-    fn new(quota: Quota) -> Self {
-        let per_second = 1_000_000_000 / quota.replenish_interval().as_nanos().max(1);
-        let limiter = governor::RateLimiter::keyed(quota).with_middleware();
-        let per_second = u32::try_from(per_second).unwrap_or(u32::MAX).max(1);
-        Self { per_second, burst: quota.burst_size().get(), window: quota.burst_size_replenished_in(), limiter }
+    fn new((per_second, burst): (u32, u32)) -> Self {
+        Self { per_second, burst, limiter: KeyedRate::new(Duration::from_secs(1) / per_second, burst) }
     }
 
-    /// Counts calls, at most a burst. Returns the state, or the time to wait.
-    fn count(&self, token: &Sha256, calls: NonZeroU32) -> Result<RateState, Duration> {
-        let state = match self.limiter.check_key_n(token, calls) {
-            Ok(Ok(state)) => state,
-            Ok(Err(refused)) => return Err(refused.wait_time_from(DefaultClock::default().now())),
-            Err(InsufficientCapacity(_)) => return Err(self.window),
-        };
-        let remaining = state.remaining_burst_capacity();
-        let used = state.quota().burst_size().get().saturating_sub(remaining);
+    /// Counts calls. Returns the state, or the time to wait.
+    fn count(&self, token: Sha256, calls: u32) -> Result<RateState, Duration> {
+        let remaining = self.limiter.count(token, calls)?;
+        let used = self.burst.saturating_sub(remaining);
         Ok(RateState { remaining, reset_seconds: used.div_ceil(self.per_second).into() })
     }
 }
@@ -185,10 +169,7 @@ mod tests {
     use super::*;
 
     fn limiter_of(rate: Option<(u32, u32)>, requests: u64) -> RateLimiter {
-        let quota = rate.map(|(rate, burst)| {
-            Quota::per_second(NonZeroU32::new(rate).unwrap()).allow_burst(NonZeroU32::new(burst).unwrap())
-        });
-        RateLimiter { rate: quota.map(Rate::new), requests: SharedPool::new("request", requests) }
+        RateLimiter { rate: rate.map(Rate::new), requests: SharedPool::new("request", requests) }
     }
 
     /// What a token does, whose requests count together.

@@ -2,7 +2,8 @@
 //!
 //! The files need no token. What the dashboard shows comes from the API, with the token of the person who signs in.
 
-use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::Path;
@@ -11,7 +12,6 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use model::Sha256;
-use rust_embed::RustEmbed;
 use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 
@@ -19,10 +19,12 @@ use crate::http::files::conditional::{etag, matches_etag};
 use crate::http::problem::Problem;
 use crate::service::Service;
 
-/// The files that `npm run build` writes. They are committed, so that building the service needs no Node.js.
-#[derive(RustEmbed)]
-#[folder = "dashboard/dist/"]
-struct Files;
+/// The files that `npm run build` writes, by name, with their `ETag`s. They are committed, so that building the service needs no Node.js.
+static FILES: LazyLock<HashMap<&str, (Bytes, HeaderValue)>> = LazyLock::new(|| {
+    // `build.rs` writes this list.
+    let files: &[(&'static str, &'static [u8])] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
+    files.iter().map(|(name, file)| (*name, (Bytes::from_static(file), etag(&Sha256::of(file))))).collect()
+});
 
 /// Content policy of the pages: scripts, styles and requests of this service only, and nothing inline.
 const PAGES_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -66,19 +68,14 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
 
 /// Returns a file with its media type and its `ETag`.
 fn serve(name: &str, caching: &'static str, headers: &HeaderMap) -> Response {
-    let Some((file, media_type)) = Files::get(name).zip(media_type(name)) else {
+    let Some(((file, etag), media_type)) = FILES.get(name).zip(media_type(name)) else {
         return Problem::no_route().into_response();
     };
-    let etag = etag(&Sha256::from_bytes(file.metadata.sha256_hash()));
     let described = [(header::ETAG, etag.clone()), (header::CACHE_CONTROL, HeaderValue::from_static(caching))];
-    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
+    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, etag)) {
         return (StatusCode::NOT_MODIFIED, described).into_response();
     }
-    let body = match file.data {
-        Cow::Borrowed(data) => Bytes::from_static(data),
-        Cow::Owned(data) => Bytes::from(data),
-    };
-    (described, [(header::CONTENT_TYPE, media_type)], body).into_response()
+    (described, [(header::CONTENT_TYPE, media_type)], file.clone()).into_response()
 }
 
 /// Returns the media type of a file that the build writes.
@@ -98,10 +95,10 @@ mod tests {
     #[test]
     fn every_built_file_has_a_media_type() {
         for page in ["index.html", "docs.html"] {
-            assert!(Files::get(page).is_some(), "run `npm run build` in crates/workspaced/dashboard");
+            assert!(FILES.contains_key(page), "run `npm run build` in crates/workspaced/dashboard");
         }
-        for name in Files::iter() {
-            assert!(media_type(&name).is_some(), "{name}");
+        for name in FILES.keys() {
+            assert!(media_type(name).is_some(), "{name}");
         }
     }
 }

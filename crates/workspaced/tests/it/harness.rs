@@ -47,7 +47,7 @@ pub(crate) use operators::{members, status_of_call};
 pub(crate) use peak::assert_growth;
 pub(crate) use programs::{client_python, client_script, clients, found_on_path, path_after, third_party};
 pub(crate) use proxy::{Proxy, ProxyMode};
-pub(crate) use receiver::{Receiver, Reply};
+pub(crate) use receiver::{Message, Receiver, Reply};
 pub(crate) use run::{Run, Snapshot, commit_all, git, git_command, gzip, items, put, tar_of};
 pub(crate) use runner::Runner;
 pub(crate) use s3::S3;

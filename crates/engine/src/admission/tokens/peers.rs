@@ -1,23 +1,21 @@
 //! The rate limit of failed authentication, by address.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use governor::clock::{Clock as _, DefaultClock};
-use governor::{DefaultKeyedRateLimiter, Quota};
+use crate::admission::keyed_rate::KeyedRate;
 
 /// Counts requests without a valid token, by address. Requests with a valid token are not counted and not limited, since all
 /// callers of a proxy have one address.
 pub(crate) struct PeerFailures {
-    rate: Option<DefaultKeyedRateLimiter<IpAddr>>,
+    rate: Option<KeyedRate<IpAddr>>,
 }
 
 impl PeerFailures {
     /// Creates a limit of `per_minute` failures; 0 if there is no limit.
     pub(crate) fn new(per_minute: u32) -> Self {
-        let quota = NonZeroU32::new(per_minute).map(Quota::per_minute);
-        Self { rate: quota.map(DefaultKeyedRateLimiter::keyed) }
+        let interval = Duration::from_mins(1).checked_div(per_minute);
+        Self { rate: interval.map(|interval| KeyedRate::new(interval, per_minute)) }
     }
 
     /// Counts a failure of `peer`.
@@ -27,14 +25,13 @@ impl PeerFailures {
     /// The time to wait, if there were too many.
     pub(crate) fn count(&self, peer: IpAddr) -> Result<(), Duration> {
         let Some(rate) = &self.rate else { return Ok(()) };
-        rate.check_key(&network_of(peer)).map_err(|refused| refused.wait_time_from(DefaultClock::default().now()))
+        rate.count(network_of(peer), 1).map(drop)
     }
 
     /// Removes the state of idle addresses. To be called periodically.
     pub(crate) fn tidy(&self) {
         if let Some(rate) = &self.rate {
-            rate.retain_recent();
-            rate.shrink_to_fit();
+            rate.tidy();
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Reply {
 /// A message as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    pub(crate) headers: HeaderMap,
+    headers: HeaderMap,
     pub(crate) text: String,
     pub(crate) body: Value,
 }

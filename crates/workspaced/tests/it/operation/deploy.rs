@@ -49,7 +49,15 @@ fn the_build_context_contains_everything_that_the_build_reads() {
         assert!(is_in_context(folder), "{folder}");
     }
     let recipe = read("deploy/Dockerfile");
-    for needle in ["cargo build --release --locked", "USER ", "HEALTHCHECK", "git", "VOLUME", "EXPOSE"] {
+    for needle in [
+        "cargo build --release --locked",
+        "--features otlp,object-store",
+        "USER ",
+        "HEALTHCHECK",
+        "git",
+        "VOLUME",
+        "EXPOSE",
+    ] {
         assert!(recipe.contains(needle), "{needle}");
     }
     assert!(!recipe.lines().any(|line| line.trim() == "USER root" || line.trim() == "USER 0"));

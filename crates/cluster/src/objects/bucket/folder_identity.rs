@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::bucket::StoreError;
+use crate::objects::store::StoreError;
 
 /// A folder as it was when the store was opened.
 #[derive(Clone, Debug)]
