@@ -77,7 +77,7 @@ class Daemon:
     def stop(self):
         if not self.process:
             return
-        with contextlib.suppress(ProcessLookupError, TypeError):
+        with contextlib.suppress(OSError, TypeError):
             os.kill(child_of(self.process.pid), 15)
         try:
             self.process.wait(60)

@@ -157,12 +157,12 @@ class Server(Caller):
 def program():
     named = [word for word in sys.argv[1:] if not word.startswith("--")]
     if named:
-        return str(pathlib.Path(named[0]).resolve())
+        return pathlib.Path(named[0]).resolve()
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     built = [path for path in (target / "release/workspaced", target / "debug/workspaced") if path.exists()]
     if not built:
         sys.exit("no workspaced in target: build it with `cargo build --release --locked -p workspaced`, or name a program")
-    return str(max(built, key=lambda path: path.stat().st_mtime))
+    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 PROGRAM = program()

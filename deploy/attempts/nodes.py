@@ -165,14 +165,8 @@ class NodeSetup(Traffic):
 
     def migrate(self):
         """Runs the service `migrate`."""
-        base = read_yaml(ROOT / "docker-compose.yml")["services"]["migrate"]
-        programs = self.folder / "programs"
-        programs.mkdir(exist_ok=True)
-        if not (programs / "workspaced").exists():
-            (programs / "workspaced").symlink_to(PROGRAM)
-        environment = {**self.environment(base), "PATH": f"{programs}:{os.environ['PATH']}"}
-        entrypoint = self.compose["services"]["migrate"]["entrypoint"]
-        return run(*(word.replace("$$", "$") for word in entrypoint), env=environment)
+        migrate = read_yaml(ROOT / "docker-compose.yml")["services"]["migrate"]
+        return run(PROGRAM, *migrate["command"], env={**self.environment(migrate), "PATH": os.environ["PATH"]})
 
     def call(self, method, path, body=None):
         """Sends a request to the proxy."""
