@@ -137,7 +137,7 @@ class Images:
             how = f"compiled in {(time.monotonic() - started) / 60:.0f} min"
         else:
             context = self.daemon.folder / "given"
-            built = context / "src/target/release"
+            built = context / "src/target/dist"
             built.mkdir(parents=True)
             shutil.copy(PROGRAM, built / "workspaced")
             shutil.copy(PROGRAM.with_name("workspaced-shim"), built)
