@@ -20,6 +20,11 @@ from attempts.programs import NotPossible, create_root, need, need_compose, need
 IMAGES = pathlib.Path(__file__).parent / "images"
 DOCKERFILE = ROOT / "deploy/Dockerfile"
 COMPILE_SECONDS = 3 * 3600
+# As the slim images are set up: without documentation and translations, and apt keeps nothing after an installation.
+APT_KEEPS_NOTHING = 'APT::Keep-Downloaded-Packages "false"; Dir::Cache { pkgcache ""; srcpkgcache ""; };'
+SLIM = ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+        "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+        f"--customize-hook=rm $1/var/cache/apt/*.bin && echo '{APT_KEEPS_NOTHING}' >$1/etc/apt/apt.conf.d/slim"]
 
 
 class Daemon:
@@ -107,7 +112,7 @@ class Images:
 
     def build_base(self):
         archive = self.daemon.folder / "base.tar"
-        create_root(archive, re.search(r"debian:(\w+)", self.base)[1], "--include=ca-certificates")
+        create_root(archive, re.search(r"debian:(\w+)", self.base)[1], "--include=ca-certificates", *SLIM)
         self.daemon.run("import", archive, self.base)
         archive.unlink()
 
@@ -195,6 +200,10 @@ def try_single(daemon):
         user = composition.run("exec", "-T", "workspaced", "id", "-u").strip()
         if user != "10001":
             raise AssertionError(f"the service runs as {user}")
+        # Nothing listens there: git has loaded what it needs for HTTPS.
+        fetched = composition.run("exec", "-T", "workspaced", "sh", "-c", "git ls-remote https://127.0.0.1:1 2>&1 || true")
+        if "to connect to 127.0.0.1" not in fetched:
+            raise AssertionError(f"git cannot fetch over HTTPS: {fetched}")
         backups = daemon.folder / "backups"
         backups.mkdir()
         os.chown(backups, 10001, 10001)
