@@ -13,15 +13,18 @@ import subprocess
 import time
 import http.client
 
-from attempts.debian import create_root, need_root, unpack_package
-from attempts.machine import PROGRAM, ROOT, Caller, NotPossible, child_of, need, network_of, run, until
+from attempts.machine import PROGRAM, ROOT, Caller, child_of, network_of, until
 from attempts.nodes import Traffic
+from attempts.programs import NotPossible, create_root, need, need_compose, need_root, run
 
 IMAGES = pathlib.Path(__file__).parent / "images"
 DOCKERFILE = ROOT / "deploy/Dockerfile"
-# The Docker client of Debian 12 has no Compose plugin.
-SUITE_OF_COMPOSE = "trixie"
 COMPILE_SECONDS = 3 * 3600
+# As the slim images are set up: without documentation and translations, and apt keeps nothing after an installation.
+APT_KEEPS_NOTHING = 'APT::Keep-Downloaded-Packages "false"; Dir::Cache { pkgcache ""; srcpkgcache ""; };'
+SLIM = ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+        "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+        f"--customize-hook=rm $1/var/cache/apt/*.bin && echo '{APT_KEEPS_NOTHING}' >$1/etc/apt/apt.conf.d/slim"]
 
 
 class Daemon:
@@ -33,9 +36,11 @@ class Daemon:
 
     def __init__(self, folder):
         need_root()
-        for program in ("unshare", "nsenter", "ip", "iptables"):
-            need(program)
-        self.docker, self.dockerd = need("docker"), need("dockerd")
+        need("ip", apt="iproute2")
+        self.dockerd = need("dockerd", apt="docker.io")
+        need("iptables", apt="iptables")
+        # Part of docker.io until Debian 12.
+        self.docker = need("docker", apt="docker-cli")
         self.folder = pathlib.Path(folder)
         self.group = f"workspaced-try-{os.getpid()}"
         self.socket = self.folder / "docker.sock"
@@ -44,16 +49,7 @@ class Daemon:
         self.environment = {**os.environ, "DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(self.folder / "config"),
                             "DOCKER_BUILDKIT": "0"}
         self.process = None
-        self.find_compose()
-
-    def find_compose(self):
-        plugin = next((path for path in map(pathlib.Path, (
-            "/usr/local/lib/docker/cli-plugins/docker-compose", "/usr/libexec/docker/cli-plugins/docker-compose",
-            "/usr/lib/docker/cli-plugins/docker-compose")) if path.exists()), None)
-        if not plugin:
-            package = unpack_package(self.folder / "compose-package", SUITE_OF_COMPOSE, "docker-compose")
-            plugin = next(package.rglob("cli-plugins/docker-compose"))
-        (self.folder / "config/cli-plugins/docker-compose").symlink_to(plugin)
+        (self.folder / "config/cli-plugins/docker-compose").symlink_to(need_compose())
 
     def start(self, *, isolated):
         """Starts the daemon in a process namespace: containers cannot outlive it."""
@@ -77,7 +73,7 @@ class Daemon:
     def stop(self):
         if not self.process:
             return
-        with contextlib.suppress(ProcessLookupError, TypeError):
+        with contextlib.suppress(OSError, TypeError):
             os.kill(child_of(self.process.pid), 15)
         try:
             self.process.wait(60)
@@ -116,7 +112,7 @@ class Images:
 
     def build_base(self):
         archive = self.daemon.folder / "base.tar"
-        create_root(archive, re.search(r"debian:(\w+)", self.base)[1], "ca-certificates")
+        create_root(archive, re.search(r"debian:(\w+)", self.base)[1], "--include=ca-certificates", *SLIM)
         self.daemon.run("import", archive, self.base)
         archive.unlink()
 
@@ -146,9 +142,10 @@ class Images:
             how = f"compiled in {(time.monotonic() - started) / 60:.0f} min"
         else:
             context = self.daemon.folder / "given"
-            (context / "src/target/release").mkdir(parents=True)
-            shutil.copy(PROGRAM, context / "src/target/release/workspaced")
-            shutil.copy(PROGRAM.with_name("workspaced-shim"), context / "src/target/release/workspaced-shim")
+            built = context / "src/target/dist"
+            built.mkdir(parents=True)
+            shutil.copy(PROGRAM, built / "workspaced")
+            shutil.copy(PROGRAM.with_name("workspaced-shim"), built)
             last_stage = DOCKERFILE.read_text().split(f"FROM {self.base}\n")[1]
             (context / "Dockerfile").write_text(f"FROM {self.base} AS build\nCOPY src /src\nFROM {self.base}\n" + last_stage)
             self.daemon.build("workspaced", context)
@@ -203,13 +200,17 @@ def try_single(daemon):
         user = composition.run("exec", "-T", "workspaced", "id", "-u").strip()
         if user != "10001":
             raise AssertionError(f"the service runs as {user}")
+        # Nothing listens there: git has loaded what it needs for HTTPS.
+        fetched = composition.run("exec", "-T", "workspaced", "sh", "-c", "git ls-remote https://127.0.0.1:1 2>&1 || true")
+        if "to connect to 127.0.0.1" not in fetched:
+            raise AssertionError(f"git cannot fetch over HTTPS: {fetched}")
         backups = daemon.folder / "backups"
         backups.mkdir()
         os.chown(backups, 10001, 10001)
         composition.run("run", "--rm", "-v", f"{backups}:/backups", "migrate", "backup", "/backups", "--include-key")
         if not any(backups.iterdir()):
             raise AssertionError("the backup is empty")
-    return "up --wait, calls, an upgrade in place and a backup by the image's client of PostgreSQL"
+    return "up --wait, calls, an upgrade in place and a backup"
 
 
 class ComposedTraffic(Traffic):

@@ -13,28 +13,10 @@ import subprocess
 import sys
 import time
 
+from attempts.programs import need, run
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TOKEN = "5c1e8d0b7f" * 6
-
-
-class NotPossible(Exception):
-    """The machine lacks what the attempt needs."""
-
-
-def run(*command, timeout=600, **options):
-    """Runs a command and returns its output; fails with the output if the command fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command[0]}: exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return done.stdout
-
-
-def need(program, *folders):
-    """Returns the path of a program."""
-    found = shutil.which(program) or next((str(path) for folder in folders for path in ROOT.glob(folder + "/" + program)), None)
-    if not found:
-        raise NotPossible(f"{program} is not installed")
-    return found
 
 
 def free_port():
@@ -123,8 +105,9 @@ class Server(Caller):
             (self.folder / name).mkdir(exist_ok=True)
         token = self.folder / "operator-token"
         token.write_text(TOKEN + "\n")
+        inherited = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         self.environment = {
-            "PATH": os.environ["PATH"], "WORKSPACED_DATA_DIR": str(self.folder / "data"),
+            **inherited, "WORKSPACED_DATA_DIR": str(self.folder / "data"),
             "WORKSPACED_CHECKPOINT_KEY_FILE": str(self.folder / "key/checkpoint.key"),
             "WORKSPACED_CHECKPOINT_FILE": str(self.folder / "log/checkpoints.log"),
             "WORKSPACED_LISTEN": f"127.0.0.1:{self.port}", "WORKSPACED_OPERATOR_TOKEN_FILE": str(token), **environment,
@@ -157,13 +140,12 @@ class Server(Caller):
 def program():
     named = [word for word in sys.argv[1:] if not word.startswith("--")]
     if named:
-        return str(pathlib.Path(named[0]).resolve())
+        return pathlib.Path(named[0]).resolve()
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    built = [path for path in (target / "release/workspaced", target / "debug/workspaced") if path.exists()]
+    built = list(target.glob("*/workspaced"))
     if not built:
-        sys.exit("no workspaced in target: build it with "
-                 "`cargo build --release --locked -p workspaced --features otlp,object-store`, or name a program")
-    return str(max(built, key=lambda path: path.stat().st_mtime))
+        sys.exit("no workspaced in target: build it with `cargo build --profile dist --locked -p workspaced --features otlp,object-store`, or name a program")
+    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 PROGRAM = program()
@@ -173,8 +155,7 @@ class Cluster:
     """A PostgreSQL cluster with passwords, on loopback."""
 
     def __init__(self, folder, password_file):
-        bins = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-        self.bin = pathlib.Path(bins[-1] if bins else need("initdb")).parent
+        self.bin = pathlib.Path(need("initdb", apt="postgresql")).parent
         self.data, self.port = pathlib.Path(folder) / "cluster", free_port()
         # initdb refuses to run as root.
         self.user = {"user": "nobody", "cwd": "/"} if os.getuid() == 0 else {}
@@ -236,7 +217,7 @@ class Caddy:
     """Caddy on loopback, with a Caddyfile of this folder and a certificate of its own."""
 
     def __init__(self, folder, file, **variables):
-        self.caddy, self.folder, self.https_port = need("caddy"), str(folder), free_port()
+        self.caddy, self.folder, self.https_port = need("caddy", apt="caddy"), str(folder), free_port()
         self.command = ["--adapter", "caddyfile", "--config", str(file)]
         self.environment = {
             "PATH": os.environ["PATH"], "HOME": self.folder, "XDG_DATA_HOME": self.folder + "/caddy",
@@ -280,10 +261,10 @@ class Caddy:
 class Nginx:
     """nginx on loopback, with the configuration of this folder and a certificate of its own."""
 
-    def __init__(self, nginx, folder, upstream_port):
-        self.nginx, self.folder, self.https_port = nginx, pathlib.Path(folder), free_port()
+    def __init__(self, folder, upstream_port):
+        self.nginx, self.folder, self.https_port = need("nginx", apt="nginx"), pathlib.Path(folder), free_port()
         key, certificate = self.folder / "nginx.key", self.folder / "nginx.crt"
-        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+        run(need("openssl", apt="openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
             "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate)
         text = (ROOT / "deploy/nginx.conf").read_text()
         for old, new in {

@@ -7,24 +7,18 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import time
 
-from attempts.machine import PROGRAM, ROOT, TOKEN, Caddy, ComposeDatabase, NotPossible, Server, free_port, need, run, until
+from attempts.machine import PROGRAM, ROOT, TOKEN, Caddy, ComposeDatabase, Server, free_port, until
+from attempts.programs import need, need_module, run
 
 COMPOSE = ROOT / "deploy/nodes/compose.yml"
-CLIENTS = "target/test-clients/python/bin"
 RUN = {"runId": "r", "source": {"type": "empty"}}
 
 
 def read_yaml(path):
-    """Parses a YAML file with PyYAML, of this Python or of that of the test clients."""
-    program = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))"
-    for python in (sys.executable, *map(str, ROOT.glob(CLIENTS + "/python"))):
-        done = subprocess.run([python, "-c", program, str(path)], capture_output=True, text=True)
-        if done.returncode == 0:
-            return json.loads(done.stdout)
-    raise NotPossible("PyYAML is not installed, and .ci/test has not installed the test clients")
+    """Parses a YAML file."""
+    return need_module("yaml", pip="PyYAML==6.0.3").safe_load(path.read_text())
 
 
 def variables_of(file):
@@ -147,7 +141,7 @@ class NodeSetup(Traffic):
 
     def start_store(self, stack):
         """Starts moto's server in place of the store, with the bucket that the store creates."""
-        command = [need("moto_server", CLIENTS), "-H", "127.0.0.1", "-p", str(self.store_port)]
+        command = [need("moto_server", pip="moto[server]==5.2.5"), "-H", "127.0.0.1", "-p", str(self.store_port)]
         store = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stack.callback(store.wait)
         stack.callback(store.kill)
@@ -165,14 +159,8 @@ class NodeSetup(Traffic):
 
     def migrate(self):
         """Runs the service `migrate`."""
-        base = read_yaml(ROOT / "docker-compose.yml")["services"]["migrate"]
-        programs = self.folder / "programs"
-        programs.mkdir(exist_ok=True)
-        if not (programs / "workspaced").exists():
-            (programs / "workspaced").symlink_to(PROGRAM)
-        environment = {**self.environment(base), "PATH": f"{programs}:{os.environ['PATH']}"}
-        entrypoint = self.compose["services"]["migrate"]["entrypoint"]
-        return run(*(word.replace("$$", "$") for word in entrypoint), env=environment)
+        migrate = read_yaml(ROOT / "docker-compose.yml")["services"]["migrate"]
+        return run(PROGRAM, *migrate["command"], env={**self.environment(migrate), "PATH": os.environ["PATH"]})
 
     def call(self, method, path, body=None):
         """Sends a request to the proxy."""

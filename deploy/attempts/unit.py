@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import time
 
-from attempts.debian import create_root, own_suite
-from attempts.machine import PROGRAM, ROOT, Caller, child_of, need, network_of, run, until
+from attempts.machine import PROGRAM, ROOT, Caller, child_of, network_of, until
+from attempts.programs import create_root, need, own_suite, run
 
 UNIT = "deploy/workspaced.service"
 # systemd-nspawn's own filter lacks them.
@@ -18,14 +18,14 @@ class Machine:
     """A booted system in a folder, with a network of its own."""
 
     def __init__(self, folder):
-        self.nspawn = need("systemd-nspawn")
+        self.nspawn = need("systemd-nspawn", apt="systemd-container")
         self.root = pathlib.Path(folder) / "root"
-        create_root(self.root, own_suite(), "systemd", "systemd-sysv", "dbus", "git", "openssl")
+        create_root(self.root, own_suite(), "--include=systemd,systemd-sysv,dbus,git,openssl")
         self.name = f"workspaced-try-{os.getpid()}"
 
     def __enter__(self):
         command = [self.nspawn, "--boot", "--quiet", "--directory", self.root, "--machine", self.name, "--register=no", "--keep-unit",
-                   "--private-network", "--console=pipe", "--system-call-filter=" + ALLOWED]
+                   "--private-network", "--link-journal=no", "--console=pipe", "--system-call-filter=" + ALLOWED]
         self.log = open(self.root.parent / "console", "wb")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
         try:
