@@ -19,12 +19,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
+use crate::dir::MAX_ATTEMPTS;
+
 pub(crate) use empty_dirs::IsRemoved;
 pub(crate) use self_test::self_test;
 
-/// How often a resolution that raced with a rename is retried. Against a writer that only replaces the file, about three
-/// attempts in ten fail; with eight readers on two cores, eight failures in a row were measured.
-const MAX_ATTEMPTS: u32 = 64;
 /// The flags of every open: the handle closes on `exec`, a FIFO does not block, a terminal does not take over.
 const OPEN_FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// The permission bits of new folders.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -121,6 +121,15 @@ impl Baseline for TestBase {
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
         Ok(self.gitignores.clone())
     }
+}
+
+/// Whether the file system of the tests can read without waiting. In memory (tmpfs), each such read answers that it would block.
+pub(crate) fn can_read_without_waiting() -> bool {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"x").unwrap();
+    let mut byte = [0];
+    let parts = &mut [io::IoSliceMut::new(&mut byte)];
+    rustix::io::preadv2(&file, parts, 0, rustix::io::ReadWriteFlags::NOWAIT) != Err(rustix::io::Errno::OPNOTSUPP)
 }
 
 pub(crate) fn path(raw: &str) -> LogicalPath {
