@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tokio::sync::OnceCell;
 
 use super::until;
 
@@ -20,6 +21,7 @@ pub(crate) mod exhaustive {
     use super::Backend;
 
     pub(crate) const POSTGRES: Backend = Backend::Postgres;
+    pub(crate) const SQLITE: Backend = Backend::Sqlite;
 }
 
 /// The database of one server.
@@ -32,21 +34,28 @@ pub(crate) struct Database {
 impl Database {
     /// Creates an empty database. The SQLite file has its default path in `data_dir`.
     pub(crate) async fn create(backend: Backend, data_dir: &Path) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let url = match backend {
             Backend::Sqlite => format!("sqlite://{}/workspaced.db", data_dir.display()),
-            Backend::Postgres => {
-                let cluster = cluster_url();
-                // Process IDs repeat, and a cluster may contain databases of earlier test runs.
-                let random = RandomState::new().build_hasher().finish();
-                let name = format!("it_{}_{random:x}", NEXT.fetch_add(1, Ordering::Relaxed));
-                let mut connection = PgConnection::connect(&cluster).await.expect("a connection to PostgreSQL");
-                connection.execute(AssertSqlSafe(format!("create database {name}"))).await.unwrap();
-                connection.close().await.unwrap();
-                in_cluster(&cluster, &name)
-            }
+            Backend::Postgres => create_postgres("").await,
         };
         Self { backend, url }
+    }
+
+    /// Creates the database of a new server. A PostgreSQL database is a copy of a migrated one, which takes a fraction of the
+    /// time of a migration.
+    pub(crate) async fn create_for_server(backend: Backend, data_dir: &Path) -> Self {
+        static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+        if backend == Backend::Sqlite {
+            return Self::create(backend, data_dir).await;
+        }
+        let template = TEMPLATE
+            .get_or_init(async || {
+                let empty = Self::create(backend, data_dir).await;
+                ledger::open(&empty.url).await.unwrap().close().await;
+                empty.name().to_owned()
+            })
+            .await;
+        Self { backend, url: create_postgres(&format!("template {template} strategy file_copy")).await }
     }
 
     /// Executes `sql` directly, as an attacker with access to the database could.
@@ -257,6 +266,19 @@ impl Database {
         };
         until("no other connection is open", execute).await;
     }
+}
+
+/// Creates a database in the cluster of the tests and returns its URL.
+async fn create_postgres(options: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let cluster = cluster_url();
+    // Process IDs repeat, and a cluster may contain databases of earlier test runs.
+    let random = RandomState::new().build_hasher().finish();
+    let name = format!("it_{}_{random:x}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut connection = PgConnection::connect(&cluster).await.expect("a connection to PostgreSQL");
+    connection.execute(AssertSqlSafe(format!("create database {name} {options}"))).await.unwrap();
+    connection.close().await.unwrap();
+    in_cluster(&cluster, &name)
 }
 
 fn cluster_url() -> String {

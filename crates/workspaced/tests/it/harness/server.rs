@@ -126,7 +126,7 @@ impl Server {
         for folder in ["data", "import"] {
             std::fs::create_dir(home.join(folder)).unwrap();
         }
-        let database = Database::create(setup.backend, &home.join("data")).await;
+        let database = Database::create_for_server(setup.backend, &home.join("data")).await;
         Self {
             operator_token: secret('0'),
             audit_token: secret('a'),
