@@ -351,10 +351,6 @@ def check(agent, form, model, received, wanted):
     answered = sum(len(text.encode()) for text in wanted)
     if os.environ.get("WORKSPACED_TEST_WRITE"):
         write_row(agent, form, model.offered_bytes, sum(len(text.encode()) for text in received[:REVOKED]), answered)
-    elif form is None:
-        # What the service answers is ours, to the byte.
-        sentence = SENTENCE.format(f"{answered:,}")
-        assert sentence in PAGE.read_text(), f"deploy/mcp.md should say `{sentence}`"
 
 
 def write_row(agent, form, tools, received, answered):

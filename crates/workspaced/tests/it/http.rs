@@ -1,7 +1,5 @@
 //! The HTTP interface: tokens, errors, the API document, and limits on what a caller can use.
 
-mod agents;
-mod api_clients;
 mod connections;
 mod conventions;
 mod dashboard;
@@ -9,6 +7,7 @@ mod errors;
 pub(crate) mod fair_shares;
 mod fairness;
 mod http2;
+mod interop;
 pub(crate) mod load_limits;
 mod malformed_parameters;
 mod mcp;
@@ -16,7 +15,6 @@ mod memory_limits;
 mod oauth;
 mod openapi;
 mod operators;
-mod packages;
 mod page_limits;
 mod request_limits;
 mod route_memory;

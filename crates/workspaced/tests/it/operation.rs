@@ -9,7 +9,7 @@ mod damaged_ledger;
 mod deploy;
 mod faults;
 mod folder_history;
-mod guides;
+pub(crate) mod guides;
 pub(crate) mod instances;
 mod ledger_size;
 mod metrics;

@@ -3,26 +3,12 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::command;
-use crate::harness::{Backend, Run, client_python, client_script};
+use crate::harness::{Backend, Run};
 
 const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n"), (".env", "KEY=value\n")];
-
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn the_official_python_client_starts_it_as_a_process(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, used) = Run::shared(backend, &FILES).await;
-    let mut python = client_python();
-    python.arg(client_script("mcp_stdio.py")).arg(env!("CARGO_BIN_EXE_workspaced"));
-    python.arg(&server.base).arg(used.agent.token.as_ref().unwrap());
-    let done = tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap();
-    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success() && out.ends_with("done\n"), "{out}\n{err}");
-    assert_eq!(used.verify().await["intact"], true);
-}
 
 /// Sends lines to the bridge and returns its messages once it has ended with its input.
 fn bridge(url: &str, token: &str, lines: &[String]) -> Vec<Value> {

@@ -5,7 +5,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Answer, Backend, Run, exhaustive, sha256};
+use crate::harness::{Answer, Backend, Run, Server, exhaustive, sha256};
 
 async fn send(run: &Run, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
     let mut request = run.agent.request(method, &format!("/v1/runs/{}/files/{path}", run.id));
@@ -260,4 +260,27 @@ async fn a_reason_may_be_percent_encoded(#[values(Backend::Sqlite)] backend: Bac
         assert!(problem["message"].as_str().unwrap().contains("reason"), "{problem:#}");
     }
     assert_eq!(run.files().len(), 3);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeated_upload_without_a_valid_version_is_refused_alike(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run(json!({})).await;
+    let path = format!("/v1/runs/{}/files/a.txt", run.id);
+    // No version has an ETag that is no hash; what is no ETag at all is malformed.
+    for (id, version, status, code) in [
+        ("malformed", Some("no hash"), 400, "INVALID_REQUEST"),
+        ("foreign", Some("\"no hash\""), 412, "WRITE_CONFLICT"),
+        ("missing", None, 428, "PRECONDITION_REQUIRED"),
+    ] {
+        for _ in 0..2 {
+            let mut request = run.agent.request(reqwest::Method::PUT, &path).body("a\n");
+            request = request.header("x-reason", "to try").header("x-tool-call-id", id);
+            if let Some(version) = version {
+                request = request.header("if-match", version);
+            }
+            assert_eq!(run.agent.send(request).await.is(status)["code"], code);
+        }
+    }
 }

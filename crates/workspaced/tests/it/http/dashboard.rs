@@ -2,7 +2,7 @@
 
 mod long_run;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use reqwest::{Method, header};
@@ -83,10 +83,16 @@ async fn every_operator_may_ask_who_it_is(#[values(Backend::Sqlite)] backend: Ba
     run.agent.get("/v1/operators/self").await.refused("FORBIDDEN");
 }
 
-/// Runs a script of the dashboard with Node.js.
-fn node(script: &str) -> Command {
+/// Returns the folder of the dashboard, in which `.ci/test` installs the packages of its tests.
+pub(super) fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboard");
     assert!(folder.join("node_modules").exists(), "run `.ci/test`, which installs what the dashboard's tests need");
+    folder
+}
+
+/// Runs a script of the dashboard with Node.js.
+fn node(script: &str) -> Command {
+    let folder = folder();
     let mut node = Command::new("node");
     node.arg(folder.join(script)).current_dir(folder);
     node

@@ -1,12 +1,10 @@
-//! The Model Context Protocol: raw requests, and the official clients of Python and TypeScript.
-
-use std::process::Output;
+//! The Model Context Protocol: raw requests.
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, client_python, client_script, clients, third_party};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup};
 
 const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n"), (".env", "KEY=value\n")];
 
@@ -286,42 +284,4 @@ async fn a_client_need_not_know_the_details_of_the_protocol(#[values(Backend::Sq
     for list in ["tools/list", "resources/list", "resources/templates/list"] {
         assert_eq!(rpc(&run.agent, list, json!({"cursor": "other"})).await.json()["error"]["code"], -32602, "{list}");
     }
-}
-
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn the_conformance_suite_finds_only_what_is_expected(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = Run::shared(backend, &FILES).await;
-    let mut node = third_party("node");
-    node.arg(client_script("mcp_conformance.mjs"))
-        .arg(clients().join("node/node_modules"))
-        .arg(&server.operator().base);
-    node.arg(run.agent.token.as_ref().unwrap()).arg(client_script("mcp_conformance.yaml"));
-    assert_done(&tokio::task::spawn_blocking(move || node.output().unwrap()).await.unwrap());
-}
-
-pub(super) fn assert_done(output: &Output) {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
-}
-
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn the_official_python_client_works(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = Run::shared(backend, &FILES).await;
-    let mut python = client_python();
-    python.arg(client_script("mcp_python.py")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
-    assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
-    assert_eq!(run.verify().await["intact"], true);
-}
-
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn the_official_typescript_client_works(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = Run::shared(backend, &FILES).await;
-    let mut node = third_party("node");
-    node.arg(client_script("mcp_typescript.mjs")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
-    node.arg(clients().join("node"));
-    assert_done(&tokio::task::spawn_blocking(move || node.output().unwrap()).await.unwrap());
-    assert_eq!(run.verify().await["intact"], true);
 }

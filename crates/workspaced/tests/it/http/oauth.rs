@@ -9,10 +9,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Answer, Backend, Client, Issuer, IssuerMode, KEY_RENEWAL, Run, Server, Signer, client_python, client_script,
-    in_time, unsigned, until,
+    Answer, Backend, Client, Issuer, IssuerMode, KEY_RENEWAL, Run, Server, Signer, in_time, unsigned, until,
 };
-use crate::http::mcp::assert_done;
 use crate::policy::several_approvers::run as run_with_rule;
 
 const FILES: [(&str, &str); 1] = [("src/a.py", "a = 1\n")];
@@ -428,18 +426,4 @@ async fn clients_are_told_where_the_issuer_is(#[values(Backend::Sqlite)] backend
         let status = with(&server, &token).get("/v1/runs").await.status;
         assert_eq!(status, if is_own { 200 } else { 401 }, "{audience}");
     }
-}
-
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn the_official_python_client_finds_the_issuer_by_itself(#[values(Backend::Sqlite)] backend: Backend) {
-    let issuer = Issuer::start().await;
-    let server = Server::start_with(issuer.setup(backend)).await;
-    let run = server.run_with_files(&FILES, json!({})).await;
-    issuer.set_claims(json!({"run": run.id, "scope": "file:read file:list"}));
-    let mut python = client_python();
-    python.arg(client_script("mcp_oauth_python.py")).arg(&server.base);
-    assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
-    assert_eq!(issuer.resources(), [format!("{}/mcp", server.base)]);
-    assert!(run.last_record().await["actor"].as_str().unwrap().starts_with("run-token:oauth-ada-"));
 }

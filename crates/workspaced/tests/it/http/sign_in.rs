@@ -7,7 +7,8 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Server, Setup, client_script, clients, items, sha256, third_party};
+use crate::harness::{Answer, Backend, Server, Setup, client_script, items, sha256, third_party};
+use crate::http::dashboard::folder;
 
 /// The provider, with a browser.
 pub(crate) struct Provider {
@@ -20,7 +21,7 @@ pub(crate) struct Provider {
 impl Provider {
     fn start() -> Self {
         let mut node = third_party("node");
-        node.arg(client_script("oidc_provider.mjs")).arg(clients().join("node"));
+        node.arg(client_script("oidc_provider.mjs")).arg(folder());
         let mut process = node.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let mut provider = Self { process, input, output: BufReader::new(output), issuer: String::new() };

@@ -407,7 +407,7 @@ fn random_bytes(count: usize) -> Vec<u8> {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn archives_go_to_a_bucket_as_soon_as_it_answers(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[values(exhaustive::SQLITE, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let port = free_port();
     let store = "s3://archives/of/runs";

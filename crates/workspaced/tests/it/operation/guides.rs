@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, client_python, workspaced};
+use crate::harness::{Backend, Server, Setup, workspaced};
 
 /// A code block. `sh` is run by the test below, `json`, `toml`, `yaml` and `python` are checked by others, and `text` is shown only.
 struct Block {
@@ -36,12 +36,12 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-fn blocks_of(page: &str, language: &str) -> Vec<String> {
+pub(crate) fn blocks_of(page: &str, language: &str) -> Vec<String> {
     let found = blocks().into_iter().filter(|block| block.page == page && block.language == language);
     found.map(|block| block.text).collect()
 }
 
-fn succeed(mut command: Command, what: &str) -> String {
+pub(crate) fn succeed(mut command: Command, what: &str) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{what}: {status}\n{out}\n{err}");
@@ -128,18 +128,4 @@ fn clients_can_start_the_bridge_with_the_arguments_of_the_page() {
         command.args(args).stdin(std::process::Stdio::null());
         assert_eq!(succeed(command, "workspaced mcp"), "");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_python_client_of_the_page_reads_a_file() {
-    let (server, run) = Run::shared(Backend::Sqlite, &[("src/main.rs", "fn main() {}\n")]).await;
-    let indented = blocks_of("mcp.md", "python")[0].replace('\n', "\n    ");
-    let program = format!(
-        "import asyncio, sys, httpx2\nfrom mcp import Client\nfrom mcp.client.streamable_http import \
-         streamable_http_client\nasync def main(url, token):\n    {indented}\nasyncio.run(main(*sys.argv[1:]))\n"
-    );
-    let mut python = client_python();
-    python.args(["-c", &program, &server.base, run.agent.token.as_ref().unwrap()]);
-    let out = tokio::task::spawn_blocking(move || succeed(python, "mcp.md")).await.unwrap();
-    assert_eq!(out, "1  fn main() {}\n\n");
 }

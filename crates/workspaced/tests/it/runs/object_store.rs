@@ -210,7 +210,7 @@ async fn a_run_whose_files_are_gone_is_opened_from_a_folder(
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_files_are_gone_is_opened_from_a_bucket(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[values(exhaustive::SQLITE, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let port = free_port();
     let _s3 = S3::start(port).await;
@@ -373,7 +373,7 @@ async fn upload(run: &Run, path: &str, bytes: &[u8]) -> Answer {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_store_only_calls_that_need_an_object_are_refused(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[values(exhaustive::SQLITE, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let port = free_port();
     let _s3 = S3::start(port).await;

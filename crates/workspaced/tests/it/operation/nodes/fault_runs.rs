@@ -282,7 +282,7 @@ async fn what_callers_were_answered_agrees_with_the_chains_under_faults_at_rando
 }
 
 #[rstest]
-#[case::a_wiped_disk(Fault::WipedDisk)]
+#[case::exhaustive_a_wiped_disk(Fault::WipedDisk)]
 #[case::exhaustive_a_wrong_clock(Fault::WrongClock)]
 #[case::exhaustive_a_rolling_upgrade(Fault::RollingUpgrade)]
 #[case::exhaustive_a_store_that_is_cut_off(Fault::StoreCut)]
@@ -300,7 +300,7 @@ async fn what_callers_were_answered_agrees_with_the_chains_under(#[case] fault: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_connections_to_the_database_are_closed_at_once_every_call_is_refused_as_unavailable() {
+async fn exhaustive_while_connections_to_the_database_are_closed_at_once_every_call_is_refused_as_unavailable() {
     let cluster = Cluster::start(&store().await, "closed").await;
     let run = cluster.nodes[0].server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;

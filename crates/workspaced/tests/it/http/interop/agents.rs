@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use super::mcp::assert_done;
+use super::assert_done;
 use crate::harness::{Backend, Server, client_python, client_script, clients};
 
 /// Agents that `.ci/test` installs. The others are large: `.ci/agents` installs them as well.

@@ -140,26 +140,3 @@ async fn a_fuzzer_finds_no_answer_that_is_not_documented(#[case] backend: Backen
     let report = run(fuzz).await;
     assert!(report.contains("Stateful") && report.contains("Fuzzing") && report.contains("Coverage"), "{report}");
 }
-
-#[rstest]
-#[tokio::test]
-async fn a_repeated_upload_without_a_valid_version_is_refused_alike(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::shared(backend).await;
-    let run = server.run(json!({})).await;
-    let path = format!("/v1/runs/{}/files/a.txt", run.id);
-    // No version has an ETag that is no hash; what is no ETag at all is malformed.
-    for (id, version, status, code) in [
-        ("malformed", Some("no hash"), 400, "INVALID_REQUEST"),
-        ("foreign", Some("\"no hash\""), 412, "WRITE_CONFLICT"),
-        ("missing", None, 428, "PRECONDITION_REQUIRED"),
-    ] {
-        for _ in 0..2 {
-            let mut request = run.agent.request(reqwest::Method::PUT, &path).body("a\n");
-            request = request.header("x-reason", "to try").header("x-tool-call-id", id);
-            if let Some(version) = version {
-                request = request.header("if-match", version);
-            }
-            assert_eq!(run.agent.send(request).await.is(status)["code"], code);
-        }
-    }
-}
