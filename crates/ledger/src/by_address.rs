@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use tokio::task::block_in_place;
 
 use crate::dump::{DatabaseLoad, DatabaseSnapshot, ObjectReference, RestoreTarget};
@@ -18,8 +19,8 @@ use crate::{Ledger, LedgerError, Result, migrate, sqlite};
 ///
 /// If the database cannot be opened, is newer than this program, has other migrations, or (SQLite) is in use by another
 /// process.
-pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
-    open_with(url, None).await
+pub fn open(url: &str) -> BoxFuture<'_, Result<Arc<dyn Ledger>>> {
+    open_with(url, None)
 }
 
 /// Checks that `url` is an address of PostgreSQL, without connecting to it.
@@ -37,17 +38,19 @@ pub fn check_postgres_url(url: &str) -> std::result::Result<(), String> {
 /// # Errors
 ///
 /// As [`open`].
-pub async fn open_with(url: &str, reader: Option<AddressReader>) -> Result<Arc<dyn Ledger>> {
-    if let Some(path) = url.strip_prefix("sqlite://") {
-        let path = std::path::PathBuf::from(path);
-        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
-        let sqlite = opened.map_err(|error| LedgerError::Internal(Box::new(error)))??;
-        return Ok(Arc::new(Store(sqlite)));
-    }
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Arc::new(Store(postgres::Postgres::open(url, reader).await?)));
-    }
-    Err(LedgerError::Internal("the database URL must start with sqlite://, postgres:// or postgresql://".into()))
+pub fn open_with(url: &str, reader: Option<AddressReader>) -> BoxFuture<'_, Result<Arc<dyn Ledger>>> {
+    Box::pin(async move {
+        if let Some(path) = url.strip_prefix("sqlite://") {
+            let path = std::path::PathBuf::from(path);
+            let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
+            let sqlite = opened.map_err(|error| LedgerError::Internal(Box::new(error)))??;
+            return Ok(Arc::new(Store(sqlite)) as Arc<dyn Ledger>);
+        }
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return Ok(Arc::new(Store(postgres::Postgres::open(url, reader).await?)) as Arc<dyn Ledger>);
+        }
+        Err(LedgerError::Internal("the database URL must start with sqlite://, postgres:// or postgresql://".into()))
+    })
 }
 
 /// Opens the ledger at `url` for reading, while a service may use it. Methods that write fail.

@@ -229,11 +229,7 @@ impl Calls {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub fn follow_changes<'a>(
-        self: &'a Arc<Self>,
-        run: RunId,
-        since: u64,
-    ) -> BoxFuture<'a, Result<ChangeStream, CallError>> {
+    pub fn follow_changes(self: &Arc<Self>, run: RunId, since: u64) -> BoxFuture<'_, Result<ChangeStream, CallError>> {
         Box::pin(async move {
             self.engine.known_run(&run).await?;
             let newest = self.engine.ledger.newest_position();

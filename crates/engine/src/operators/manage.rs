@@ -120,12 +120,12 @@ impl Operators {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `IDEMPOTENCY_KEY_REUSED`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`.
-    pub fn create_operator<'a>(
-        self: &'a Arc<Self>,
+    pub fn create_operator(
+        self: &Arc<Self>,
         request: CreateOperatorRequest,
         creator: Arc<OperatorIdentity>,
         keyed: Option<KeyedRequest>,
-    ) -> BoxFuture<'a, Result<CreatedOperator, CallError>> {
+    ) -> BoxFuture<'_, Result<CreatedOperator, CallError>> {
         Box::pin(async move {
             let operators = Arc::clone(self);
             let work = async move {

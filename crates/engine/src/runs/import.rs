@@ -255,7 +255,7 @@ impl Runs {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub fn resume_interrupted_imports<'a>(self: &'a Arc<Self>) -> BoxFuture<'a, Result<(), CallError>> {
+    pub fn resume_interrupted_imports(self: &Arc<Self>) -> BoxFuture<'_, Result<(), CallError>> {
         Box::pin(async move {
             let mut after = None;
             loop {

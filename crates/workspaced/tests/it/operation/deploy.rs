@@ -50,7 +50,7 @@ fn the_build_context_contains_everything_that_the_build_reads() {
     }
     let recipe = read("deploy/Dockerfile");
     for needle in [
-        "cargo build --release --locked",
+        "cargo build --profile dist --locked",
         "--features otlp,object-store",
         "USER ",
         "HEALTHCHECK",
