@@ -1,6 +1,8 @@
 //! Injects failures and kills into system calls of a running server.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -17,10 +19,20 @@ impl Strace {
     ///
     /// `None`, with the reason on the output, where a process may not be traced.
     pub(crate) fn attach(server: &Server, syscalls: &str, action: &str) -> Option<Self> {
+        Self::attach_with(server, syscalls, action, &[])
+    }
+
+    /// As [`attach`](Self::attach), for the system calls that use the file or folder at `path` only.
+    pub(crate) fn attach_at(server: &Server, path: &Path, syscalls: &str, action: &str) -> Option<Self> {
+        Self::attach_with(server, syscalls, action, &[OsStr::new("-P"), path.as_os_str()])
+    }
+
+    fn attach_with(server: &Server, syscalls: &str, action: &str, more: &[&OsStr]) -> Option<Self> {
         let errors = server.home.join("strace.errors");
         let strace = Command::new("strace")
             .args(["-f", "-qq", "-p", &server.process_id().to_string(), "-o"])
             .arg(server.home.join("strace"))
+            .args(more)
             .args(["-e", &format!("trace={syscalls}"), "-e", &format!("inject={syscalls}:{action}")])
             .stderr(File::create(&errors).unwrap())
             .spawn()

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
@@ -254,6 +255,23 @@ async fn a_failed_sync_aborts_the_process_and_the_next_start_recovers(#[case] ba
         mutation.assert_applied_once(&run).await;
         assert_tmp_is_empty(&server, &run).await;
     }
+}
+
+#[tokio::test]
+async fn the_folder_of_a_new_file_is_synced() {
+    let mut server = Server::start(Backend::Sqlite).await;
+    let run = server.run(json!({})).await;
+    run.create("src/a.txt", "a\n").await;
+    server.until_journal_is_empty().await;
+    let folder = server.repo(&run.id).join("src");
+    let Some(strace) = Strace::attach_at(&server, &folder, "fsync,fdatasync", "error=EIO") else { return };
+    // The answer does not wait for the folder's sync, but a process whose sync failed must end.
+    let content = json!({"path": "src/b.txt", "content": "b\n", "mode": "CREATE_NEW", "reason": "r"});
+    let path = format!("/v1/runs/{}/tools/write_file", run.id);
+    let _ = run.agent.try_send(run.agent.request(Method::POST, &path).json(&content)).await;
+    let ended = server.wait();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(6), "{ended}\n{}", server.log());
+    drop(strace);
 }
 
 /// Starts a server that connects to PostgreSQL through a proxy.
