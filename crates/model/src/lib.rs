@@ -57,7 +57,7 @@ pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is
 pub use policy::{
     ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, CommandOverrides, CommandPolicy, KindDecision,
     OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders,
-    Trigger,
+    Trigger, glob_mistake,
 };
 pub use record::{
     ARCHIVE_TOOL, By, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,

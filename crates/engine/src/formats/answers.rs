@@ -12,7 +12,7 @@ use super::paths::FormRoot;
 use crate::tool::text::files::{PageForm, page_of_lines, page_of_raw};
 use crate::tool::text::lines::PushLine as _;
 use crate::tool::text::lists::{ShownList, notes_of_entry, notes_of_found};
-use crate::tool::text::notes::{counted, not_shown, thousands};
+use crate::tool::text::notes::{counted, glob_notes, not_shown, thousands};
 use crate::tool::text::search::{Search, lines_of};
 use crate::tool::text::{Rendered, quote};
 
@@ -191,6 +191,7 @@ pub(super) fn found(show: fn(&str) -> String, title: Option<fn(usize) -> String>
         let mut body = String::new();
         if list.entries.is_empty() {
             body.push_line(quote::one_line(&none));
+            body.push_str(&glob_notes(&list.notes));
         } else if let Some(title) = title {
             body.push_line(title(list.entries.len()));
         }
@@ -249,6 +250,7 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
         }
         if body.is_empty() {
             body.push_line(quote::one_line(&form.none));
+            body.push_str(&glob_notes(&search.notes));
         }
         for note in &search.skipped {
             body.push_line(format_args!("[not searched: {}]", quote::one_line(note)));

@@ -183,6 +183,20 @@ pub(crate) fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) ->
     })
 }
 
+/// How the note about a glob that matches no path begins.
+pub(crate) const GLOB_NOTE: &str = "the glob ";
+/// The maximum number of globs with a note.
+const MAX_GLOB_NOTES: usize = 3;
+
+/// Returns notes about the globs that match no path in any tree.
+pub(crate) fn mistaken_globs(globs: &[String]) -> Vec<String> {
+    let note = |glob: &String| {
+        let mistake = model::glob_mistake(glob)?;
+        Some(format!("{GLOB_NOTE}`{}` matches no path: {mistake}", model::excerpt(glob, 100)))
+    };
+    globs.iter().filter_map(note).take(MAX_GLOB_NOTES).collect()
+}
+
 /// Returns the refusal of `what`, which has characters that the encoding of the file at `path` lacks.
 pub(crate) fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refusal {
     let message = format!("{what} has characters that {}, the encoding of `{path}`, lacks", encoding.label());

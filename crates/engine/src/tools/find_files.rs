@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use workspace::{FindPosition, FindQuery, FindSort, FoundFile, NotShown, WorkspaceError};
 
 use crate::tool::cursor::{ListedQuery, bad_cursor};
-use crate::tool::input::{any_path, bounded, max_chars, parse, root};
+use crate::tool::input::{any_path, bounded, max_chars, mistaken_globs, parse, root};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
@@ -83,6 +83,10 @@ pub(crate) struct FindFilesOutput {
     #[serde(skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
     not_shown: NotShown,
+    /// If no file is found: the globs that match no path, and their correct spelling.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    notes: Vec<String>,
 }
 
 struct FindFiles {
@@ -147,6 +151,8 @@ impl ReadTool for FindFiles {
                 truncated_reason = Some("maxChars");
             }
         }
+        let is_empty = found.entries.is_empty() && query.after.is_none();
+        let notes = if is_empty { mistaken_globs(&query.globs) } else { Vec::new() };
         let last = found.entries.len().checked_sub(1).and_then(|last| found.positions.get(last));
         let output = FindFilesOutput {
             truncated: truncated_reason.is_some(),
@@ -155,6 +161,7 @@ impl ReadTool for FindFiles {
             total_entries: total_entries.filter(|_| truncated_reason.is_some()),
             entries: found.entries,
             not_shown: found.not_shown,
+            notes,
         };
         ReadOutput::new(&output, vec![query.path.clone()])
     }

@@ -9,7 +9,7 @@ use workspace::{Match, NotShown, SearchMode, SearchQuery, SearchReport, Workspac
 
 use crate::call_error::refusals::forbidden;
 use crate::tool::cursor::{ListedQuery, bad_cursor};
-use crate::tool::input::{any_path, bounded, max_chars, parse, root};
+use crate::tool::input::{any_path, bounded, max_chars, mistaken_globs, parse, root};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
@@ -215,6 +215,7 @@ fn notes(query: &SearchQuery, report: &SearchReport) -> Vec<String> {
         });
         notes.push(format!("0 files searched{}", no_path.unwrap_or_default()));
     }
+    notes.extend(mistaken_globs(&query.include_glob));
     match query.mode {
         // Without the permission for expressions, the caller cannot use one.
         SearchMode::Literal if !query.paths_only && looks_like_expression(&query.query) => {

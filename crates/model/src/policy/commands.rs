@@ -15,10 +15,11 @@ const MAX_CALLS: u64 = 10_000;
 
 /// Which commands callers may have run by `run_command`, where a runner is attached to the run.
 ///
-/// A pattern is words: the program and the beginning of its arguments. `cargo test` matches `cargo test --workspace`. In each word, `*`
-/// matches any text; a `*` as the last word matches the rest, if there is any. A line of several commands is judged by each of them, and
-/// one that cannot be taken apart as `sh -c`. What matches `deny` is refused, then what matches `ask` waits for a person, then what matches
-/// `allow` is run. `others` decides about what matches none.
+/// A pattern is a program, the words after it in this order, and options in any order: `cargo test` matches `cargo test --workspace`,
+/// `git push` matches `git -C . push`, and `rm -rf` matches `rm x -fr`. In each word, `*` matches any text; a `*` as the last word matches
+/// the rest, if there is any. Each command of a line is judged. What matches `deny` is refused, then what matches `ask` waits for a person,
+/// then what matches `allow` is run. `others` decides about what matches none. If there are patterns, a line that cannot be parsed, or that
+/// may run what `deny` has, waits for a person.
 ///
 /// This judges what is asked, and is no containment: a program that is allowed can start others. Containment is the sandbox's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

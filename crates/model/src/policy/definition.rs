@@ -17,7 +17,8 @@ use crate::{FileKind, Verdict};
 /// # Globs
 ///
 /// A glob is matched against the whole path from the root of the tree. `*`, `?` and `[…]` match within one name, `**` matches
-/// across folders, and `{a,b}` matches either alternative. A leading `/` or `./` is removed. There is no negation.
+/// across folders, and `{a,b}` matches either alternative. A leading `/` or `./` is removed. There is no negation. A glob that can match
+/// no path of a tree is `INVALID_REQUEST`.
 ///
 /// - `read`, `write` and `notSecret`: a glob matches exactly, including letter case. A glob that ends in `/` matches everything
 ///   under the folder: `src/` is the same as `src/**`, while `src` matches only a file with this name.

@@ -2,6 +2,7 @@
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
+use super::glob_mistake::glob_mistake;
 use crate::path::confusables::fold_name;
 use crate::{Code, LogicalPath, Refusal, excerpt};
 
@@ -59,7 +60,7 @@ impl Globs {
             if index == MAX_GLOBS {
                 return Err(invalid(format!("a list may have at most {MAX_GLOBS} globs")));
             }
-            check(glob).map_err(|problem| invalid(problem.to_owned()))?;
+            check(glob).map_err(invalid)?;
             if matches!(glob.as_str(), "**" | "**/*") {
                 everything = everything.or(Some(index));
                 continue;
@@ -131,18 +132,18 @@ fn build(purpose: Purpose, pattern: &str) -> Result<Glob, globset::Error> {
         .build()
 }
 
-fn check(glob: &str) -> Result<(), &'static str> {
+fn check(glob: &str) -> Result<(), String> {
     let rest = glob.trim_start_matches("./").trim_matches('/');
     if glob.len() > MAX_GLOB_BYTES {
-        Err("it is longer than 500 bytes")
-    } else if rest.is_empty() {
-        Err("it is empty")
+        Err("it is longer than 500 bytes".to_owned())
+    } else if rest.trim().is_empty() {
+        Err("it is empty".to_owned())
     } else if glob.contains(char::is_control) {
-        Err("it contains a control character")
+        Err("it contains a control character".to_owned())
     } else if glob.starts_with('!') {
-        Err("globs have no negation; use `deny`")
-    } else if rest.split('/').any(|name| name == ".." || name == ".") {
-        Err("it never matches, because paths do not contain `.` or `..`")
+        Err("globs have no negation; use `deny`".to_owned())
+    } else if let Some(mistake) = glob_mistake(glob) {
+        Err(format!("it matches no path: {mistake}"))
     } else {
         Ok(())
     }

@@ -202,7 +202,8 @@ fn detector_of(bytes: &[u8]) -> EncodingDetector {
     // A file may begin with a long ASCII text, which does not distinguish the encodings.
     let first = encoding_rs::Encoding::ascii_valid_up_to(bytes);
     let sample = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
-    detector.feed(&sample[..sample.len().min(GUESS_BYTES)], true);
+    // A sample may end inside a character, which at the end of a text would rule its encoding out.
+    detector.feed(&sample[..sample.len().min(GUESS_BYTES)], sample.len() <= GUESS_BYTES);
     detector
 }
 

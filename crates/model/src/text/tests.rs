@@ -231,3 +231,24 @@ fn a_guess_is_likely_only_if_nothing_else_is_as_plausible() {
         assert!(!is_likely(&bytes, detect_encoding(&bytes).unwrap()));
     }
 }
+
+/// The detector sees a sample, whose last character may be cut.
+#[test]
+fn a_long_text_is_detected_wherever_its_sample_ends() {
+    let texts = [
+        ("这是一个很长的说明，读取配置文件，如果失败就返回错误代码。\n", Encoding::Gbk),
+        ("初始化串列埠裝置，這是一個很長的中文註解說明。\n", Encoding::Big5),
+        ("設定ファイルを読み込み、失敗したらエラーを返します。\n", Encoding::ShiftJis),
+        ("設定ファイルを読み込み、失敗したらエラーを返します。\n", Encoding::EucJp),
+        ("설정 파일을 읽고 실패하면 오류를 돌려줍니다. 연결이 끊어지면 다시 시도합니다.\n", Encoding::EucKr),
+    ];
+    for (text, encoding) in texts {
+        // With one of them the sample ends inside a character.
+        for ascii in ["", "x"] {
+            let long = format!("{ascii}{}", text.repeat(40_000 / text.chars().count()));
+            let bytes = encode(&long, encoding).unwrap();
+            assert!(bytes.len() > 64 * 1024, "{}", bytes.len());
+            assert_eq!(detect_encoding(&bytes), Some(encoding), "{encoding:?} {ascii}");
+        }
+    }
+}

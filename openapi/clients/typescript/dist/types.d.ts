@@ -660,6 +660,7 @@ export interface FindFilesOutput {
     entries: Array<FoundFile>;
     nextCursor?: string | null;
     notShown?: NotShown;
+    notes?: Array<string>;
     notices?: Array<string>;
     ok: true;
     toolCallId: string;

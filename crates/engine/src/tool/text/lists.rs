@@ -7,7 +7,7 @@ use serde::Deserialize;
 use workspace::{EntryType, FolderEntry, FoundFile, NotShown};
 
 use super::lines::PushLine as _;
-use super::notes::{continuation, counted, cut_list, not_shown};
+use super::notes::{continuation, counted, cut_list, glob_notes, not_shown};
 use super::{Rendered, quote};
 
 /// The answer of a tool that lists files.
@@ -26,6 +26,9 @@ pub(crate) struct ShownList<'a, T> {
     /// What was left out.
     #[serde(default)]
     pub(crate) not_shown: NotShown,
+    /// What may be the reason that nothing was found.
+    #[serde(borrow, default)]
+    pub(crate) notes: Vec<Cow<'a, str>>,
     #[serde(borrow, default)]
     next_cursor: Option<Cow<'a, str>>,
 }
@@ -91,6 +94,7 @@ pub(crate) fn find_files(answer: &str) -> serde_json::Result<Rendered> {
     }
     if list.entries.is_empty() {
         out.push_str("[no files found]\n");
+        out.push_str(&glob_notes(&list.notes));
     }
     out.extend(not_shown(&list.not_shown, "not searched", |_| vec!["path=FOLDER looks inside"]));
     Ok(Rendered { body: out, end: end_of(&list, "maxResults") })

@@ -1,10 +1,12 @@
 //! Lines in brackets that say what the rest of a text does not.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use workspace::NotShown;
 
-use super::quote::{is_unsafe, quoted};
+use super::quote::{is_unsafe, one_line, quoted};
+use crate::tool::input::GLOB_NOTE;
 
 /// How many characters are named.
 const MAX_NAMED: usize = 5;
@@ -25,6 +27,11 @@ pub(crate) fn thousands(number: u64) -> String {
 /// Returns `one` or `many` after the number.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number), if number == 1 { one } else { many })
+}
+
+/// Returns the lines about globs that match no path.
+pub(crate) fn glob_notes(notes: &[Cow<'_, str>]) -> String {
+    notes.iter().filter(|note| note.starts_with(GLOB_NOTE)).map(|note| format!("[{}]\n", one_line(note))).collect()
 }
 
 /// Returns the line that says what a list leaves out, and the `ways` to see it; `None` if it leaves nothing out.

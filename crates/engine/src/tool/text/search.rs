@@ -26,8 +26,9 @@ pub(crate) struct Search<'a> {
     /// What was left out.
     #[serde(default)]
     pub(crate) not_shown: NotShown,
+    /// What may be the reason that nothing was found.
     #[serde(borrow, default)]
-    notes: Vec<Cow<'a, str>>,
+    pub(crate) notes: Vec<Cow<'a, str>>,
     #[serde(borrow, default)]
     next_cursor: Option<Cow<'a, str>>,
 }

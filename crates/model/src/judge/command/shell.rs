@@ -1,256 +1,294 @@
-//! Takes a line apart as a POSIX shell does, as far as that is certain without running it.
+//! Splits a command line into commands as a POSIX shell does, without running anything. What it does not know it refuses to guess.
 
-use std::iter::Peekable;
-use std::str::Chars;
+/// Stands in a word for a text that only the shell knows.
+pub(super) const UNKNOWN: char = '\0';
+/// Stands in a word for what may become several words.
+pub(super) const SPLIT: char = '\u{1}';
+/// The most commands of a line, and the deepest nesting of groups and substitutions.
+const LIMITS: (usize, usize) = (256, 16);
+/// Words of the shell's syntax around a command.
+const SYNTAX: [&str; 12] = ["if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!", "{", "}"];
 
-/// A word of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShellWord {
-    /// Its text, without quotes.
-    pub(super) text: String,
-    /// Whether the shell takes it as it is. If not, it becomes something else: a variable, names of files.
-    pub(super) is_exact: bool,
+/// One command of a line, those of substitutions included.
+#[derive(Default)]
+pub(super) struct Command {
+    pub(super) assignments: Vec<String>,
+    /// The words without quotes, with [`UNKNOWN`] and [`SPLIT`] in place of what the shell expands.
+    pub(super) words: Vec<String>,
+    /// Whether no more words may follow.
+    is_closed: bool,
 }
 
-impl ShellWord {
-    pub(super) fn exact(text: &str) -> Self {
-        Self { text: text.to_owned(), is_exact: true }
-    }
-
-    /// Whether it sets a variable of the command after it.
-    pub(super) fn is_assignment(&self) -> bool {
-        self.text.split_once('=').is_some_and(|(name, _)| assigns(name))
-    }
+/// Splits a line. Returns whether the whole line was understood, too: what cannot be parsed ends it.
+pub(super) fn parse(line: &str) -> (Vec<Command>, bool) {
+    let mut reader = Reader { line, rest: line, ..Reader::default() };
+    let is_complete = !line.contains([UNKNOWN, SPLIT]) && reader.list(None).is_some();
+    (reader.commands, is_complete)
 }
 
-/// Whether what is before a `=` names a variable, to some shells one of its elements, or is added to one.
-pub(super) fn assigns(name: &str) -> bool {
-    let name = name.strip_suffix('+').unwrap_or(name);
-    let name = name.split_once('[').filter(|(_, index)| index.ends_with(']')).map_or(name, |(name, _)| name);
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && name.chars().all(is_name) && !name.starts_with(|c: char| c.is_ascii_digit())
+/// Whether a word sets a variable: `NAME=VALUE`, `NAME+=VALUE` or `NAME[INDEX]=VALUE`.
+pub(super) fn is_assignment(word: &str) -> bool {
+    let name = word.split_once('=').map_or("", |(name, _)| name.split(['+', '[']).next().unwrap_or_default());
+    is_name(name) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// The most commands of a line.
-const MAX_PARTS: usize = 256;
-/// Words that begin what is more than one command.
-const RESERVED: [&str; 21] = [
-    "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function",
-    "coproc", "{", "}", "[[", "]]", "in", "!",
-];
-
-/// Returns the commands of a line; `None` if it has what only a shell can tell: substitutions, loops, functions, texts that follow.
-pub(super) fn parts_of(line: &str) -> Option<Vec<Vec<ShellWord>>> {
-    let mut reader = Reader {
-        chars: line.chars().peekable(),
-        parts: Vec::new(),
-        words: Vec::new(),
-        is_target: false,
-        redirects: false,
-    };
-    reader.read()?;
-    reader.end_part()?;
-    Some(reader.parts)
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a character looks like a blank and is none to a shell, or controls something.
-pub(super) fn is_strange(c: char) -> bool {
-    c.is_whitespace() || c.is_control()
+/// A text that begins on the next line.
+struct HereDocument {
+    delimiter: String,
+    is_quoted: bool,
+    strips_tabs: bool,
 }
 
-/// What looks like a word.
-enum ShellPiece {
-    Word(ShellWord),
-    /// The number of a stream that is redirected.
-    Stream,
-}
-
+/// Its methods return `None` where the line cannot be parsed.
+#[derive(Default)]
 struct Reader<'a> {
-    chars: Peekable<Chars<'a>>,
-    parts: Vec<Vec<ShellWord>>,
-    words: Vec<ShellWord>,
-    /// Whether the next word names the file of a redirection.
-    is_target: bool,
-    /// Whether the command has a redirection.
-    redirects: bool,
+    line: &'a str,
+    rest: &'a str,
+    depth: usize,
+    commands: Vec<Command>,
+    documents: Vec<HereDocument>,
 }
 
-impl Reader<'_> {
-    fn read(&mut self) -> Option<()> {
-        loop {
-            match self.chars.peek().copied() {
-                None => return Some(()),
-                Some('\n' | ';' | '&' | '|') => self.operator()?,
-                Some('<' | '>') => self.redirection()?,
-                Some('(' | ')' | '`') => return None,
-                Some(' ' | '\t') => {
-                    self.chars.next();
+impl<'a> Reader<'a> {
+    /// The next character. The shell joins lines before it looks at anything else.
+    fn peek(&mut self) -> Option<char> {
+        while let Some(rest) = self.rest.strip_prefix("\\\n") {
+            self.rest = rest;
+        }
+        self.rest.chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        self.rest = &self.rest[c.len_utf8()..];
+        Some(c)
+    }
+
+    fn eat(&mut self, chars: &str) -> Option<char> {
+        self.peek().filter(|c| chars.contains(*c)).and_then(|_| self.next())
+    }
+
+    /// Takes the text up to `end`, which must not have characters that need parsing.
+    fn plain(&mut self, end: &str, special: &[char]) -> Option<&'a str> {
+        let (text, rest) = self.rest.split_once(end)?;
+        self.rest = rest;
+        (!text.contains(special)).then_some(text)
+    }
+
+    /// Reads commands up to `end`.
+    fn list(&mut self, end: Option<char>) -> Option<()> {
+        self.depth += 1;
+        if self.depth > LIMITS.1 {
+            return None;
+        }
+        let mut command = Command::default();
+        while let Some(c) = self.peek().filter(|c| Some(*c) != end) {
+            let words = &mut command.words;
+            match c {
+                ' ' | '\t' => drop(self.next()),
+                '\n' | ';' | '&' | '|' => {
+                    self.next();
+                    let second = self.peek();
+                    // To some shells `&>` ends the command.
+                    command.is_closed |= (c, second) == ('&', Some('>'));
+                    match (c, second) {
+                        (';', Some(';' | '&')) => return None,
+                        ('&', Some('>')) => continue,
+                        ('&', Some('&')) | ('|', Some('|' | '&')) => drop(self.next()),
+                        ('\n', _) => self.here_documents()?,
+                        _ => {}
+                    }
+                    self.end(std::mem::take(&mut command))?;
                 }
-                // A line that goes on.
-                Some('\\') if self.continues() => {}
-                Some(c) if is_strange(c) => return None,
-                Some('#') => while self.chars.next_if(|c| *c != '\n').is_some() {},
-                Some(_) => {
-                    if let ShellPiece::Word(word) = self.word()? {
-                        self.add(word);
+                '#' => self.rest = self.rest.find('\n').map_or("", |at| &self.rest[at..]),
+                '<' | '>' => self.redirection(&mut command)?,
+                '(' if words.last().is_some_and(|word| word == "for") => {
+                    self.rest = self.rest.strip_prefix("((")?;
+                    self.plain("))", &['(', ')', '`', '\\'])?;
+                }
+                '(' if words.iter().all(|word| SYNTAX.contains(&word.as_str())) => {
+                    self.next();
+                    self.list(Some(')'))?;
+                }
+                '(' | ')' => return None,
+                _ => {
+                    let before = self.rest;
+                    let word = self.word()?;
+                    let is_number = before[..before.len() - self.rest.len()].bytes().all(|byte| byte.is_ascii_digit());
+                    // The number of a stream.
+                    if !(is_number && self.rest.starts_with(['<', '>'])) {
+                        words.push(word);
+                        (!command.is_closed).then_some(())?;
                     }
                 }
             }
         }
-    }
-
-    /// Skips a backslash at the end of a line, which joins two lines.
-    fn continues(&mut self) -> bool {
-        let mut ahead = self.chars.clone();
-        let is_end = ahead.next() == Some('\\') && ahead.next() == Some('\n');
-        if is_end {
-            self.chars = ahead;
-        }
-        is_end
-    }
-
-    fn add(&mut self, word: ShellWord) {
-        if !std::mem::take(&mut self.is_target) {
-            self.words.push(word);
+        self.end(command)?;
+        self.depth -= 1;
+        match end {
+            Some(_) => self.next().map(drop),
+            None => self.documents.is_empty().then_some(()),
         }
     }
 
-    /// Reads what ends a command.
-    fn operator(&mut self) -> Option<()> {
-        let first = self.chars.next()?;
-        match (first, self.chars.peek().copied()) {
-            ('&', Some('&')) | ('|', Some('|' | '&')) => {
-                self.chars.next();
-            }
-            // `&>` is both outputs into a file to one shell, and a command in the background to another.
-            (';', Some(';' | '&')) | ('&', Some('>')) => return None,
+    fn end(&mut self, mut command: Command) -> Option<()> {
+        let begin = command.words.iter().take_while(|word| SYNTAX.contains(&word.as_str())).count();
+        command.words.drain(..begin);
+        match command.words.first().map_or("", String::as_str) {
+            "for" | "select" => return Some(()),
+            "case" | "esac" | "function" | "coproc" => return None,
             _ => {}
         }
-        self.end_part()
+        let count = command.words.iter().take_while(|word| is_assignment(word)).count();
+        command.assignments = command.words.drain(..count).collect();
+        if command.words.len() + count > 0 {
+            self.commands.push(command);
+        }
+        (self.commands.len() <= LIMITS.0).then_some(())
     }
 
-    fn redirection(&mut self) -> Option<()> {
-        let first = self.chars.next()?;
-        let second = self.chars.next_if(|c| matches!(c, '<' | '>' | '&' | '|'));
-        match (first, second) {
-            // A text that follows, and the pipe of a command.
-            ('<', Some('<')) if self.chars.next_if_eq(&'<').is_none() => return None,
-            _ if self.chars.peek() == Some(&'(') => return None,
-            (_, Some('&')) if !self.chars.peek().is_some_and(|c| c.is_ascii_digit() || *c == '-') => return None,
-            _ => {}
+    fn redirection(&mut self, command: &mut Command) -> Option<()> {
+        let first = self.next()?;
+        if self.eat("(").is_some() {
+            command.words.push(SPLIT.to_string());
+            return self.list(Some(')'));
         }
-        if self.is_target {
-            return None;
+        let second = self.eat(if first == '<' { "<>&" } else { ">&|" });
+        let is_text = (first, second) == ('<', Some('<'));
+        let is_document = is_text && self.eat("<").is_none();
+        let strips_tabs = is_document && self.eat("-").is_some();
+        while self.eat(" \t").is_some() {}
+        let before = self.rest;
+        let delimiter = self.word()?;
+        if is_document {
+            let is_quoted = before[..before.len() - self.rest.len()].contains(['\'', '"', '\\']);
+            (!delimiter.contains([UNKNOWN, SPLIT])).then_some(())?;
+            self.documents.push(HereDocument { delimiter, is_quoted, strips_tabs });
         }
-        (self.is_target, self.redirects) = (true, true);
         Some(())
     }
 
-    fn end_part(&mut self) -> Option<()> {
-        if self.is_target {
-            return None;
+    fn here_documents(&mut self) -> Option<()> {
+        for document in std::mem::take(&mut self.documents) {
+            let mut text = String::new();
+            loop {
+                let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+                let shown = if document.strips_tabs { line.trim_start_matches('\t') } else { line };
+                // A line that goes on may be the beginning of the delimiter.
+                if self.rest.is_empty() || !document.is_quoted && line.ends_with('\\') {
+                    return None;
+                }
+                self.rest = rest;
+                if shown == document.delimiter {
+                    break;
+                }
+                text += line;
+                text.push('\n');
+            }
+            if !document.is_quoted {
+                let mut inner = Reader { line: self.line, rest: &text, ..Reader::default() };
+                inner.quoted(None, &mut String::new())?;
+                self.commands.extend(inner.commands);
+            }
         }
-        let mut words = std::mem::take(&mut self.words);
-        if std::mem::take(&mut self.redirects) && words.is_empty() {
-            // It makes or empties a file.
-            words.push(ShellWord::exact(">"));
-        }
-        let program = words.iter().find(|word| !word.is_assignment());
-        if program.is_some_and(|program| RESERVED.contains(&program.text.as_str())) {
-            return None;
-        }
-        if !words.is_empty() {
-            self.parts.push(words);
-        }
-        (self.parts.len() <= MAX_PARTS).then_some(())
+        Some(())
     }
 
-    /// Reads a word, or what looks like one and is none.
-    fn word(&mut self) -> Option<ShellPiece> {
-        let (mut word, mut is_plain) = (ShellWord { text: String::new(), is_exact: true }, true);
-        while let Some(c) = self.chars.peek().copied() {
+    fn word(&mut self) -> Option<String> {
+        let (before, mut word) = (self.rest, String::new());
+        while let Some(c) = self.peek().filter(|c| !" \t\n;&|<>()".contains(*c)) {
+            self.next();
             match c {
-                // Digits before a redirection are the number of a stream.
-                '<' | '>' if is_plain && word.text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    return Some(ShellPiece::Stream);
-                }
-                ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' => break,
-                '(' | ')' | '`' => return None,
-                c if is_strange(c) => return None,
-                '\'' => {
-                    is_plain = false;
-                    self.chars.next();
-                    self.single_quoted(&mut word)?;
-                }
-                '"' => {
-                    is_plain = false;
-                    self.chars.next();
-                    self.double_quoted(&mut word)?;
-                }
-                '\\' => {
-                    self.chars.next();
-                    match self.chars.next()? {
-                        '\n' => {}
-                        c => word.text.push(c),
-                    }
-                }
-                '$' => {
-                    self.chars.next();
-                    self.variable(&mut word)?;
-                }
-                _ => {
-                    self.chars.next();
-                    word.is_exact &= !matches!(c, '*' | '?' | '[' | '{' | '~');
-                    word.text.push(c);
-                }
+                '\'' => word += self.plain("'", &[])?,
+                '"' => self.quoted(Some('"'), &mut word)?,
+                '$' => self.expansion(false, &mut word)?,
+                '\\' => word.push(self.next()?),
+                '*' | '?' | '[' => word.push(UNKNOWN),
+                '~' if word.is_empty() => word.push(UNKNOWN),
+                '{' if self.eat("}").is_some() => word += "{}",
+                '{' => word.push(SPLIT),
+                // What is between backquotes is read twice. The others look like blanks and are none.
+                c if c == '`' || c.is_whitespace() || c.is_control() => return None,
+                c => word.push(c),
             }
         }
-        // The program `[` is no pattern.
-        word.is_exact |= word.text == "[";
-        Some(ShellPiece::Word(word))
-    }
-
-    fn single_quoted(&mut self, word: &mut ShellWord) -> Option<()> {
-        loop {
-            match self.chars.next()? {
-                '\'' => return Some(()),
-                c => word.text.push(c),
-            }
+        let raw = &before[..before.len() - self.rest.len()];
+        if ["[", "[[", "{"].contains(&raw) {
+            word = raw.to_owned();
         }
+        (!raw.is_empty()).then_some(word)
     }
 
-    fn double_quoted(&mut self, word: &mut ShellWord) -> Option<()> {
-        loop {
-            match self.chars.next()? {
-                '"' => return Some(()),
+    /// Reads a text with expansions up to `end`: between double quotes, or a here-document.
+    fn quoted(&mut self, end: Option<char>, word: &mut String) -> Option<()> {
+        while let Some(c) = self.peek() {
+            self.next();
+            match c {
+                c if Some(c) == end => return Some(()),
                 '`' => return None,
-                '$' => self.variable(word)?,
-                '\\' => match self.chars.next()? {
-                    '\n' => {}
-                    c @ ('"' | '\\' | '$' | '`') => word.text.push(c),
-                    c => word.text.extend(['\\', c]),
+                '$' => self.expansion(true, word)?,
+                '\\' => match self.next()? {
+                    c @ ('"' | '\\' | '$' | '`') => word.push(c),
+                    c => word.extend(['\\', c]),
                 },
-                c => word.text.push(c),
+                c => word.push(c),
             }
         }
+        end.is_none().then_some(())
     }
 
     /// Reads what follows a `$`.
-    fn variable(&mut self, word: &mut ShellWord) -> Option<()> {
-        match self.chars.peek() {
-            Some('(' | '\'' | '"') => return None,
-            Some('{') => loop {
-                match self.chars.next()? {
-                    '}' => break,
-                    c if c == '{' || c == '_' || c.is_ascii_alphanumeric() => {}
-                    // It may run a command.
-                    _ => return None,
+    fn expansion(&mut self, is_quoted: bool, word: &mut String) -> Option<()> {
+        let unknown = if is_quoted { UNKNOWN } else { SPLIT };
+        match self.peek() {
+            Some('(') => {
+                self.next();
+                if self.eat("(").is_some() {
+                    self.plain("))", &['(', ')', '`', '\'', '"', '\\'])?;
+                } else {
+                    self.list(Some(')'))?;
                 }
-            },
-            _ => {}
+                word.push(unknown);
+            }
+            Some('{') => {
+                self.next();
+                let inner = self.plain("}", &['$', '`', '\'', '"', '\\', '=', '{'])?;
+                let (name, default) = inner.split_once('-').unwrap_or((inner, ""));
+                let is_known = self.is_environment(name.trim_end_matches(':'));
+                if is_known && !default.is_empty() && !default.contains(char::is_whitespace) {
+                    *word += default;
+                } else {
+                    word.push(if is_known && default.is_empty() { UNKNOWN } else { unknown });
+                }
+            }
+            Some(c) if c == '_' || c.is_ascii_alphanumeric() => {
+                let mut name = String::new();
+                while let Some(c) = self.peek().filter(|c| *c == '_' || c.is_ascii_alphanumeric()) {
+                    name.push(c);
+                    self.next();
+                }
+                word.push(if self.is_environment(&name) { UNKNOWN } else { unknown });
+            }
+            Some(c @ ('@' | '*' | '#' | '?' | '$' | '!' | '-')) => {
+                self.next();
+                word.push(if c == '@' { SPLIT } else { unknown });
+            }
+            Some('\'' | '"') if !is_quoted => return None,
+            _ => word.push('$'),
         }
-        word.is_exact = false;
-        word.text.push('$');
         Some(())
+    }
+
+    /// Whether a variable is the environment's: the line has its name only after a `$`.
+    fn is_environment(&self, name: &str) -> bool {
+        let names = || self.line.match_indices(name).take(LIMITS.0);
+        is_name(name)
+            && names().count() < LIMITS.0
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && names().all(|(at, _)| self.line[..at].ends_with(['$', '{']))
     }
 }

@@ -18,9 +18,12 @@ fn declared_name(head: &[u8]) -> Option<&[u8]> {
         return name_at(rest);
     }
     let text = head.trim_ascii_start();
-    if let Some(rest) = text.strip_prefix(b"<?xml") {
+    // XHTML may say it in a tag instead.
+    if let Some(name) = text.strip_prefix(b"<?xml").and_then(|rest| {
         let attributes = &rest[..memchr::memchr(b'>', rest)?];
-        return name_at(after(attributes, b"encoding")?);
+        name_at(after(attributes, b"encoding")?)
+    }) {
+        return Some(name);
     }
     if text.starts_with(b"<") {
         let tags = memmem::find_iter(text, b"<meta").map(|at| &text[at..]);
@@ -57,6 +60,8 @@ mod tests {
         for (head, encoding) in [
             ("<?xml version=\"1.0\" encoding='GB2312'?>", Some(Encoding::Gbk)),
             ("\n<html><head><META http-equiv=x content=\"text/html; charset=Shift_JIS\">", Some(Encoding::ShiftJis)),
+            ("<?xml version='1.0'?>\n<html><meta charset=\"big5\"/>", Some(Encoding::Big5)),
+            ("\r\n<?XML version = '1.0' encoding = 'windows-1251' standalone='no' ?>", Some(Encoding::Windows1251)),
             ("<meta name=a><meta charset=\"euc-jp\">", Some(Encoding::EucJp)),
             ("@charset \"iso-8859-1\";", Some(Encoding::Windows1252)),
             ("#!/usr/bin/python\n# -*- coding: euc_kr -*-\n", Some(Encoding::EucKr)),

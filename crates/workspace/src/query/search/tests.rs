@@ -94,6 +94,32 @@ fn queries_are_literal_regular_folded_or_whole_words() {
 }
 
 #[test]
+fn empty_lines_are_found_with_either_line_ending() {
+    let fixture = TestTree::with(&[
+        ("a-none", "a\r\nb\r\n"),
+        ("b-some", "a\r\n\r\nb\r\n \t\r\n\r\n"),
+        ("c-lf", "a\n\nb\n \t\n\n"),
+        ("d-open", "a\r\n\r\nb"),
+        ("e-mixed", "a\r\n\nb\r\n"),
+    ]);
+    // As UTF-16, which is searched after decoding.
+    let text = "a\r\n\r\nb\r\n".encode_utf16().flat_map(u16::to_le_bytes);
+    fixture.write("f-wide", [0xff, 0xfe].into_iter().chain(text).collect::<Vec<_>>());
+    let found = |text: &str| {
+        let report = search(&fixture.tree(), &regex(text));
+        report.matches.iter().map(|found| format!("{}:{}", &found.path[..1], found.line)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(found("^$"), "b:2 b:5 c:2 c:5 d:2 e:2 f:2");
+    assert_eq!(found(r"^\s*$"), "b:2 b:4 b:5 c:2 c:4 c:5 d:2 e:2 f:2");
+    assert_eq!(found(r"^\s+$"), "b:4 c:4");
+    assert_eq!(found(r"b$"), "a:2 b:3 c:3 d:3 e:3 f:3");
+    assert_eq!(found(r"^a?$"), "a:1 b:1 b:2 b:5 c:1 c:2 c:5 d:1 d:2 e:1 e:2 f:1 f:2");
+    // Enough lines for several pieces.
+    fixture.write("g-long", "long enough\r\n".repeat(30_000));
+    assert_eq!(found("^$|zzz"), "b:2 b:5 c:2 c:5 d:2 e:2 f:2");
+}
+
+#[test]
 fn bad_queries_are_refused_as_such() {
     let fixture = TestTree::new();
     let bad = [

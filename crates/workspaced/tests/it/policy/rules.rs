@@ -97,6 +97,33 @@ async fn globs_limit_what_may_be_read_and_written(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
+async fn globs_that_match_no_path_are_refused_when_a_run_is_created(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    for (glob, correct) in [
+        ("/workspace/secret/**", "`secret/**`"),
+        ("~/x/**", "`x/**`"),
+        ("secret,docs", "`secret`, `docs`"),
+        ("plans/** ", "`plans/**`"),
+        ("src\\secret\\**", "`src/secret/**`"),
+        ("a/../b", "`b`"),
+        ("/home/me/project/**", "relative to the root"),
+    ] {
+        for list in ["deny", "read", "write", "notSecret"] {
+            let policy = json!({list: ["docs/**", glob]});
+            let body = json!({"source": {"type": "empty"}, "policy": policy});
+            let problem = server.operator.post("/v1/runs", body).await.refused("INVALID_REQUEST");
+            let message = problem["message"].as_str().unwrap();
+            assert!(message.contains(glob.trim()) && message.contains(correct), "{list} {glob}: {message}");
+        }
+    }
+    for glob in ["secret", "/secret", "./secret/**", "secret/", "**/secret/**", "{a,b}/**", "a\\,b", "/tmp/**"] {
+        let body = json!({"source": {"type": "empty"}, "policy": {"deny": [glob], "write": [glob]}});
+        server.operator.post("/v1/runs", body).await.is(201);
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn kinds_except_git_and_secrets_can_be_overridden(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("Cargo.lock", "l\n"), ("dist/a.js", "g\n"), ("src/a.rs", "a\n")];
     let policy = json!({"kinds": {"LOCKFILE": "ALLOW", "GENERATED": "REQUIRE_APPROVAL", "TEXT_SOURCE": "DENY"}, "requireApprovalIf": [],

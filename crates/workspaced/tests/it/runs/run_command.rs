@@ -175,6 +175,33 @@ async fn the_policy_decides_which_commands_are_run(#[values(Backend::Sqlite)] ba
 
 #[rstest]
 #[tokio::test]
+async fn a_command_that_may_be_a_denied_one_waits_for_a_person(#[values(Backend::Sqlite)] backend: Backend) {
+    let policy = json!({"policy": {"commands": {"deny": ["git push", "rm -rf"]}}});
+    let (_, run) = Run::shared_with(backend, &FILES, policy).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    for (command, reason) in [
+        ("git -C . push", "commands:deny:git push"),
+        ("rm -f -r x", "commands:deny:rm -rf"),
+        ("echo \"$\\\n(git push)\"", "commands:deny:git push"),
+    ] {
+        let refused = run.call("run_command", json!({"command": command})).await.refused("POLICY_DENIED");
+        assert_eq!(refused["reasons"], json!([reason]), "{command}");
+    }
+    for (command, reason) in [
+        ("alias x=git\nx push", "commands:unclear"),
+        ("f() { git push; }; f", "commands:unclear"),
+        ("g=git; $g push", "commands:maybe:git push"),
+        ("hyperfine 'git push'", "commands:maybe:git push"),
+    ] {
+        let asked = run.call("run_command", json!({"command": command})).await.is(202);
+        assert_eq!(asked["reasons"], json!([reason]), "{command}");
+    }
+    assert_eq!(runner.ask(0, None).await.ok(), json!({}), "none is run");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_command_that_needs_a_person_is_run_once_it_is_approved(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

@@ -104,6 +104,32 @@ async fn an_empty_search_says_what_may_be_the_reason(#[values(Backend::Sqlite)] 
 
 #[rstest]
 #[tokio::test]
+async fn a_glob_that_matches_no_path_is_explained(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("src/a.ts", "foo\n")]).await;
+    for (glob, correct) in [
+        ("/workspace/src/*.ts", "write `src/*.ts`"),
+        ("src/*.ts ", "write `src/*.ts`"),
+        ("*.ts,*.js", "write 2 globs: `*.ts`, `*.js`"),
+        ("src\\*.ts", "write `src/*.ts`"),
+        ("../src/*.ts", "write it relative to the root of the tree"),
+    ] {
+        let found = run.ok("find_files", json!({"glob": [glob]})).await;
+        let searched = run.ok("search_text", json!({"query": "foo", "includeGlob": [glob]})).await;
+        for (answer, entries) in [(&found, "entries"), (&searched, "matches")] {
+            assert_eq!(answer[entries], json!([]), "{glob}");
+            assert!(answer["notes"].to_string().contains(correct), "{glob}: {answer:#}");
+        }
+        let note = format!("[the glob `{glob}` matches no path: ");
+        assert!(text(&run, "find_files", json!({"glob": [glob]})).await.contains(&note), "{glob}");
+    }
+    // Only where nothing was found.
+    let found = run.ok("find_files", json!({"glob": ["/workspace/src/*.ts", "*.ts"]})).await;
+    assert_eq!((found["entries"].as_array().map(Vec::len), found.get("notes")), (Some(1), None));
+    assert_eq!(run.ok("find_files", json!({"glob": ["*.rs"]})).await.get("notes"), None);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_long_line_is_read_to_its_end(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("w.txt", "é2345\nx\n")]).await;
     let line: String = (0..300_000).map(|number: u32| char::from(b'a' + (number % 26) as u8)).collect();

@@ -743,6 +743,7 @@ class FindFilesOutput(TypedDict):
     entries: list[FoundFile]
     nextCursor: NotRequired[str | None]
     notShown: NotRequired[NotShown]
+    notes: NotRequired[list[str]]
     notices: NotRequired[list[str]]
     ok: Literal[True]
     toolCallId: str

@@ -139,6 +139,8 @@ impl<'a> BoundedPattern<'a> {
             self.limits.check()?;
             let end = end_of_piece(text, start, piece_bytes);
             let piece = &text[start..end];
+            // Where it ends a line, an empty line would follow it.
+            let piece = piece.strip_suffix(b"\r").filter(|_| self.pattern.crlf).unwrap_or(piece);
             let found = if piece.len() <= longest.max(PIECE_BYTES.0) {
                 find(piece, start, None)
             } else {
