@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use model::{
     ApprovalId, ApprovalState, By, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, OUTSIDE_CHANGE_TOOL, Outcome, Record, RunId,
-    RunState, Sha256, TokenId, Verdict,
+    RunState, Sha256, TokenId,
 };
 
 use crate::entry_rows::{EntryRows, HeadChange, fan_out, messages};
@@ -236,7 +236,7 @@ impl RunHead {
         if draft.made_by() != By::Agent {
             self.people.calls += 1;
         }
-        if draft.decision == Verdict::Deny && is_agents {
+        if draft.is_denied() && is_agents {
             self.denied += 1;
         }
         self.usage.add(&entry.usage);
