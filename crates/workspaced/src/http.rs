@@ -91,6 +91,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(audit::list_audit))
         .routes(routes!(audit::stream_audit))
         .routes(routes!(audit::export::export_audit))
+        .routes(routes!(audit::stats::get_stats))
         .routes(routes!(audit::list_run_audit))
         .routes(routes!(audit::verify_run))
         .routes(routes!(audit::get_tool_call))
