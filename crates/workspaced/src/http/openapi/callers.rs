@@ -47,6 +47,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         "createRun"
         | "updateRun"
         | "closeRun"
+        | "stopRun"
         | "deleteRun"
         | "putArchive"
         | "issueToken"
