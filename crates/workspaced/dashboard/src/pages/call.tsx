@@ -115,13 +115,13 @@ function Command({ record }: { record: AuditRecord }) {
 }
 
 /** Reads what a command has printed. */
-export const readOutput = (run: string, uri: string, signal: AbortSignal): Promise<string> => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal);
+const readOutput = (run: string, uri: string, signal: AbortSignal): Promise<string> => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal);
 
-/** The output of a command, of which `text` may have been read: its last lines, and all of it when that is wanted. */
-export function Output({ uri, run, text, most = SHOWN_LINES, isFolded }: { uri: string; run: string; text?: string; most?: number; isFolded?: boolean }) {
+/** The output of a command: its last lines, and all of it when that is wanted. */
+export function Output({ uri, run, most = SHOWN_LINES, isFolded }: { uri: string; run: string; most?: number; isFolded?: boolean }) {
   const [isWhole, setWhole] = useState(false);
-  const load = useLoad(text === undefined ? uri : "", (signal) => readOutput(run, uri, signal));
-  const whole = text ?? load.data;
+  const load = useLoad(uri, (signal) => readOutput(run, uri, signal));
+  const whole = load.data;
   if (load.error) return <Failed error={load.error} what="Reading the output" retry={load.reload} />;
   if (whole === undefined) return <Loading what="the output" />;
   const lines = whole.replace(/\n$/, "").split("\n");

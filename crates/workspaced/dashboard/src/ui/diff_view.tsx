@@ -1,12 +1,11 @@
 /** The diff viewer: unified or side by side, coloured, folded, and rendered only where it can be seen. */
 
-import { type ComponentChildren, createContext } from "preact";
-import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { count, exactTime, visible } from "../lib/format.ts";
 import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
 import type { LineReader } from "../lib/files.ts";
-import { type Doubt, spanOf } from "../lib/span_hint.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
 import type { Viewed } from "../lib/viewed.ts";
@@ -47,17 +46,10 @@ interface Shown {
   label?: string;
   /** The line of a new version that is to be seen. */
   cited?: { path: string; line: number };
-  /** How many lines files had before the change, where that is known. */
-  lengths?: Map<string, number>;
-  /** The lines that compute something else than they should. */
-  doubts?: Doubt[];
   /** Shows a binary file. */
   show?: (file: FileDiff) => void;
 }
 interface Props extends Shown { text: string }
-
-/** The lines of the diff around that compute something else than they should. */
-const Doubts = createContext<Doubt[]>([]);
 
 /** What a tree beside the diff needs to know of it. */
 export interface TreeProps { files: FileDiff[]; hidden: Set<number>; current: number; jump: (file: number) => void; filter: string; setFilter: (filter: string) => void }
@@ -86,10 +78,8 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
   );
 }
 
-const NO_DOUBTS: Doubt[] = [];
-
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, lengths, doubts = NO_DOUBTS, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -102,9 +92,9 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const hasRest = readLines !== undefined;
   const context = shownContext ?? (seen && isLong(files) ? 1 : undefined);
   const rows = useMemo(() => {
-    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context, lengths });
+    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context });
     return isOne ? all.filter(({ type }) => type !== "file") : all;
-  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, lengths, isOne]);
+  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, isOne]);
   const changedFrom = useRef<Uint32Array>(new Uint32Array(1));
   changedFrom.current = useMemo(() => (seen ? changedFromEach(rows) : new Uint32Array(1)), [rows, !seen]);
   const rowOf = (line: { path: string; line: number }) => rows.findIndex((row) => row.type === "line" && files[row.file].path === line.path && row.right?.new === line.line);
@@ -169,7 +159,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   /** The file whose lines are at the top, once its own row is above. */
   const head = (top: number) => rows[top] && (isOne ? top > 0 : rows[top].type !== "file") && rows.length > 40 ? <div class="diff-head"><Path path={files[rows[top].file].path} /> <Counts plus={files[rows[top].file].insertions} minus={files[rows[top].file].deletions} /></div> : null;
   return (
-    <Doubts.Provider value={doubts}><div class={tree ? "diff-columns" : "diff-alone"}>
+    <div class={tree ? "diff-columns" : "diff-alone"}>
       {tree?.({ files, hidden, current, jump, filter, setFilter })}
       <section ref={element} class="diff" aria-label={label ? `Diff: ${label}` : "Diff"}>
         {!isBare && <div class="toolbar">
@@ -181,7 +171,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
         <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
-    </div></Doubts.Provider>
+    </div>
   );
 }
 
@@ -316,15 +306,12 @@ function Code(props: CodeProps) {
 
 function ColouredCode({ line, path, other }: CodeProps) {
   const marks = other ? (line.type === "delete" ? wordMarks(line.text, other.text).left : wordMarks(other.text, line.text).right) : [];
-  const hint = line.type === "context" ? undefined : spanOf(line.text);
-  const isDoubtful = useContext(Doubts).some((doubt) => line.type === "add" && doubt.path === path && doubt.line === line.new);
   return (
     <code>
       <span class="sign">{SIGNS[line.type]}</span>
       {mark(tokens(line.text, languageOf(path)), marks).map((part, index) => (
         <span key={index} class={`${part.kind ? `syntax-${part.kind}` : ""} ${part.marked ? "marked" : ""}`}>{visible(part.text)}</span>
       ))}
-      {hint !== undefined && <span class={isDoubtful ? "hint doubtful" : "hint"} title="The product in this line"> = {hint}</span>}
       {line.noNewline && <span class="quiet" title="No newline at the end of the file"> ⏎̸</span>}
     </code>
   );

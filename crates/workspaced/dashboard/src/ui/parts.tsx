@@ -88,8 +88,8 @@ export function Counts({ plus, minus }: { plus: number; minus: number }) {
   return <span class="counts"><span class="tone-good">+{count(plus)}</span> <span class="tone-bad">−{count(minus)}</span></span>;
 }
 
-export function Loading({ what }: { what: string }) {
-  return <p class="state" role="status">Loading {what}…</p>;
+export function Loading({ what, text = `Loading ${what}…` }: { what?: string; text?: string }) {
+  return <p class="state" role="status">{text}</p>;
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {
