@@ -132,3 +132,13 @@ export async function getAll<T>(
   } while (cursor && items.length < most);
   return { items, isComplete: !cursor };
 }
+
+/** Saves what the service answers as a file. */
+export async function download(path: string, name: string): Promise<void> {
+  const url = URL.createObjectURL(await (await send(path)).blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(url);
+}

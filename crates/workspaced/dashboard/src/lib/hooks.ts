@@ -82,6 +82,8 @@ export function useKeys(keys: Keys): void {
       if (event.key === "Enter" && target.closest("a, button")) return;
       if (!Object.hasOwn(handlers.current, event.key)) return;
       event.preventDefault();
+      // After a step, Enter opens the row that was reached, not the link that was clicked before.
+      if (HELD.has(event.key) && target.closest("a")) target.blur();
       if (!event.repeat || HELD.has(event.key)) handlers.current[event.key](event);
     };
     addEventListener("keydown", listener);

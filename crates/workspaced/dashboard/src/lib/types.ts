@@ -7,7 +7,7 @@ export interface Page<T> { items: T[]; nextCursor?: string }
 
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
 export interface Policy {
-  profile: string; read: string[]; write: string[]; deny: string[]; kinds: Record<string, string>;
+  profile: string; read: string[]; write: string[]; deny: string[]; ask?: string[]; kinds: Record<string, string>;
   budget: Record<string, number>; runBudget?: Record<string, number> | null; quota?: Record<string, number>;
   requireApprovalIf: string[]; approval?: { approvers?: number; notCreator?: boolean };
 }

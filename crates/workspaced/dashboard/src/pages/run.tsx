@@ -13,6 +13,7 @@ import { Changes } from "./run/changes.tsx";
 import { Files } from "./run/files.tsx";
 import { ReportTab } from "./run/report.tsx";
 import { Side } from "./run/side.tsx";
+import { RunMenu } from "./run/menu.tsx";
 import { Timeline } from "./run/timeline.tsx";
 
 const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", false], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", false]];
@@ -34,7 +35,7 @@ export function RunPage({ run, seq, rights }: Props) {
   const verdict = proof.verdict;
   return (
     <div class={`run-page ${verdict?.state === "broken" ? "broken" : ""}`}>
-      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} prompt={prompt.data} verdict={verdict} /></Boundary>
+      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} prompt={prompt.data} verdict={verdict} rights={rights} changed={load.reload} /></Boundary>
       {load.error && <Failed error={load.error} what="Refreshing the run" retry={load.reload} />}
       <nav class="tabs" aria-label="Views of the run">
         {tabs.map(([id, text]) => <a key={id} href={`${runHref(run)}${id ? `?tab=${id}` : ""}`} aria-current={id === tab ? "page" : undefined}>{text}</a>)}
@@ -54,10 +55,10 @@ export function RunPage({ run, seq, rights }: Props) {
   );
 }
 
-interface HeaderProps { run: Run; report?: Report; prompt?: string; verdict?: Verdict }
+interface HeaderProps { run: Run; report?: Report; prompt?: string; verdict?: Verdict; rights: Rights; changed: () => void }
 
 /** What the run is, what it was asked to do, and what came of it. */
-function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
+function RunHeader({ run, report, prompt, verdict, rights, changed }: HeaderProps) {
   const [repository, task, agent] = [repositoryOf(run.labels) ?? run.source.url ?? run.source.path, taskOf(run.labels), agentOf(run.labels)];
   const others = Object.entries(run.labels).filter(([, value]) => value !== repository && value !== task && value !== agent);
   const last = report?.timeline.at(-1)?.timestamp;
@@ -67,6 +68,7 @@ function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
         <h1 class="cut">{run.runId}</h1> <Badge state={run.state} pill />
         {report?.diff && <a href={`${runHref(run.runId)}?tab=changes`}>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></a>}
         <ProofLine verdict={verdict} head={run.headSeq} />
+        <RunMenu run={run} rights={rights} changed={changed} />
       </div>
       {prompt && <p class="run-prompt"><Foreign text={prompt} /></p>}
       <div class="run-facts">
@@ -74,7 +76,7 @@ function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
         {task && <b><Foreign text={task} /></b>}
         {agent && <span>by <Foreign text={agent} /></span>}
         <span><Time at={run.createdAt} />{(run.closedAt ?? last) && <>, for {span((Date.parse((run.closedAt ?? last)!) - Date.parse(run.createdAt)) / 1000)}</>}</span>
-        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} denied</span></>}</span>
+        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} blocked</span></>}</span>
         {others.slice(0, 4).map(([name, value]) => <span key={name} class="cut">{visible(name)}:{visible(value)}</span>)}
         <span>base <code>{short(run.baseCommit ?? "none")}</code></span>
       </div>
@@ -88,7 +90,7 @@ function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
   if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   // Whoever looks at the run adds reads to it: they are checked like the others, and are not counted among what happened.
   const upTo = (last: number) => count(last - (verdict.reads ?? []).filter((seq) => seq <= last).length);
-  const aside = verdict.reads?.length ? <span class="quiet reads">{" "}· {count(verdict.reads.length)} {verdict.reads.length === 1 ? "read" : "reads"} of people not shown</span> : null;
+  const aside = verdict.reads?.length ? <span class="quiet reads">{" "}· {count(verdict.reads.length)} {verdict.reads.length === 1 ? "view" : "views"} by people hidden</span> : null;
   if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {upTo(verdict.checked)} records checked, not signed{aside}</span>;
   return <span class="proof tone-good">✓ {upTo(verdict.checked)} records checked, {upTo(verdict.signed)} signed{aside}</span>;
 }

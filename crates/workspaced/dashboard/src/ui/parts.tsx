@@ -11,14 +11,14 @@ import { rulesInWords } from "../lib/words.ts";
 
 const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
   ["ok", ["✓", "good", "ok"]],
-  ["refused", ["✕", "bad", "refused"]],
+  ["blocked", ["⊘", "bad", "blocked"]],
   ["failed", ["✕", "bad", "failed"]],
-  ["pending", ["◐", "wait", "waiting for approval"]],
+  ["pending", ["◐", "wait", "waiting"]],
   ["approved", ["✓", "good", "approved"]],
   ["denied", ["✕", "bad", "denied"]],
   ["expired", ["○", "quiet", "expired"]],
   ["open", ["●", "good", "open"]],
-  ["awaiting_approval", ["◐", "wait", "waiting for approval"]],
+  ["awaiting_approval", ["◐", "wait", "waiting"]],
   ["preparing", ["◌", "quiet", "preparing"]],
   ["closed", ["■", "quiet", "closed"]],
   ["deleted", ["✕", "quiet", "deleted"]],
