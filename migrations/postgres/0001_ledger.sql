@@ -127,6 +127,10 @@ CREATE TABLE audit_record (
   decision TEXT COLLATE "C" NOT NULL,
   outcome TEXT COLLATE "C" NOT NULL,
   mutates BOOLEAN NOT NULL,
+  -- What counts of records need: whose call it is, whether something was denied, and why it was not simply done.
+  made_by TEXT COLLATE "C" NOT NULL,
+  denied BOOLEAN NOT NULL,
+  reason TEXT COLLATE "C",
   input_sha256 BYTEA NOT NULL,
   body TEXT NOT NULL,
   body_bytes BIGINT,

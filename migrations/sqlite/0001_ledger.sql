@@ -123,6 +123,10 @@ CREATE TABLE audit_record (
   decision TEXT NOT NULL,
   outcome TEXT NOT NULL,
   mutates INTEGER NOT NULL,
+  -- What counts of records need: whose call it is, whether something was denied, and why it was not simply done.
+  made_by TEXT NOT NULL,
+  denied INTEGER NOT NULL,
+  reason TEXT,
   input_sha256 BLOB NOT NULL,
   body TEXT NOT NULL,
   body_bytes INTEGER,

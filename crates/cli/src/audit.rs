@@ -22,6 +22,9 @@ const MAX_PATHS: usize = 3;
 /// The most reasons that a line shows.
 const MAX_REASONS: usize = 5;
 
+/// What a line shows of the input of a read.
+const ASKED: [&str; 7] = ["query", "glob", "includeGlob", "startLine", "maxLines", "maxDepth", "range"];
+
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
@@ -46,6 +49,9 @@ pub struct AuditArgs {
     /// Only calls about this path.
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
+    /// Only calls about files whose path ends with this text, such as `refunds.py`; with `/` before it, of exactly that name.
+    #[arg(long, value_name = "TEXT")]
+    path_suffix: Option<String>,
     /// Only calls at or after this time, RFC 3339.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -65,13 +71,27 @@ pub struct AuditArgs {
 pub(super) async fn run(args: AuditArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let AuditArgs { run, tool, decision, outcome, code, path, since, until, caller: actor, list, follow, .. } = args;
+    let AuditArgs {
+        run,
+        tool,
+        decision,
+        outcome,
+        code,
+        path,
+        path_suffix,
+        since,
+        until,
+        caller: actor,
+        list,
+        follow,
+        ..
+    } = args;
     let run = match run {
         Some(run) => Some(resolve_run(&client, run).await?),
         None => None,
     };
     let newest_first = list.is_newest_first();
-    let filter = AuditFilter { tool, decision, outcome, code, path, since, until, actor, newest_first };
+    let filter = AuditFilter { tool, decision, outcome, code, path, path_suffix, since, until, actor, newest_first };
     if follow {
         let mut records = std::pin::pin!(client.follow_audit(run.as_ref(), &filter, None)?);
         while let Some(followed) = records.try_next().await? {
@@ -124,6 +144,11 @@ fn details(record: &Record) -> String {
     }
     let summary = record.input.as_ref().and_then(|input| input.get("summary")).and_then(Value::as_str);
     parts.extend(summary.map(str::to_owned));
+    let input = record.input.iter().filter(|_| summary.is_none() && !record.mutates);
+    parts.extend(input.flat_map(|input| ASKED.iter().filter_map(|name| Some(format!("{name}={}", input.get(*name)?)))));
+    parts.extend(record.left.iter().take(MAX_PATHS).map(|left| format!("denied: {} ({})", left.path, left.rule)));
+    let more_left = record.left_count.unwrap_or(0).saturating_sub(MAX_PATHS as u64);
+    parts.extend((more_left > 0).then(|| format!("and {more_left} more denied")));
     if record.outcome != Outcome::Ok && !record.reasons.is_empty() {
         let more = record.reasons.len().saturating_sub(MAX_REASONS);
         let shown = record.reasons.iter().take(MAX_REASONS).cloned();

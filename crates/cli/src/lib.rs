@@ -20,6 +20,7 @@ pub mod output;
 mod revert;
 mod runner;
 mod runs;
+mod stop;
 mod token_file;
 mod tokens;
 mod transfer;
@@ -37,6 +38,8 @@ use self::error::CliError;
 pub enum ClientCommand {
     /// Create, list, show, close or delete runs of a service.
     Run(runs::RunArgs),
+    /// Stop the agent of a run: revoke all tokens of the run and end its commands.
+    Stop(stop::StopArgs),
     /// Call a tool of a run, and print what a model would read.
     Call(call::CallArgs),
     /// List, create, rotate or revoke tokens of a run.
@@ -94,6 +97,7 @@ pub async fn run(
     let connection = command.connection().cloned();
     let done = match command {
         ClientCommand::Run(args) => runs::run(args, env).await,
+        ClientCommand::Stop(args) => stop::run(args, env).await,
         ClientCommand::Call(args) => call::run(args, env).await,
         ClientCommand::Token(args) => tokens::run(args, env).await,
         ClientCommand::Audit(args) => audit::run(args, env).await,
@@ -147,6 +151,7 @@ impl ClientCommand {
     fn connection(&self) -> Option<&connection::Connection> {
         Some(match self {
             Self::Run(args) => &args.connection,
+            Self::Stop(args) => &args.connection,
             Self::Call(args) => &args.connection,
             Self::Token(args) => &args.connection,
             Self::Audit(args) => &args.connection,

@@ -24,6 +24,8 @@ pub struct AuditFilter {
     pub code: Option<Code>,
     /// Only calls that read or wrote this path, or requested it and were refused.
     pub path: Option<String>,
+    /// Only calls about paths that end with this text; `/NAME` is a whole name.
+    pub path_suffix: Option<String>,
     /// Only calls at or after this time, RFC 3339.
     pub since: Option<String>,
     /// Only calls before this time, RFC 3339.
@@ -53,6 +55,7 @@ impl AuditFilter {
             ("outcome", name_of(self.outcome)?),
             ("code", name_of(self.code)?),
             ("path", self.path.clone()),
+            ("pathSuffix", self.path_suffix.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),
             ("actor", self.actor.clone()),

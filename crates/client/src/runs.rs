@@ -204,6 +204,28 @@ impl Client {
         self.request(Method::DELETE, path)?.done(self).await
     }
 
+    /// Stops the agent of a run: revokes all tokens of the run, and ends its commands.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    #[boxed]
+    pub async fn stop_run(&self, run: &RunId, reason: &str) -> Result<Run, Error> {
+        let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "stop"])?;
+        request.json(&serde_json::json!({ "reason": reason })).answer(self).await
+    }
+
+    /// Downloads the records of a run, one a line as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    #[boxed]
+    pub async fn export_audit(&self, run: &RunId) -> Result<Download, Error> {
+        let request = self.request(Method::GET, ["v1", "audit", "export"])?;
+        request.query(&[("run", Some(run.as_str().to_owned()))]).send(self).await.map(Download::new)
+    }
+
     /// Uploads the archive, tar, tar.gz or tar.zst, of a run whose source is `archive`, and returns the open run.
     ///
     /// # Errors

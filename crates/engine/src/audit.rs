@@ -2,6 +2,7 @@
 
 mod content;
 mod report;
+mod stats;
 mod story;
 
 use async_recursion::async_recursion as boxed;
@@ -16,7 +17,7 @@ use crate::CallError;
 use crate::clock::just_after;
 use crate::engine::Engine;
 use crate::page::conditions::{
-    CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor, time,
+    CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, check_path_suffix, recorded_actor, time,
 };
 use crate::page::{Cursor, ListKey, Page};
 
@@ -24,6 +25,7 @@ pub use crate::history::{content_history, snapshot};
 pub use content::{has_event_data, without_event_data};
 pub use ledger::RecordFilter;
 pub use report::{ReportVerification, RunReport};
+pub use stats::{Stats, StatsQuery};
 pub use story::find_break;
 
 /// The maximum time to wait for the decision about a call, in seconds.
@@ -57,6 +59,10 @@ pub struct Filters {
     /// Only calls that read, wrote or requested a path that begins with this text, such as `src/`.
     #[param(example = "src/")]
     path_prefix: Option<String>,
+    /// Only calls that read, wrote or requested a path that ends with this text, such as `refunds.py` or `.lock`; with `/` before it, a
+    /// file of exactly that name in any folder.
+    #[param(example = "/main.rs")]
+    path_suffix: Option<String>,
     /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID`, `service`, or `nobody` for changes from outside.
     #[param(example = "operator:ada")]
     actor: Option<String>,
@@ -180,6 +186,7 @@ impl Filters {
             .as_ref()
             .map(|raw| LogicalPath::parse(raw).map(|path| path.to_string()).map_err(|rule| Refusal::path(raw, rule)));
         self.path_prefix.as_deref().map_or(Ok(()), check_path_prefix)?;
+        self.path_suffix.as_deref().map_or(Ok(()), check_path_suffix)?;
         self.actor.as_deref().map_or(Ok(()), check_actor)?;
         let (after, before) = created.times()?;
         let since = time("since", self.since.as_deref())?.into_iter().chain(after.as_deref().map(just_after));
@@ -193,6 +200,7 @@ impl Filters {
             since: since.max(),
             until: until.min(),
             path_prefix: self.path_prefix.clone(),
+            path_suffix: self.path_suffix.clone(),
             actor: self.actor.as_deref().map(recorded_actor),
             by: self.by,
             code: self.code.map(|code| code.as_str().to_owned()),

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{Entry, Epoch, Preconditions, Reply};
-use model::{By, Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
+use model::{
+    By, Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json,
+    recorded_input,
+};
 use serde_json::{Map, Value};
 use tracing::Span;
 use tracing::field::Empty;
@@ -75,6 +78,8 @@ pub struct Call {
     pub input: String,
     /// Hash of the whole input except the ID.
     pub input_sha256: Sha256,
+    /// The input of a read as its record has it: without `toolCallId` and `stepId`, redacted and bounded.
+    pub recorded_input: Option<Map<String, Value>>,
     /// The caller.
     pub caller: Caller,
     /// The reason; only mutations have one.
@@ -123,6 +128,7 @@ impl Call {
             step_id: None,
             input: String::new(),
             input_sha256: Sha256::ZERO,
+            recorded_input: None,
             caller,
             reason: None,
             dry_run: false,
@@ -164,6 +170,13 @@ impl Call {
         self.replace_input(FORMAT, Value::from(format));
         self.format = Some(format.to_owned());
         self
+    }
+
+    /// Adds what a read asks for outside of its input to what its record says of it.
+    pub(crate) fn add_recorded_input(&mut self, name: &str, value: &str) {
+        let mut input = self.recorded_input.take().unwrap_or_default();
+        input.insert(name.to_owned(), Value::from(value));
+        self.recorded_input = recorded_input(input);
     }
 
     /// Returns the format in a stored input.
@@ -212,6 +225,10 @@ impl Call {
             self.take_evidence(&mut members)?;
         }
         let step_id = text_member(&mut members, "stepId")?;
+        if self.tool.only_reads() {
+            // Before a member is refused: the record of a refused read says what it asked for.
+            self.recorded_input = recorded_input(members.clone());
+        }
         if step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
             return Err(Refusal::invalid(
                 format!("`stepId` is empty or longer than {MAX_STEP_ID} characters"),
@@ -280,6 +297,7 @@ impl Call {
         draft.outcome = outcome;
         draft.evidence.clone_from(&self.evidence);
         draft.format.clone_from(&self.format);
+        draft.input.clone_from(&self.recorded_input);
         draft.reason.clone_from(&self.reason);
         draft.step_id.clone_from(&self.step_id);
         RequestIds::write(self.caller.request.as_deref(), &mut draft);

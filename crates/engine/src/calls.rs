@@ -7,6 +7,7 @@ pub(crate) mod comments;
 pub(crate) mod deciding;
 pub(crate) mod dispatch;
 pub(crate) mod events;
+mod stop;
 
 use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub use dispatch::formatted::{FormatCall, FormatRefusal};
 pub use dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 pub use events::uploads::{UploadedArtifact, too_large};
 pub use events::{AppendEventRequest, AppendedEvent};
+pub use stop::StopRunRequest;
 
 /// Everything that is done in a run and recorded.
 #[derive(Clone)]

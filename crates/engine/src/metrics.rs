@@ -50,7 +50,7 @@ impl CallMetrics {
             },
             code: draft.code,
             rules: match draft.decision {
-                Verdict::Allow => Vec::new(),
+                Verdict::Allow => rules_of(&draft.left.iter().map(|left| left.rule.clone()).collect::<Vec<_>>()),
                 Verdict::RequireApproval | Verdict::Deny => rules_of(&draft.reasons),
             },
             duration: Duration::from_micros(draft.duration_micros),

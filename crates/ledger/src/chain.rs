@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use model::{
     ApprovalId, ApprovalState, By, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, OUTSIDE_CHANGE_TOOL, Outcome, Record, RunId,
-    RunState, Sha256, TokenId, Verdict,
+    RunState, Sha256, TokenId,
 };
 
 use crate::entry_rows::{EntryRows, HeadChange, fan_out, messages};
@@ -47,8 +47,8 @@ pub(crate) trait AppendState {
     fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool>;
     /// Returns whether a token of the run is revoked; `None` if the run has no such token.
     fn find_token(&mut self, run: &RunId, token: &TokenId) -> Result<Option<bool>>;
-    /// Forgets what is known of a token that the append revokes.
-    fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()>;
+    /// Forgets what is known of a token that the append revokes, or of all tokens of the run.
+    fn revoke(&mut self, run: &RunId, token: Option<&TokenId>) -> Result<()>;
     /// Returns whether the run has an upload with this digest.
     fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool>;
     /// Returns whether the run refers to the object.
@@ -81,8 +81,10 @@ pub(crate) fn append<'a>(
     let mut history = HistoryUse::default();
     for (entry, object_bytes) in entries.iter().zip(object_bytes) {
         let position = state.next_position()?;
-        if let Some(RunTransition::RevokeToken(token)) = &entry.run_change {
-            state.revoke(&entry.draft.run_id, token)?;
+        match &entry.run_change {
+            Some(RunTransition::RevokeToken(token)) => state.revoke(&entry.draft.run_id, Some(token))?,
+            Some(RunTransition::RevokeAllTokens) => state.revoke(&entry.draft.run_id, None)?,
+            _ => {}
         }
         let head = state.head(&entry.draft.run_id)?;
         let before = (head.state, head.usage.clone());
@@ -236,7 +238,7 @@ impl RunHead {
         if draft.made_by() != By::Agent {
             self.people.calls += 1;
         }
-        if draft.decision == Verdict::Deny && is_agents {
+        if draft.is_denied() && is_agents {
             self.denied += 1;
         }
         self.usage.add(&entry.usage);

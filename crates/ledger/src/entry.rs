@@ -389,6 +389,8 @@ pub enum RunTransition {
     IssueToken(Token),
     /// Revokes a token of the run, unless it is revoked.
     RevokeToken(TokenId),
+    /// Revokes every token of the run, which must not be deleted.
+    RevokeAllTokens,
     /// Replaces the labels or the expiry time of a run that is not deleted. A closed run has no expiry time to replace.
     Update {
         /// The new labels.

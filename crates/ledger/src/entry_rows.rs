@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use model::{
-    ApprovalState, EventKind, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes, Usage,
-    Verdict, WebhookMessage,
+    ApprovalState, EventKind, LeftEntry, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes,
+    Usage, Verdict, WebhookMessage,
 };
 
 use crate::filter::ZONE_POSITIONS;
@@ -39,7 +39,7 @@ const LEAVE_OBJECT_PATH: &str = "DELETE FROM object_path \
 tables! {
     RECORD: Insert audit_record (
         position Int, run_no Int, seq Int, tool_call_id Text, tool Text, timestamp Text, decision Text, outcome Text,
-        mutates Bool, input_sha256 Bytes, body Text, body_bytes Int, packed Bytes
+        mutates Bool, made_by Text, denied Bool, reason Text, input_sha256 Bytes, body Text, body_bytes Int, packed Bytes
     );
     PATH: Insert record_path (position Int, path Text, run_no Int);
     REPLY: Insert call_reply (position Int, status Int, body Text, body_bytes Int, packed Bytes);
@@ -161,12 +161,15 @@ impl<'a> EntryRows<'a> {
             Param::text(decision_text(draft.decision)),
             Param::text(outcome_text(draft.outcome)),
             draft.mutates.into(),
+            Param::text(draft.made_by().as_str()),
+            draft.is_denied().into(),
+            indexed_reason(draft).into(),
             Param::bytes(entry.input_sha256.as_bytes()),
             body,
             body_bytes,
             packed,
         ]);
-        for path in indexed_paths(&draft.paths_read, &draft.paths_written, &draft.files) {
+        for path in indexed_paths(&draft.paths_read, &draft.paths_written, &draft.files, &draft.left) {
             self.paths.push([position.into(), Param::text(path), run_no.into()]);
         }
         if let Some(reply) = &entry.reply {
@@ -317,17 +320,24 @@ fn first_prompt(entry: &Entry) -> Result<Option<Statement>> {
     Ok(Some(Statement::new(SET_PROMPT, [draft.run_id.as_str().into(), rows::to_json(summary)?.into()])))
 }
 
-/// Returns the paths that a record is indexed by: the paths that it read, wrote or requested, sorted, without duplicates.
+/// Returns the paths that a record is indexed by: the paths that it read, wrote or requested, or left out because they are denied, sorted, without duplicates.
 pub(crate) fn indexed_paths<'a>(
     read: &'a [LogicalPath],
     written: &'a [LogicalPath],
     files: &'a [RecordFile],
+    left: &'a [LeftEntry],
 ) -> Vec<&'a str> {
     let requested = files.iter().map(|file| &file.path);
-    let mut paths: Vec<_> = read.iter().chain(written).chain(requested).map(LogicalPath::as_str).collect();
+    let named = read.iter().chain(written).chain(requested).map(LogicalPath::as_str);
+    let mut paths: Vec<_> = named.chain(left.iter().map(|left| left.path.as_str())).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
+}
+
+/// Returns the reason that a record is counted by, without NUL, which PostgreSQL does not store.
+pub(crate) fn indexed_reason(record: &Record) -> Option<String> {
+    record.main_reason().map(|reason| reason.replace('\0', "\u{fffd}"))
 }
 
 /// Returns the numbers for the contents that the record at `position` writes: about a million, more than a call can write.

@@ -28,8 +28,8 @@ mod verify;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, RecordStats,
+    Run, RunId, Sha256, Token, ToolCallId,
 };
 use shared_pool::SharedPool;
 
@@ -52,6 +52,7 @@ pub use postgres::AddressReader;
 pub use store::keyed_answers::KeyedAnswers;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
+pub use store::stats::StatsFilter;
 pub use store::viewed_marks::{MAX_VIEWED_MARKS, ViewedMarks};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
@@ -159,6 +160,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
         after: Option<i64>,
         size: PageSize,
     ) -> Result<LedgerPage<StoredRecord>>;
+    /// Counts the records that match `filter`, by run, outcome and reason.
+    async fn record_stats(&self, filter: &StatsFilter) -> Result<RecordStats>;
     /// Returns the record `seq` of a run.
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>>;
     /// Lists the records after `since_seq` of a run's successful mutations, dry runs included, in order.

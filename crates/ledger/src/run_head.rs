@@ -103,6 +103,8 @@ const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, a
 const SET_LABELS: &str =
     "UPDATE run SET labels = $2, repository = coalesce(nullif($3, ''), source_url), agent = $4 WHERE run_id = $1";
 const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
+const REVOKE_ALL_TOKENS: &str =
+    "UPDATE token SET revoked = $2 WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
     WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 
@@ -119,7 +121,7 @@ impl RunTransition {
             (Self::Open { .. } | Self::FailImport { .. } | Self::ResumeImport { .. }, _)
             | (Self::Close { .. } | Self::Expire { .. }, RunState::Closed | RunState::Deleted)
             | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
-            (Self::IssueToken(_) | Self::Update { .. }, RunState::Deleted)
+            (Self::IssueToken(_) | Self::RevokeAllTokens | Self::Update { .. }, RunState::Deleted)
             | (Self::Update { expires_at: Some(_), .. }, RunState::Closed) => {
                 Some(Appended::PreconditionFailed(FailedPrecondition::Run(state)))
             }
@@ -132,6 +134,7 @@ impl RunTransition {
                 | Self::Delete { .. }
                 | Self::IssueToken(_)
                 | Self::RevokeToken(_)
+                | Self::RevokeAllTokens
                 | Self::Update { .. },
                 _,
             ) => None,
@@ -151,6 +154,7 @@ impl RunTransition {
             Self::ResumeImport { .. }
             | Self::IssueToken(_)
             | Self::RevokeToken(_)
+            | Self::RevokeAllTokens
             | Self::Update { expires_at: None, .. } => {}
         }
     }
@@ -182,6 +186,7 @@ impl RunTransition {
             Self::RevokeToken(token) => {
                 Statement::new(REVOKE_TOKEN, [run.as_str().into(), token.as_str().into(), true.into()])
             }
+            Self::RevokeAllTokens => Statement::new(REVOKE_ALL_TOKENS, [run.as_str().into(), true.into()]),
             Self::Update { labels, expires_at } => return update(run, labels.as_ref(), expires_at.as_ref()),
         };
         Ok(vec![statement])

@@ -5,13 +5,14 @@ mod lists;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 mod sql;
+pub(crate) mod stats;
 pub(crate) mod viewed_marks;
 pub(crate) mod webhooks;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    RunSort, RunState, Sha256, Token, ToolCallId, WebhookMessage,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, RecordStats,
+    Run, RunId, RunSort, RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
 use shared_pool::SharedPool;
 use tokio::sync::watch;
@@ -27,7 +28,7 @@ use crate::statement::{Check, PageColumns, Param, Rows, Select, Statement, table
 use crate::{
     Appended, ApprovalFilter, ClosedRunKey, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
     JournalledRun, Ledger, LedgerError, LedgerPage, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
+    StatsFilter, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -267,6 +268,10 @@ impl<B: Backend> Ledger for Store<B> {
         size: PageSize,
     ) -> Result<LedgerPage<StoredRecord>> {
         self.search_records(filter, after, size).await
+    }
+
+    async fn record_stats(&self, filter: &StatsFilter) -> Result<RecordStats> {
+        self.count_records(filter).await
     }
 
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>> {

@@ -65,6 +65,8 @@ pub struct RecordFilter {
     pub until: Option<String>,
     /// The start of a path that the call read or wrote. Without an index beside a path that is not under it.
     pub path_prefix: Option<String>,
+    /// The end of a path that the call read or wrote; `/NAME` is a whole name, also at the root. Without an index.
+    pub path_suffix: Option<String>,
     /// The caller. No index has it: see [`LedgerPage::resume`](crate::LedgerPage::resume).
     pub actor: Option<String>,
     /// Whose call it is. Without an index.

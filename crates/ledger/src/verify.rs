@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::Backend;
-use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
+use crate::entry_rows::{decision_text, indexed_paths, indexed_reason, outcome_text};
 use crate::packed::{self, UNREADABLE_RECORD, record_columns};
 use crate::statement::{PageColumns, Param, RowReader, Select, to_count, to_int};
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
@@ -24,7 +24,7 @@ const HEAD: Select<VerifiedHead> = Select {
 };
 const RECORDS: Select<RecordRow> = Select {
     sql: concat!(
-        "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, ",
+        "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, made_by, denied, reason, ",
         record_columns!(""),
         " FROM audit_record WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4"
     ),
@@ -69,6 +69,9 @@ struct RecordRow {
     decision: String,
     outcome: String,
     mutates: bool,
+    made_by: String,
+    denied: bool,
+    reason: Option<String>,
     body: String,
 }
 
@@ -244,7 +247,10 @@ fn read_row(row: &dyn RowReader) -> Result<RecordRow> {
         decision: row.text(4)?,
         outcome: row.text(5)?,
         mutates: row.bool(6)?,
-        body: packed::record(row, 7)?,
+        made_by: row.text(7)?,
+        denied: row.bool(8)?,
+        reason: row.maybe_text(9)?,
+        body: packed::record(row, 10)?,
     })
 }
 
@@ -267,7 +273,10 @@ fn compare(
         ("decision", row.decision == decision_text(record.decision)),
         ("outcome", row.outcome == outcome_text(record.outcome)),
         ("mutates", row.mutates == record.mutates),
-        ("paths", indexed == indexed_paths(&record.paths_read, &record.paths_written, &record.files)),
+        ("by", row.made_by == record.made_by().as_str()),
+        ("denied", row.denied == record.is_denied()),
+        ("reason", row.reason == indexed_reason(record)),
+        ("paths", indexed == indexed_paths(&record.paths_read, &record.paths_written, &record.files, &record.left)),
     ];
     if let Some((column, _)) = columns.into_iter().find(|(_, same)| !same) {
         return Err(format!("the indexed {column} differs from the hashed record"));

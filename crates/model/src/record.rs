@@ -6,6 +6,7 @@ mod continuity;
 mod draft;
 mod event;
 mod notification;
+mod stats;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +15,13 @@ use crate::{Code, FileKind, LogicalPath, RUN_TOKEN_ACTOR, RunId, Sha256, ToolCal
 pub use chain::{ChainBreak, ChainCheck, ChainReport, verify_chain};
 pub use checkpoint::CheckpointLeaf;
 pub use continuity::{FirstVersions, Versions};
-pub use draft::Draft;
+pub use draft::{Draft, MAX_LEFT};
 pub use event::{
-    EventKind, MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES,
-    redact_members,
+    EventKind, MAX_EVENT_DATA_BYTES, MAX_READ_INPUT_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS,
+    MAX_UPLOAD_BYTES, recorded_input, redact_members,
 };
 pub use notification::{DeliveryState, WebhookDelivery, WebhookEvent, WebhookMessage};
+pub use stats::{HourStats, ReasonStats, RecordStats, RunStats, StatsCounts};
 
 /// The tool in the record of a run's archive, the first one after the archived records.
 pub const ARCHIVE_TOOL: &str = "run.archive";
@@ -101,6 +103,18 @@ pub struct RecordFile {
     pub path: LogicalPath,
 }
 
+/// An entry of a change set that is denied and was left out. Members are sorted by name, so that the JSON is canonical.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftEntry {
+    /// The path, escaped and cut to 200 characters if it is no valid path of a workspace.
+    #[schema(example = ".env")]
+    pub path: String,
+    /// The rule that denied it, or the code of the refusal.
+    #[schema(example = "kind:SECRET_LIKE")]
+    pub rule: String,
+}
+
 /// A record of a run's audit chain: a call, a lifecycle operation or an event. Members are sorted by name, so that the JSON is canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -136,9 +150,17 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Sha256)]
     pub hash: Option<Sha256>,
-    /// The input of a lifecycle operation or the content of an event, without credentials. Missing for tool calls.
+    /// The input of a read (search query, lines, globs, depth; at most 2 KiB, else cut, with `truncated: true`) or of a lifecycle
+    /// operation, or the content of an event, without credentials. Missing for changes of files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<serde_json::Map<String, serde_json::Value>>,
+    /// What a change set left out because it is denied: the first 100 entries. Missing if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub left: Vec<LeftEntry>,
+    /// How many entries a change set left out because they are denied, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_count: Option<u64>,
     /// Whether the tool may change files.
     pub mutates: bool,
     /// The call's outcome.
@@ -203,12 +225,38 @@ impl Record {
         self.by.unwrap_or_else(|| By::of_actor(&self.actor))
     }
 
+    /// Whether policy or a person denied the call, or policy an entry of its change set.
+    pub fn is_denied(&self) -> bool {
+        self.decision == Verdict::Deny || !self.left.is_empty()
+    }
+
+    /// Why the call was not simply done, in a form that repeats: the first rule that denied it or made it wait, or the code of its refusal;
+    /// for a change set that was applied, the first rule that denied an entry of it.
+    pub fn main_reason(&self) -> Option<String> {
+        let first = || self.reasons.first().map(|reason| without_approval_id(reason));
+        let reason = match (self.outcome, self.decision) {
+            (Outcome::Ok, _) => self.left.first().map(|left| left.rule.clone()),
+            (_, Verdict::Deny | Verdict::RequireApproval) => first().or_else(|| self.code.map(|code| code.to_string())),
+            (_, Verdict::Allow) => self.code.map(|code| code.to_string()),
+        };
+        reason.map(|reason| reason.chars().take(MAX_MAIN_REASON_CHARS).collect())
+    }
+
     /// Returns the text that is hashed: the canonical JSON of this record without `hash`.
     pub fn to_canonical(&self) -> String {
         let unhashed = Self { hash: None, ..self.clone() };
         // The members always serialise. An empty text would fail verification.
         serde_json::to_string(&unhashed).unwrap_or_default()
     }
+}
+
+/// The longest [`Record::main_reason`], in characters.
+const MAX_MAIN_REASON_CHARS: usize = 200;
+
+/// Returns `approval:RESULT` for `approval:ID:RESULT`: the decisions of people are one reason, regardless of what they are about.
+fn without_approval_id(reason: &str) -> String {
+    let result = reason.strip_prefix("approval:").and_then(|rest| rest.split_once(':')).map(|(_, result)| result);
+    result.map_or_else(|| reason.to_owned(), |result| format!("approval:{result}"))
 }
 
 #[cfg(test)]

@@ -120,7 +120,8 @@ pub trait ImportObserver: Sync {
     /// Whether to stop.
     fn cancelled(&self) -> bool;
 
-    /// Called before the tree grows to this many files and bytes. Folders and links count as files of 4 KiB.
+    /// Called before the tree grows to this many files and bytes. A link counts as a file, a folder does not; each takes
+    /// 4 KiB.
     ///
     /// # Errors
     ///

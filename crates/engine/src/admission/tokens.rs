@@ -252,6 +252,17 @@ impl Tokens {
         self.announce_revocation();
     }
 
+    /// Forgets the tokens of `run`, which were revoked.
+    pub(crate) fn revoked_all(&self, run: &RunId) {
+        let mut cache = self.cache.lock();
+        let hashes: Vec<_> = cache.iter().filter(|(_, known)| known.run_id == *run).map(|(hash, _)| *hash).collect();
+        for hash in hashes {
+            cache.pop(&hash);
+        }
+        // As for one token.
+        self.announce_revocation();
+    }
+
     /// Changes with every revocation.
     pub(crate) fn revocations(&self) -> watch::Receiver<u64> {
         self.revocations.subscribe()

@@ -80,6 +80,7 @@ fn context_of(
         client_supplied_id: false,
         step_id: None,
         input_sha256,
+        recorded_input: None,
         evidence: Call::stored_evidence(&call.input),
         format: Call::stored_format(&call.input),
         on_behalf_of: Some(approval.actor.clone()),

@@ -128,6 +128,8 @@ pub struct ReportCounts {
     pub dry_runs: u64,
     /// Refused calls.
     pub refused: u64,
+    /// Calls that policy or a person denied, and change sets of which policy denied an entry, which they left out.
+    pub denied: u64,
     /// Calls that required an approval.
     pub approvals_requested: u64,
     /// Calls that failed by a fault of the service.

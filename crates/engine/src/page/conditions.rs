@@ -144,6 +144,20 @@ pub(crate) fn check_path_prefix(prefix: &str) -> Result<(), Refusal> {
     Err(Refusal::invalid(message, "Give the start of a path as the audit shows it, such as `src/`."))
 }
 
+/// Checks the end of a path: it has a name, and no `.`, `..` or empty component.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST`.
+pub(crate) fn check_path_suffix(suffix: &str) -> Result<(), Refusal> {
+    let names = suffix.strip_prefix('/').unwrap_or(suffix);
+    if names.split('/').all(|component| !matches!(component, "" | "." | "..")) {
+        return Ok(());
+    }
+    let message = format!("invalid `pathSuffix` \"{}\"", model::excerpt(suffix, 100));
+    Err(Refusal::invalid(message, "Give the end of a path as the audit shows it, such as `main.rs` or `/src/main.rs`."))
+}
+
 /// Checks a caller's name in the audit.
 ///
 /// # Errors
@@ -180,6 +194,12 @@ mod tests {
         }
         for bad in ["", "/", "/src", "a//b", "../a", "a/./b", "a/.."] {
             assert!(check_path_prefix(bad).is_err(), "{bad:?}");
+        }
+        for good in ["main.rs", "/main.rs", "src/main.rs", ".lock", "..d"] {
+            assert!(check_path_suffix(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", "/", "a/", "//a", "a//b", "../a", "a/./b", ".."] {
+            assert!(check_path_suffix(bad).is_err(), "{bad:?}");
         }
         for good in ["service", "operator:ada", "run-token:tok_1"] {
             assert!(check_actor(good).is_ok(), "{good:?}");

@@ -160,6 +160,16 @@ pub(crate) fn token_revoked(run: &RunId, caller: &Caller, token: &TokenId) -> En
     entry(run, Some(caller), "token.revoke", members(&input), Some(RunTransition::RevokeToken(token.clone())))
 }
 
+/// The tool in the records of runs whose agent was stopped.
+pub(crate) const STOP: &str = "run.stop";
+
+/// The record of a run whose agent is stopped: all its tokens are revoked.
+pub(crate) fn stopped(run: &RunId, caller: &Caller, reason: &str) -> Entry {
+    let mut entry = entry(run, Some(caller), STOP, Map::new(), Some(RunTransition::RevokeAllTokens));
+    entry.draft.reason = Some(model::redact(reason).into_owned());
+    entry
+}
+
 /// The record of the replacement of a run's labels or expiry time.
 pub(crate) fn updated(
     run: &RunId,

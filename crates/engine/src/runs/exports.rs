@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use shared_pool::Permit;
 use workspace::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
 
@@ -116,6 +117,16 @@ impl ExportFormat {
         }
     }
 
+    /// Returns what the export's record says of its input.
+    fn recorded_input(&self) -> Option<Map<String, Value>> {
+        let (name, value) = match self {
+            Self::Archive { since, .. } => ("since", Value::from((*since)?)),
+            Self::Mail(_) => ("format", Value::from("mbox")),
+            Self::Patch | Self::Bundle(_) => return None,
+        };
+        Some(Map::from_iter([(name.to_owned(), value)]))
+    }
+
     /// Returns the permissions of which a caller needs all. Every export shows file content.
     fn permissions(&self) -> &'static [Permission] {
         match self {
@@ -154,7 +165,7 @@ impl Runs {
     ) -> BoxFuture<'a, Result<Export, CallError>> {
         Box::pin(async move {
             let started = Instant::now();
-            let tool = format.name();
+            let (tool, input) = (format.name(), format.recorded_input());
             let lacking = format.permissions().iter().find(|needed| !caller.permissions.contains(needed));
             let opened = match lacking {
                 None => self.prepare_export(run, format).await,
@@ -166,7 +177,8 @@ impl Runs {
                 Err(_) => return opened,
             };
             let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
-            let entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
+            let mut entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
+            entry.draft.input.clone_from(&input);
             let recorded = self.engine.append(vec![entry]).await?;
             let refusal = match recorded {
                 Appended::PreconditionFailed(failed) => refusal_of(failed),
@@ -175,7 +187,9 @@ impl Runs {
                 Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess),
                 _ => return opened,
             };
-            match self.engine.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await? {
+            let mut entry = export_entry(run, tool, &caller, Some(&refusal), started);
+            entry.draft.input = input;
+            match self.engine.append(vec![entry]).await? {
                 Appended::HistoryQuotaExceeded(excess) => Err(unrecorded(excess).into()),
                 _ => Err(refusal.into()),
             }

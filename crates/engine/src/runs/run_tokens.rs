@@ -11,6 +11,7 @@ use crate::CallError;
 use crate::history::content_history;
 use crate::page::{Cursor, ListKey, Page};
 use crate::run::last_records::last_records;
+use crate::run::lifecycle::STOP;
 use crate::runs::Runs;
 
 /// Records that are read at a time.
@@ -64,11 +65,15 @@ impl Runs {
         }
         let ledger::LedgerPage { items: found, more, resume } = page;
         let revoked = self.revocations(&of_tool("token.revoke")).await?;
+        let stops = self.records_of(&of_tool(STOP)).await?;
         let mut items = Vec::with_capacity(found.len());
         for stored in found {
             let record = content_history::parse(&stored.text)?;
             let Some(mut token) = token_of(&record) else { continue };
-            token.revoked_at = revoked.get(&token.token_id).cloned();
+            // Or with all the others that there were when the agent was stopped.
+            let stopped = stops.iter().find(|(position, _)| *position > stored.position);
+            let ends = revoked.get(&token.token_id).into_iter().chain(stopped.map(|(_, stop)| &stop.timestamp));
+            token.revoked_at = ends.min().cloned();
             items.push((stored.position, token));
         }
         let actor = |token: &RunToken| format!("{RUN_TOKEN_ACTOR}{}", token.token_id);
@@ -82,19 +87,27 @@ impl Runs {
 
     /// Returns when each revoked token was revoked.
     async fn revocations(&self, filter: &RecordFilter) -> Result<BTreeMap<TokenId, String>, CallError> {
-        let (mut revoked, mut after) = (BTreeMap::new(), None);
+        let mut revoked = BTreeMap::new();
+        for (_, record) in self.records_of(filter).await? {
+            if let Some(token) = recorded(&record, None) {
+                revoked.entry(token.token_id).or_insert(record.timestamp);
+            }
+        }
+        Ok(revoked)
+    }
+
+    /// Returns all records that match `filter`, with their positions, in order.
+    async fn records_of(&self, filter: &RecordFilter) -> Result<Vec<(i64, Record)>, CallError> {
+        let (mut found, mut after) = (Vec::new(), None);
         loop {
             let page = self.engine.ledger.records(filter, after, PAGE.into()).await?;
             let next = next_of(&page);
             for stored in page {
-                let record = content_history::parse(&stored.text)?;
-                if let Some(token) = recorded(&record, None) {
-                    revoked.entry(token.token_id).or_insert(record.timestamp);
-                }
+                found.push((stored.position, content_history::parse(&stored.text)?));
             }
             match next {
                 Some(next) => after = Some(next),
-                None => return Ok(revoked),
+                None => return Ok(found),
             }
         }
     }

@@ -75,6 +75,8 @@ pub struct ChangePlan {
     pub settlement: Option<Accept>,
     /// What a call that accepts the tree records.
     pub accepted: Option<Box<RecordedOutside>>,
+    /// What a change set leaves out because it is denied: each path with the rule.
+    pub left: Vec<(String, String)>,
     /// Whether it is that of a change set, whose content is not in its input.
     pub is_changeset: bool,
     /// The layer of a change set that has to wait for approval.
@@ -229,6 +231,7 @@ impl ChangePlan {
             outside: Vec::new(),
             settlement: None,
             accepted: None,
+            left: Vec::new(),
             is_changeset: false,
             waiting_layer: None,
             staged: None,

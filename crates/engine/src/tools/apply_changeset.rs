@@ -772,6 +772,7 @@ impl Mutation for ApplyChangeset {
         plan.warnings.extend(kept.map(|path| format!("`{path}` keeps its mode, since the file has changed meanwhile")));
         plan.summary = output.summary();
         plan.output = members(&output);
+        plan.left = output.left.iter().map(|left| (left.path.clone(), left.rule.clone())).collect();
         plan.is_changeset = true;
         (plan.staged, plan.reservation) = self.staged.take().unzip();
         Ok(plan)

@@ -30,6 +30,7 @@ use crate::tool::expected_version::without_seen;
 use crate::tool::text::quote;
 use crate::tools::apply_changeset::LAYER;
 use crate::tools::files::BY_HASH;
+use crate::transaction::commit::set_left;
 use crate::transaction::judge::{Judged, JudgedItem};
 use crate::transaction::large_contents;
 use crate::transaction::large_contents::WaitingContent;
@@ -337,7 +338,9 @@ fn read_left_out() -> Refusal {
 
 /// Returns the entry of a call that waits for approval, with the reply to its repetitions.
 fn pending_entry(call: &Call, plan: &ChangePlan, refusal: &Refusal) -> Entry {
-    waiting_entry(call, requested_files(&plan.paths()), refusal)
+    let mut entry = waiting_entry(call, requested_files(&plan.paths()), refusal);
+    set_left(&mut entry.draft, plan);
+    entry
 }
 
 fn waiting_entry(call: &Call, files: Vec<RecordFile>, refusal: &Refusal) -> Entry {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledger::{Appended, Artifact, DecidedApproval, Entry, LedgerError, Reply};
-use model::{By, LogicalPath, Outcome, Record, Sha256, Step, Usage, Verdict};
+use model::{By, Draft, LogicalPath, Outcome, Record, Sha256, Step, Usage, Verdict};
 use serde_json::{Map, Value};
 
 use crate::call::answer::{DONE, mutation_answer};
@@ -63,6 +63,10 @@ impl Staged {
         let person = decision.as_ref().and_then(|decision| decision.on_behalf_of.as_ref());
         for entry in entries.iter_mut().filter(|entry| entry.draft.mutates) {
             entry.draft.reasons.extend(person.map(|name| format!("onBehalfOf:{name}")));
+        }
+        if decision.is_some() {
+            // The record of the request says what is left out, and counts it.
+            entries.iter_mut().for_each(|entry| entry.draft.set_left([].into_iter()));
         }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
@@ -178,6 +182,7 @@ pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer)
     draft.artifact_uris = vec![uri.clone()];
     draft.diff_sha256 = Some(Sha256::of(&plan.diff));
     draft.reasons = reasons;
+    set_left(&mut draft, &plan);
     let steps = match plan.accepted {
         None => {
             (draft.paths_written, draft.files) = (plan.paths(), plan.record_files());
@@ -209,6 +214,7 @@ pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
     draft.paths_read = plan.paths();
     draft.reasons = reasons;
     draft.reasons.push("dryRun".to_owned());
+    set_left(&mut draft, &plan);
     let ChangePlan { mut output, summary, warnings, .. } = plan;
     for (name, value) in [("applied", false), ("dryRun", true)] {
         if output.get(name).is_some_and(Value::is_boolean) {
@@ -218,6 +224,11 @@ pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
     let members = answer_members(output, Vec::new(), format!("dry run: would have {summary}"), warnings);
     let entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
     (entry, PendingAnswer::Mutation(members))
+}
+
+/// Adds what the call leaves out because it is denied.
+pub(crate) fn set_left(draft: &mut Draft, plan: &ChangePlan) {
+    draft.set_left(plan.left.iter().map(|(path, rule)| (path.as_str(), rule.as_str())));
 }
 
 fn answer_members(

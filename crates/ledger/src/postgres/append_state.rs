@@ -59,6 +59,8 @@ pub(crate) struct GroupState {
     pending: HashSet<(i64, ApprovalId)>,
     /// Those tokens that the group requires and that are revoked.
     revoked: HashSet<(i64, TokenId)>,
+    /// The runs of which the group has revoked every token.
+    revoked_runs: HashSet<i64>,
     /// The revoked ones of the operators that the group requires.
     revoked_operators: HashSet<Sha256>,
     /// The tokens that the group revokes, and whether they are revoked already.
@@ -119,6 +121,7 @@ impl GroupState {
             calls: HashMap::new(),
             pending: HashSet::new(),
             revoked: HashSet::new(),
+            revoked_runs: HashSet::new(),
             revoked_operators: HashSet::new(),
             to_revoke: HashMap::new(),
             uploads: HashSet::new(),
@@ -253,7 +256,9 @@ impl AppendState for GroupState {
     fn is_revoked(&mut self, run: &RunId, token: &TokenHolder) -> Result<bool> {
         let run_no = self.head(run)?.run_no;
         Ok(match token {
-            TokenHolder::Run(token) => self.revoked.contains(&(run_no, token.clone())),
+            TokenHolder::Run(token) => {
+                self.revoked_runs.contains(&run_no) || self.revoked.contains(&(run_no, token.clone()))
+            }
             TokenHolder::Operator(hash) => self.revoked_operators.contains(hash),
         })
     }
@@ -275,11 +280,17 @@ impl AppendState for GroupState {
 
     fn find_token(&mut self, run: &RunId, token: &TokenId) -> Result<Option<bool>> {
         let run_no = self.head(run)?.run_no;
-        Ok(self.to_revoke.get(&(run_no, token.clone())).copied())
+        let found = self.to_revoke.get(&(run_no, token.clone())).copied();
+        Ok(found.map(|is_revoked| is_revoked || self.revoked_runs.contains(&run_no)))
     }
 
-    fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()> {
-        let key = (self.head(run)?.run_no, token.clone());
+    fn revoke(&mut self, run: &RunId, token: Option<&TokenId>) -> Result<()> {
+        let run_no = self.head(run)?.run_no;
+        let Some(token) = token else {
+            self.revoked_runs.insert(run_no);
+            return Ok(());
+        };
+        let key = (run_no, token.clone());
         self.revoked.insert(key.clone());
         self.to_revoke.insert(key, true);
         Ok(())

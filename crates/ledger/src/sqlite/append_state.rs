@@ -169,8 +169,12 @@ impl AppendState for Appending<'_> {
         state.query_row(params![run_no, token.as_str()], |row| row.get(0)).optional().map_err(failed)
     }
 
-    fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()> {
-        self.run(run)?.valid_tokens.remove(token);
+    fn revoke(&mut self, run: &RunId, token: Option<&TokenId>) -> Result<()> {
+        let valid = &mut self.run(run)?.valid_tokens;
+        match token {
+            Some(token) => drop(valid.remove(token)),
+            None => valid.clear(),
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{By, LogicalPath, RecordFile};
+use model::{By, LeftEntry, LogicalPath, RecordFile};
 use serde::Deserialize;
 
 use super::Store;
@@ -119,13 +119,20 @@ struct Unindexed {
     paths_written: Vec<LogicalPath>,
     #[serde(default)]
     files: Vec<RecordFile>,
+    #[serde(default)]
+    left: Vec<LeftEntry>,
 }
 
 impl Unindexed {
-    fn has_path_under(&self, prefix: &str) -> bool {
-        let paths = indexed_paths(&self.paths_read, &self.paths_written, &self.files);
-        paths.iter().any(|path| path.starts_with(prefix))
+    fn has_path(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        let paths = indexed_paths(&self.paths_read, &self.paths_written, &self.files, &self.left);
+        paths.into_iter().any(is_wanted)
     }
+}
+
+/// Whether `path` ends with `suffix`. A suffix that begins with `/` is of whole names.
+fn ends_with(path: &str, suffix: &str) -> bool {
+    path.ends_with(suffix) || suffix.strip_prefix('/') == Some(path)
 }
 
 /// Whether the filter has a condition without an index.
@@ -133,6 +140,7 @@ fn scans(filter: &RecordFilter) -> bool {
     filter.actor.is_some()
         || filter.by.is_some()
         || filter.code.is_some()
+        || filter.path_suffix.is_some()
         || !filter.labels.is_empty()
         || filter::unindexed_tool_prefix(filter).is_some()
         || filter::unindexed_path_prefix(filter).is_some()
@@ -154,7 +162,9 @@ fn matching(filter: &RecordFilter, records: impl IntoIterator<Item = Labelled>) 
             && filter.by.is_none_or(|by| by == By::of_actor(&members.actor))
             && filter.code.as_ref().is_none_or(|code| members.code.as_ref() == Some(code))
             && filter::unindexed_tool_prefix(filter).is_none_or(|prefix| members.tool.starts_with(prefix))
-            && filter::unindexed_path_prefix(filter).is_none_or(|prefix| members.has_path_under(prefix))
+            && filter::unindexed_path_prefix(filter)
+                .is_none_or(|prefix| members.has_path(|path| path.starts_with(prefix)))
+            && filter.path_suffix.as_ref().is_none_or(|suffix| members.has_path(|path| ends_with(path, suffix)))
         {
             found.push(record);
         }
@@ -287,7 +297,11 @@ impl<B: Backend> Store<B> {
     }
 
     /// Returns the ranges that may contain times of the filter: from the zone map, and the positions after its last zone.
-    async fn ranges_of_times(&self, filter: &RecordFilter, all: PositionRange) -> Result<Vec<PositionRange>> {
+    pub(crate) async fn ranges_of_times(
+        &self,
+        filter: &RecordFilter,
+        all: PositionRange,
+    ) -> Result<Vec<PositionRange>> {
         if filter.since.is_none() && filter.until.is_none() {
             return Ok(vec![all]);
         }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::{By, Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict};
+use crate::{By, LeftEntry, LogicalPath, Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict, excerpt};
 
 /// A record without its position in the chain: [`link`](Self::link) sets `seq`, `prevHash` and `hash`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +28,15 @@ pub(super) const MAX_LISTED_BYTES: usize = 64 * 1024;
 const MAX_REASONS_BYTES: usize = 16 * 1024;
 /// The maximum length of a reason, in characters.
 const MAX_REASON_CHARS: usize = 1000;
+/// The most entries that the record of a change set says it left out.
+pub const MAX_LEFT: usize = 100;
+/// The longest invalid path of an entry that was left out, in characters.
+const MAX_INVALID_PATH_CHARS: usize = 200;
 /// The bytes of JSON of a file without its path: names, kind and two hashes.
 const FILE_BYTES: usize = 200;
 
 /// The starts of the members that may follow `hash`.
-const MEMBERS_AFTER_HASH: [&str; 2] = [",\"input\":", ",\"mutates\":"];
+const MEMBERS_AFTER_HASH: [&str; 3] = [",\"input\":", ",\"left\":", ",\"mutates\":"];
 
 impl Draft {
     /// Creates the record of an allowed call of `tool` by `actor` at `timestamp`, without any other member.
@@ -50,6 +54,8 @@ impl Draft {
             format: None,
             hash: None,
             input: None,
+            left: Vec::new(),
+            left_count: None,
             mutates: false,
             outcome: Outcome::Ok,
             paths_read: Vec::new(),
@@ -66,6 +72,18 @@ impl Draft {
             tool_call_id,
             trace_id: None,
         })
+    }
+
+    /// Sets what a change set left out because it is denied: each path with the rule.
+    pub fn set_left<'a>(&mut self, left: impl ExactSizeIterator<Item = (&'a str, &'a str)>) {
+        let count = left.len() as u64;
+        self.0.left_count = (count > 0).then_some(count);
+        let entry =
+            |(path, rule): (&str, &str)| LeftEntry { path: left_path(path), rule: excerpt(rule, MAX_REASON_CHARS) };
+        let mut list: Vec<_> = left.take(MAX_LEFT).map(entry).collect();
+        // The count says how many there are.
+        cut("left", &mut list, MAX_LISTED_BYTES, |entry| json_bytes(&entry.path) + json_bytes(&entry.rule));
+        self.0.left = list;
     }
 
     /// Cuts the lists that repeat the call's input to 64 KiB each, and the reasons to 16 KiB. The last reasons state how many
@@ -107,6 +125,14 @@ impl Draft {
             text.insert_str(position, &format!(",\"hash\":\"{hash}\""));
         }
         (record, text)
+    }
+}
+
+/// Returns a path as it is if a workspace may have it, else escaped and cut.
+fn left_path(path: &str) -> String {
+    match LogicalPath::parse(path) {
+        Ok(path) => path.to_string(),
+        Err(_) => excerpt(&path.escape_debug().to_string(), MAX_INVALID_PATH_CHARS),
     }
 }
 

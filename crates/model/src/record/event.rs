@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::redact;
+use crate::{canonical_json, excerpt, redact};
 
 /// The most events and uploaded artifacts of a run, together.
 pub const MAX_RUN_EVENTS: u64 = 10_000;
@@ -89,6 +89,45 @@ pub fn redact_members(members: Map<String, Value>) -> Map<String, Value> {
     redacted
 }
 
+/// The largest input of a read in its record, in bytes of canonical JSON.
+pub const MAX_READ_INPUT_BYTES: usize = 2 * 1024;
+/// The member that says that others were cut to fit.
+const CUT: &str = "truncated";
+/// The shortest text that is cut further rather than left out, in characters.
+const MIN_CUT_CHARS: usize = 16;
+
+/// Returns the input of a read for its record: `None` if it has no member. Credentials in it are redacted, and its largest members are
+/// cut until it has at most [`MAX_READ_INPUT_BYTES`]; it then has `truncated: true`.
+#[must_use]
+pub fn recorded_input(members: Map<String, Value>) -> Option<Map<String, Value>> {
+    // Redacted first: half a credential would not be recognized.
+    let mut input = redact_members(members);
+    while canonical_json(&input).len() > MAX_READ_INPUT_BYTES {
+        input.insert(CUT.to_owned(), Value::Bool(true));
+        let size = |(name, value): &(&String, &Value)| name.len() + value.to_string().len();
+        let largest = input.iter().filter(|(name, _)| *name != CUT).max_by_key(size).map(|(name, _)| name.clone());
+        let Some(name) = largest else { break };
+        let cut = input.remove(&name).and_then(|value| halve(value).filter(|_| name.len() <= MAX_READ_INPUT_BYTES / 2));
+        input.extend(cut.map(|value| (name, value)));
+    }
+    (!input.is_empty()).then_some(input)
+}
+
+/// Returns the first half of a text or a list; `None` if that is too short to say anything.
+fn halve(value: Value) -> Option<Value> {
+    match value {
+        Value::String(text) => {
+            let kept = text.chars().count() / 2;
+            (kept >= MIN_CUT_CHARS).then(|| Value::from(excerpt(&text, kept)))
+        }
+        Value::Array(mut items) => {
+            items.truncate(items.len() / 2);
+            (!items.is_empty()).then_some(Value::Array(items))
+        }
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
 /// Whether a member is named as the header of a request whose value is a credential.
 fn is_header(name: &str) -> bool {
     ["authorization", "proxy-authorization"].iter().any(|header| name.eq_ignore_ascii_case(header))
@@ -121,6 +160,32 @@ mod tests {
             let word = serde_json::to_value(kind).unwrap();
             assert_eq!(kind.tool(), format!("event.{}", word.as_str().unwrap()));
         }
+    }
+
+    #[test]
+    fn the_input_of_a_read_is_redacted_and_bounded() {
+        let of = |value: Value| recorded_input(value.as_object().unwrap().clone());
+        assert_eq!(of(serde_json::json!({})), None);
+        let small = serde_json::json!({"query": "refund", "includeGlob": ["*.py"], "contextLines": 2});
+        assert_eq!(of(small.clone()).map(Value::Object), Some(small));
+        let secret = format!("ghp_{}", "a1".repeat(18));
+        let input = of(serde_json::json!({"query": format!("{}{secret}", "x ".repeat(400)), "path": "src"})).unwrap();
+        assert!(!input["query"].as_str().unwrap().contains("ghp_") && !input.contains_key("truncated"), "{input:?}");
+        let nested = (0..100).fold(Value::Null, |inner, _| serde_json::json!({"deeper": [inner, "y".repeat(40)]}));
+        let (long, paths) = ("é\u{0}\"".repeat(5000), vec!["src/long/name.rs"; 500]);
+        for large in [
+            serde_json::json!({"query": long, "path": "src"}),
+            serde_json::json!({"paths": paths, "path": "src", "maxChars": 7}),
+            serde_json::json!({"surprise": nested, "path": "src"}),
+            serde_json::json!({long.clone(): 1, "path": "src"}),
+            serde_json::json!({"paths": [long], "path": "src", "query": long}),
+        ] {
+            let cut = of(large).unwrap();
+            assert!(canonical_json(&cut).len() <= MAX_READ_INPUT_BYTES, "{cut:?}");
+            assert_eq!((&cut["truncated"], &cut["path"]), (&Value::Bool(true), &Value::from("src")), "{cut:?}");
+        }
+        let many = (0..2000).map(|number| (format!("m{number}"), Value::from(number))).collect();
+        assert!(canonical_json(&recorded_input(many).unwrap()).len() <= MAX_READ_INPUT_BYTES);
     }
 
     #[test]

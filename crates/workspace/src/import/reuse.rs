@@ -137,7 +137,7 @@ pub(super) fn copy(
     let bytes: u64 = rows.iter().filter(|row| !is_link(row)).map(|row| row.stamp.size).sum();
     let entries_of_no_size = (folders.len() + rows.iter().filter(is_link).count()) as u64;
     watch
-        .check_quota((rows.len() + folders.len()) as u64, bytes.saturating_add(entries_of_no_size * ENTRY_BYTES))
+        .check_quota(rows.len() as u64, bytes.saturating_add(entries_of_no_size * ENTRY_BYTES))
         .map_err(|refusal| CopyError::Import(refusal.into()))?;
     link_objects(&from, to.folder, &description)?;
     let (rows, folders) = files::copy(&from, to.folder, &to.git, &manifest, &folders, watch)?;

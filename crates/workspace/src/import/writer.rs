@@ -170,7 +170,7 @@ impl<'a> ImportWriter<'a> {
         }
         let (folder, name) = split(path);
         self.enter(folder)?;
-        self.check_quota(ENTRY_BYTES)?;
+        self.check_quota(1, ENTRY_BYTES)?;
         let dir = self.last();
         rustix::fs::symlinkat(target, dir, name)?;
         let stamp = FileStamp::of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
@@ -295,15 +295,15 @@ impl<'a> ImportWriter<'a> {
         if self.bytes.saturating_add(more) > self.limits.max_bytes {
             return Err(too_large("bytes", self.limits.max_bytes));
         }
-        self.check_quota(more)
+        self.check_quota(1, more)
     }
 
-    /// Checks the quota for one more entry with `more` bytes. Each folder and link counts as a file, since an archive of a few
-    /// bytes may contain a million of them.
-    fn check_quota(&self, more: u64) -> Result<(), ImportError> {
-        let folders = self.folders.len() as u64;
-        let bytes = self.bytes.saturating_add(more).saturating_add((folders + self.links) * ENTRY_BYTES);
-        Ok(self.watch.check_quota(self.rows.len() as u64 + folders + 1, bytes)?)
+    /// Checks the quota for so many more files and bytes. A link counts as a file, a folder does not; each takes [`ENTRY_BYTES`], since
+    /// an archive of a few bytes may contain a million of them.
+    fn check_quota(&self, files: u64, bytes: u64) -> Result<(), ImportError> {
+        let entries = self.folders.len() as u64 + self.links;
+        let bytes = self.bytes.saturating_add(bytes).saturating_add(entries * ENTRY_BYTES);
+        Ok(self.watch.check_quota(self.rows.len() as u64 + files, bytes)?)
     }
 
     fn copy(
@@ -351,7 +351,7 @@ impl<'a> ImportWriter<'a> {
             let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
             let is_new = !self.folders.contains(&path[..end]);
             if is_new {
-                self.check_quota(ENTRY_BYTES)?;
+                self.check_quota(0, ENTRY_BYTES)?;
             }
             let fd = make_folder(self.last(), &path[start..end])?;
             if is_new {

@@ -6,6 +6,7 @@ pub(crate) mod checkpoints;
 mod event_stream;
 pub(crate) mod export;
 pub(crate) mod report;
+pub(crate) mod stats;
 
 use axum::extract::State;
 use axum::http::HeaderMap;

@@ -87,7 +87,8 @@ pub(crate) async fn get_file(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let options = FileCallOptions { mount: query.mount, at_seq: query.at_seq, ..call_options(&headers) };
+    let range = headers.get(header::RANGE).map(|range| String::from_utf8_lossy(range.as_bytes()).into_owned());
+    let options = FileCallOptions { mount: query.mount, at_seq: query.at_seq, range, ..call_options(&headers) };
     let FileDownload { transfer, is_outside } =
         service.calls.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);

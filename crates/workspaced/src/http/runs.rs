@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use engine::calls::StopRunRequest;
 use engine::operators::{IssueTokenRequest, IssuedToken};
 use engine::runs::{CreateRunRequest, CreatedRun, CreationAnswer, OwnRun, RunQuery, RunUsage, UpdateRunRequest};
 use engine::{CreatedQuery, LabelQuery, List, OrderQuery, Page, Paging};
@@ -160,6 +161,30 @@ pub(crate) async fn close_run(
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
     Ok(Json(service.runs.close_run(&run, &operator.caller()).await?))
+}
+
+/// Stop a run's agent
+///
+/// Revokes all tokens of the run, also for calls in progress that are not recorded yet, and ends the commands that wait or run; streams
+/// and downloads with its tokens end. The run stays open, so that operators can look at it, close it or issue another token. Recorded as
+/// `run.stop`, with the reason. Access tokens of an OAuth issuer are not the run's, and are not revoked: close the run.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/stop", tag = "runs", operation_id = "stopRun", params(("run" = RunId, Path)),
+    request_body = StopRunRequest,
+    responses(
+        (status = 200, description = "The run.", body = Run),
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted.",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn stop_run(
+    State(service): State<Service>,
+    operator: Orchestrator,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+    Json(request): Json<StopRunRequest>,
+) -> Result<Json<Run>, Problem> {
+    Ok(Json(service.calls.stop_run(&run, &operator.caller(), request).await?))
 }
 
 /// Delete a run's files

@@ -9,4 +9,5 @@ mod lifecycle;
 mod records;
 mod report;
 mod service_chain;
+mod stats;
 mod tampering;

@@ -19,5 +19,6 @@ mod private_git;
 mod run_command;
 mod run_queries;
 mod sources;
+mod stop;
 mod updates;
 mod viewed;

@@ -99,10 +99,14 @@ impl Collector {
             return;
         }
         self.count(kind);
+        self.counts.denied += u64::from(record.is_denied());
         self.add_change_set(record);
         self.add_command(record, kind);
         for path in paths_of(record, kind) {
             self.add_file(path, record, kind);
+        }
+        for left in record.left.iter().filter_map(|left| LogicalPath::parse(&left.path).ok()) {
+            self.add_file(&left, record, EntryKind::Refused);
         }
         match (&mut self.reads, kind) {
             (Some(reads), EntryKind::Read) => reads.add_read(record),

@@ -1,6 +1,6 @@
 //! One entry of a report's timeline.
 
-use model::{Code, LogicalPath, Outcome, Record};
+use model::{Code, LeftEntry, LogicalPath, Outcome, Record};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -81,6 +81,14 @@ pub struct ReportEntry {
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(required = false)]
     pub more_paths: u64,
+    /// The first 10 entries that a change set left out because they are denied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub left: Vec<LeftEntry>,
+    /// How many entries a change set left out because they are denied.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub left_count: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -125,6 +133,8 @@ impl ReportEntry {
             reasons: record.reasons.iter().take(MAX_REASONS).map(|reason| cut(reason)).collect(),
             more_paths: paths.len().saturating_sub(MAX_PATHS) as u64,
             paths: paths.into_iter().take(MAX_PATHS).map(|path| cut(path.as_str())).collect(),
+            left: record.left.iter().take(MAX_PATHS).map(cut_left).collect(),
+            left_count: record.left_count.unwrap_or(0),
         }
     }
 
@@ -139,6 +149,10 @@ impl ReportEntry {
             if self.paths.len() < MAX_PATHS { self.paths.push(path) } else { self.more_paths += 1 }
         }
     }
+}
+
+fn cut_left(left: &LeftEntry) -> LeftEntry {
+    LeftEntry { path: cut(&left.path), rule: cut(&left.rule) }
 }
 
 /// Returns the paths of a record that an entry shows.

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::{EntryKind, ReportApproval, ReportCommand, ReportDiffFile, ReportEntry, ReportFile, RunReport};
-use model::ApprovalState;
+use model::{ApprovalState, LeftEntry};
 use serde_json::Value;
 
 /// The most bytes of the whole text: hosts of pull requests take 65,536 characters.
@@ -108,11 +108,12 @@ impl RunReport {
         let counts = &self.counts;
         let _ = writeln!(
             out,
-            "- Calls: {}, {}, {}, {} refused, {} requested, {} failed, {}",
+            "- Calls: {}, {}, {}, {} refused, {} denied, {} requested, {} failed, {}",
             count(counts.reads, "read"),
             count(counts.writes, "write"),
             count(counts.dry_runs, "dry run"),
             counts.refused,
+            counts.denied,
             count(counts.approvals_requested, "approval"),
             counts.failed,
             count(counts.events, "event")
@@ -240,6 +241,13 @@ fn entry_line(entry: &ReportEntry) -> String {
     let mut line = format!("- {number} {what}");
     if !entry.paths.is_empty() {
         let _ = write!(line, " {}", paths_text(&entry.paths, entry.more_paths));
+    }
+    if entry.left_count > 0 {
+        let left = |left: &LeftEntry| format!("{} ({})", quote(&left.path), quote(&left.rule));
+        let shown: Vec<_> = entry.left.iter().take(MAX_PATHS).map(left).collect();
+        let more = entry.left_count - shown.len() as u64;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _ = write!(line, "; **denied** {}{more}", shown.join(", "));
     }
     if let Some(summary) = &entry.summary {
         let _ = write!(line, ": {}", quote(summary));

@@ -64,6 +64,8 @@ struct OrderState {
     /// Takes the result to the caller; taken when the caller has it, or waits no more.
     ended: Option<oneshot::Sender<EndedCommand>>,
     is_cancelled: bool,
+    /// Whether an operator has stopped the agent of the run.
+    is_stopped: bool,
     /// When a runner has taken it.
     given: Option<Instant>,
     /// Whether its result is being recorded.
@@ -78,7 +80,7 @@ impl WantedCommand {
 
     /// Creates an order that nobody waits for yet.
     pub(crate) fn new(id: ToolCallId, command: String, cwd: String, timeout_seconds: u64) -> Self {
-        let state = OrderState { ended: None, is_cancelled: false, given: None, is_ending: false };
+        let state = OrderState { ended: None, is_cancelled: false, is_stopped: false, given: None, is_ending: false };
         Self {
             id,
             command,
@@ -100,7 +102,11 @@ impl WantedCommand {
 
     /// Whether its runner should end it, and nothing of it is applied. Once its result is claimed, only a cancellation changes that.
     pub(crate) fn is_unwanted(&self) -> bool {
-        self.state.lock().is_cancelled || self.is_given_up()
+        let is_ended = {
+            let state = self.state.lock();
+            state.is_cancelled || state.is_stopped
+        };
+        is_ended || self.is_given_up()
     }
 }
 
@@ -319,11 +325,13 @@ impl CommandDesk {
         desk.changed.send_replace(());
         let began = Instant::now();
         let mut cancelled: Option<Instant> = None;
+        let mut stopped = desk.changed.subscribe();
         let mut ticks = tokio::time::interval(Duration::from_millis(500));
         let failed = loop {
             tokio::select! {
                 done = &mut ended => return done.map_err(|_| lost()),
                 () = shutdown.cancelled() => break shutting_down(),
+                _ = stopped.changed() => {}
                 () = abandoned.cancelled(), if cancelled.is_none() => {
                     cancelled = Some(Instant::now());
                     order.state.lock().is_cancelled = true;
@@ -352,6 +360,19 @@ impl CommandDesk {
         // Its runner is told to end it.
         desk.changed.send_replace(());
         Err(failed)
+    }
+
+    /// Ends the commands of the run: those that wait are not run, and runners are told to end the others. One whose result is being
+    /// recorded is completed.
+    pub(crate) fn stop(&self, run: &RunId) {
+        let Some(desk) = self.runs.lock().get(run).cloned() else { return };
+        let state = desk.state.lock();
+        let held = state.runners.values().filter_map(|runner| runner.order.as_ref());
+        for order in state.waiting.iter().chain(held) {
+            order.state.lock().is_stopped = true;
+        }
+        drop(state);
+        desk.changed.send_replace(());
     }
 
     /// Returns the command whose result a runner reports.
@@ -419,10 +440,13 @@ impl RunDesk {
     /// Returns why a command is not waited for any more; `None` while it is.
     fn why_not(&self, order: &Arc<WantedCommand>, began: Instant, cancelled: Option<Instant>) -> Option<Refusal> {
         let state = self.state.lock();
-        let (given, is_ending) = {
+        let (given, is_ending, is_stopped) = {
             let order = order.state.lock();
-            (order.given, order.is_ending)
+            (order.given, order.is_ending, order.is_stopped)
         };
+        if is_stopped && !is_ending {
+            return Some(stopped());
+        }
         let Some(given) = given else {
             return if cancelled.is_some() {
                 Some(cancelled_before())
@@ -465,6 +489,11 @@ fn cancelled_before() -> Refusal {
         "the call was cancelled before its command was run",
         "Make the call again if you need it.",
     )
+}
+
+fn stopped() -> Refusal {
+    let message = "an operator has stopped the agent of the run; what the command changed is not in the run";
+    Refusal::new(Code::Unavailable, message, "End your work: the tokens of the run are revoked.")
 }
 
 fn lost() -> Refusal {

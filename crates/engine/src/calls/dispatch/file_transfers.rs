@@ -44,6 +44,8 @@ pub struct FileCallOptions {
     pub mount: Option<String>,
     /// The record at which a file is read.
     pub at_seq: Option<u64>,
+    /// The range of bytes of a download, for its record.
+    pub range: Option<String>,
     /// The refusal of invalid options. The call is refused with it, and recorded.
     pub refusal: Option<Refusal>,
 }
@@ -114,7 +116,10 @@ impl Calls {
             input["atSeq"] = Value::from(seq);
         }
         let members = options.members(&input);
-        let (call, members) = Call::of(run, caller, &files::GET, members);
+        let (mut call, members) = Call::of(run, caller, &files::GET, members);
+        if let Some(range) = &options.range {
+            call.add_recorded_input("range", range);
+        }
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let read = async {
             let (open_run, members) = self.admit(&call, options.check(members)).await?;

@@ -47,6 +47,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         "createRun"
         | "updateRun"
         | "closeRun"
+        | "stopRun"
         | "deleteRun"
         | "putArchive"
         | "issueToken"
@@ -76,7 +77,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "reportCommand"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
         "approveCall" | "denyCall" | "commentOnRun" | "setViewed" => (Deciders::SCOPES, false),
-        "listNodes" => (Auditors::SCOPES, false),
+        "listNodes" | "getStats" => (Auditors::SCOPES, false),
         "getFile" => (Auditors::SCOPES, true),
         "listRuns"
         | "listApprovals"

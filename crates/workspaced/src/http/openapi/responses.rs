@@ -96,7 +96,7 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
 }
 
 /// Refusals of single operations, besides those that are documented at the route.
-const OWN_REFUSALS: [(&str, &[&str]); 18] = [
+const OWN_REFUSALS: [(&str, &[&str]); 19] = [
     ("getFile", &["413", "507"]),
     ("getArchive", &["507"]),
     ("getBundle", &["507"]),
@@ -105,6 +105,7 @@ const OWN_REFUSALS: [(&str, &[&str]); 18] = [
     // The run is archived.
     ("listAudit", &["409"]),
     ("streamAudit", &["409"]),
+    ("getStats", &["409"]),
     ("listRunAudit", &["409"]),
     ("listChanges", &["409"]),
     ("getArtifact", &["409"]),

@@ -495,3 +495,76 @@ async fn refused_calls_are_found_by_path(#[values(Backend::Sqlite, Backend::Post
     }
     assert_eq!(run.verify().await["intact"], true);
 }
+
+#[rstest]
+#[tokio::test]
+async fn the_record_of_a_read_says_what_it_asked_for(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("src/refunds.py", "one\ntwo\n"), (".env", "A=1\n")]).await;
+    let secret = format!("ghp_{}", "a1".repeat(18));
+    let reads = [
+        ("search_text", json!({"query": "refund", "mode": "regex", "includeGlob": "*.py", "contextLines": "2"})),
+        ("read_file", json!({"path": "src/refunds.py", "startLine": 2, "maxLines": 40})),
+        ("find_files", json!({"glob": ["*.py", "*.pyi"], "path": "src"})),
+        ("list_dir", json!({"path": "src", "maxDepth": 7})),
+        ("read_file", json!({"path": ".env", "startLine": 1})),
+        ("search_text", json!({"query": secret})),
+        ("search_text", json!({"query": "x".repeat(5000), "path": "src"})),
+        ("list_dir", json!({"surprise": [1]})),
+        ("tree_stats", json!({})),
+    ];
+    for (tool, input) in &reads {
+        let mut input = input.clone();
+        input["stepId"] = json!("s1");
+        run.call(tool, input).await;
+    }
+    let file = format!("/v1/runs/{}/files/src/refunds.py", run.id);
+    let range = run.agent.request(reqwest::Method::GET, &file).header("range", "bytes=0-2");
+    assert_eq!(run.agent.send(range).await.text(), "one");
+    run.agent.get(&format!("/v1/runs/{}/archive?since=1", run.id)).await.is(200);
+    run.create("new.txt", "n\n").await;
+
+    let records = run.calls().await;
+    let input = |index: usize| records[index]["input"].clone();
+    // As the tool has taken it: a text is the only entry of a list, and a number in a text is a number.
+    assert_eq!(input(0), json!({"query": "refund", "mode": "regex", "includeGlob": ["*.py"], "contextLines": 2}));
+    for index in [1, 2, 3, 4] {
+        assert_eq!(input(index), reads[index].1, "{:#}", records[index]);
+    }
+    assert!(!records[5].to_string().contains("ghp_") && input(5)["query"].is_string(), "{:#}", records[5]);
+    assert_eq!((&input(6)["truncated"], &input(6)["path"]), (&json!(true), &json!("src")));
+    assert!(input(6).to_string().len() <= 2048 && input(6)["query"].as_str().unwrap().starts_with("xxx"));
+    assert_eq!((&records[7]["code"], input(7)), (&json!("INVALID_REQUEST"), json!({"surprise": [1]})));
+    assert_eq!(input(8), Value::Null, "nothing was asked for");
+    assert_eq!(input(9), json!({"path": "src/refunds.py", "range": "bytes=0-2"}));
+    assert_eq!(input(10), json!({"since": 1}));
+    assert_eq!(input(11), Value::Null, "the change is in its diff");
+
+    // The same in each view of the record, and covered by the chain.
+    let call = format!("/v1/runs/{}/tool-calls/{}", run.id, records[1]["toolCallId"].as_str().unwrap());
+    assert_eq!(run.agent.get(&call).await.ok()["input"], reads[1].1);
+    let exported =
+        run.operator.get(&format!("/v1/audit/export?format=csv&tool=find_files&run={}", run.id)).await.text();
+    assert!(exported.contains(r#","{""glob"":[""*.py"",""*.pyi""],""path"":""src""}","#), "{exported}");
+    assert_chain(&run.id, &run.audit().await);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn calls_are_found_by_the_name_of_a_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [("parcelhub/refunds.py", "a\n"), ("refunds.py", "a\n"), ("old_refunds.py", "a\n"), ("b.py", "b\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    for (path, _) in files {
+        run.ok("read_file", json!({"path": path})).await;
+    }
+    let found = async |query: &str| {
+        let found = items(&run.operator, &format!("/v1/audit?run={}&{query}", run.id)).await;
+        found.iter().map(|record| record["pathsRead"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("pathSuffix=refunds.py").await, ["parcelhub/refunds.py", "refunds.py", "old_refunds.py"]);
+    assert_eq!(found("pathSuffix=/refunds.py").await, ["parcelhub/refunds.py", "refunds.py"], "of exactly that name");
+    assert_eq!(found("pathSuffix=hub/refunds.py").await, ["parcelhub/refunds.py"]);
+    assert_eq!(found("pathSuffix=.py&pathPrefix=b").await, ["b.py"]);
+    assert_eq!(found("pathSuffix=none.py").await, [""; 0]);
+    run.operator.get("/v1/audit?pathSuffix=a/../b").await.refused("INVALID_REQUEST");
+}

@@ -11,6 +11,31 @@ use crate::harness::{Backend, Receiver, Run, Server, Setup, free_port, put};
 
 #[rstest]
 #[tokio::test]
+async fn stop_ends_the_agent_and_keeps_the_evidence(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, used) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    used.create("b.txt", "b\n").await;
+    used.ok("search_text", json!({"query": "refund"})).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    operator(&["stop", &used.id]).failed(2, "--reason");
+    let searches = operator(&["audit", "--run", &used.id, "--tool", "search_text"]).ok();
+    assert!(searches.contains("search_text     query=\"refund\" ("), "{searches}");
+    assert!(operator(&["audit", "--run", &used.id, "--path-suffix", "/b.txt"]).ok().contains(" b.txt "));
+    let folder = server.home.join(format!("evidence-{}", used.id));
+    let stop = ["stop", &used.id, "--reason", "odd reads", "--close", "--export", folder.to_str().unwrap()];
+    let said = operator(&stop).ok();
+    assert!(said.starts_with(&format!("{}: its tokens are revoked; the run is closed\n", used.id)), "{said}");
+    used.agent.post(&format!("/v1/runs/{}/tools/list_dir", used.id), json!({})).await.refused("UNAUTHENTICATED");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert!(read("report.md").starts_with("# Run `") && read("changes.patch").contains("+++ b/b.txt"));
+    let records: Vec<Value> = read("audit.ndjson").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tools: Vec<_> = records.iter().map(|record| record["tool"].as_str().unwrap()).collect();
+    assert_eq!(tools, ["run.create", "write_file", "search_text", "run.stop", "run.close", "patch"]);
+    assert_eq!(records[3]["reason"], "odd reads");
+    operator(&stop).failed(1, "not empty");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));

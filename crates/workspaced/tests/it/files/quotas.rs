@@ -279,7 +279,7 @@ async fn a_source_over_the_quota_is_refused_and_leaves_nothing(#[values(Backend:
 
 #[rstest]
 #[tokio::test]
-async fn imported_folders_and_links_count_as_files(#[values(Backend::Sqlite)] backend: Backend) {
+async fn max_files_counts_files_and_links_but_not_folders(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let entries = |kind: EntryType| {
         let mut tar = tar::Builder::new(Vec::new());
@@ -295,7 +295,6 @@ async fn imported_folders_and_links_count_as_files(#[values(Backend::Sqlite)] ba
         tar.into_inner().unwrap()
     };
     for (kind, quota, reason, limit, actual) in [
-        (EntryType::Directory, json!({"maxFiles": 10}), "quota:maxFiles", 10, 11),
         (EntryType::Symlink, json!({"maxFiles": 10}), "quota:maxFiles", 10, 11),
         (EntryType::Directory, json!({"maxTreeBytes": 40_000}), "quota:maxTreeBytes", 40_000, 10 * 4096),
         (EntryType::Symlink, json!({"maxTreeBytes": 40_000}), "quota:maxTreeBytes", 40_000, 10 * 4096),
@@ -305,12 +304,22 @@ async fn imported_folders_and_links_count_as_files(#[values(Backend::Sqlite)] ba
         assert_over(&answer, reason, limit, actual);
         assert_eq!(run.get().await["state"], "preparing");
     }
-    // An implicit folder counts like an explicit entry. The reported size is that of the files.
     let run = server.run(json!({"source": {"type": "archive"}, "policy": {"quota": {"maxFiles": 2}}})).await;
     let path = format!("/v1/runs/{}/archive", run.id);
-    assert_over(&run.operator.put(&path, tar_of(&[("a/b/c", b"")])).await, "quota:maxFiles", 2, 3);
-    run.operator.put(&path, tar_of(&[("a/c", b"c")])).await.ok();
+    assert_over(&run.operator.put(&path, tar_of(&[("a", b""), ("b", b""), ("c", b"")])).await, "quota:maxFiles", 2, 3);
+    // Neither explicit nor implicit folders count: as for a write, which makes missing folders. The reported size is that of the files.
+    run.operator.put(&path, tar_of(&[("a/b/c", b"c")])).await.ok();
     assert_eq!(disk(&run).await, (1, 1));
+    run.ok("write_file", write("d/e/f", 1)).await;
+    assert_over(&run.call("write_file", write("g", 1)).await, "quota:maxFiles", 2, 3);
+    let empty = server.run(json!({"source": {"type": "archive"}, "policy": {"quota": {"maxFiles": 2}}})).await;
+    empty.operator.put(&format!("/v1/runs/{}/archive", empty.id), entries(EntryType::Directory)).await.ok();
+    // A base that is used again counts the same.
+    let template = server.template(&[("a/b/c.txt", "c"), ("d/e.txt", "e")]);
+    for _ in 0..2 {
+        let source = json!({"type": "directory", "path": template});
+        server.run(json!({"source": source, "policy": {"quota": {"maxFiles": 2}}})).await;
+    }
 }
 
 #[rstest]

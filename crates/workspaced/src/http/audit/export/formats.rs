@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::AuditFormat;
 
 /// The columns of CSV.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 20] = [
     "timestamp",
     "runId",
     "seq",
@@ -22,6 +22,8 @@ const COLUMNS: [&str; 18] = [
     "reasons",
     "pathsRead",
     "pathsWritten",
+    "left",
+    "input",
     "durationMicros",
     "toolCallId",
     "requestId",
@@ -74,6 +76,8 @@ fn csv(record: &Record) -> String {
         record.reasons.join("\n"),
         paths(&record.paths_read),
         paths(&record.paths_written),
+        record.left.iter().map(|left| format!("{} ({})", left.path, left.rule)).collect::<Vec<_>>().join("\n"),
+        record.input.clone().map(|input| Value::Object(input).to_string()).unwrap_or_default(),
         record.duration_micros.to_string(),
         record.tool_call_id.to_string(),
         record.request_id.clone().unwrap_or_default(),

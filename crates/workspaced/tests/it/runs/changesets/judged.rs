@@ -363,3 +363,59 @@ async fn the_command_of_a_layer_that_is_refused_is_recorded(
     let records = run.audit().await;
     assert!(records[before..].iter().all(|record| record["tool"] == "apply_changeset"), "{:#?}", &records[before..]);
 }
+
+#[rstest]
+#[tokio::test]
+async fn what_a_set_leaves_out_is_recorded_and_counted_as_denied(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"policy": {"deny": ["secret/**"]}});
+    let (_, run) = Run::shared_with(backend, &[("a.txt", "a\n"), ("Cargo.lock", "l\n")], policy).await;
+    let runner = runner(&run, &[]).await;
+    let secrets = |layer: Layer, count: usize| {
+        (0..count).fold(layer, |layer, number| layer.file(&format!("secret/{number:03}"), "s\n"))
+    };
+    let layer = secrets(Layer::new().file("a.txt", "a2\n").file(".env", "A=1\n").file("../x", "x"), 120).bytes();
+    let set = |id: &str, seq: u64| json!({"changesetId": id, "basedOnSeq": seq, "reason": "make", "onDenied": "leave"});
+    let answer = send(&runner, &set("cs_1", head(&run).await), &layer).await.ok();
+    assert_eq!(answer["left"].as_array().unwrap().len(), 122);
+    let record = run.last_record().await;
+    assert_eq!((&record["decision"], &record["outcome"]), (&json!("ALLOW"), &json!("ok")));
+    assert_eq!((record["left"].as_array().unwrap().len(), &record["leftCount"]), (100, &json!(122)));
+    for left in
+        [json!({"path": ".env", "rule": "kind:SECRET_LIKE"}), json!({"path": "secret/000", "rule": "deny:secret/**"})]
+    {
+        assert!(record["left"].as_array().unwrap().contains(&left), "{left} in {record:#}");
+    }
+    assert_eq!(run.get().await["counts"]["denied"], 1, "one call");
+    // All denied: the attempt is recorded all the same. So is that of a dry run.
+    let layer = Layer::new().file(".env", "A=1\n").bytes();
+    send(&runner, &set("cs_2", head(&run).await), &layer).await.ok();
+    let mut dry = set("cs_3", head(&run).await);
+    dry["dryRun"] = json!(true);
+    send(&runner, &dry, &layer).await.ok();
+    // A set that waits is counted once, whatever is decided.
+    let layer = Layer::new().file(".env", "A=1\n").file("Cargo.lock", "m\n").bytes();
+    let asked = send(&runner, &set("cs_4", head(&run).await), &layer).await.refused("APPROVAL_REQUIRED");
+    let record = run.last_record().await;
+    assert_eq!((&record["outcome"], &record["leftCount"]), (&json!("pending"), &json!(1)), "{record:#}");
+    assert_eq!(run.get().await["counts"]["denied"], 4);
+    let approve = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+    run.operator.post(&approve, json!({})).await.ok();
+    assert_eq!((run.on_disk("Cargo.lock"), run.last_record().await["left"].clone()), ("m\n".to_owned(), Value::Null));
+    assert_eq!(run.get().await["counts"]["denied"], 4);
+
+    let found = crate::harness::items(&run.operator, &format!("/v1/runs/{}/audit?path=.env", run.id)).await;
+    assert_eq!(found.len(), 4, "{found:#?}");
+    let stats = run.operator.get(&format!("/v1/stats?run={}", run.id)).await.ok();
+    assert_eq!((&stats["total"]["denied"], &stats["total"]["deniedByPerson"]), (&json!(4), &json!(0)), "{stats:#}");
+    let report = run.operator.get(&format!("/v1/runs/{}/report", run.id)).await.ok();
+    assert_eq!((&report["counts"]["denied"], &report["counts"]["refused"]), (&json!(4), &json!(0)));
+    let entry = report["timeline"].as_array().unwrap().iter().find(|entry| entry["leftCount"] == 122).unwrap();
+    assert_eq!(entry["left"].as_array().unwrap().len(), 10);
+    let env = report["files"].as_array().unwrap().iter().find(|file| file["path"] == ".env").unwrap();
+    assert_eq!(env["refused"], 4);
+    let text = run.operator.get(&format!("/v1/runs/{}/report?format=markdown", run.id)).await.text();
+    assert!(text.contains(", 4 denied, ") && text.contains("; **denied** `.env` (`kind:SECRET_LIKE`)"), "{text}");
+    assert_eq!(run.verify().await["intact"], true);
+}
