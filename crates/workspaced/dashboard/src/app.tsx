@@ -7,6 +7,7 @@ import { isDecided, sendAll, useDecisions } from "./lib/outbox.ts";
 import { navigate, useRoute } from "./lib/route.ts";
 import type { Approval, Node, Operator, Page } from "./lib/types.ts";
 import { Boundary } from "./ui/boundary.tsx";
+import { toggleWrap } from "./ui/diff_view.tsx";
 import { Dialog, Empty, Failed, Loading } from "./ui/parts.tsx";
 import { About } from "./pages/about.tsx";
 import { Approvals } from "./pages/approvals.tsx";
@@ -101,6 +102,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
   useKeys({
     "?": () => setHelpOpen(true),
     z: undoLast,
+    w: toggleWrap,
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
     1: () => navigate("/"), 2: () => navigate("/runs"), 3: () => navigate("/approvals"), ...(rights.audit ? { 4: () => navigate("/audit") } : {}),
   });

@@ -11,6 +11,7 @@ import { setParams, useRoute } from "../lib/route.ts";
 import type { Viewed } from "../lib/viewed.ts";
 import { Boundary } from "./boundary.tsx";
 import { Counts, Failed, Path } from "./parts.tsx";
+import { wrapped } from "../lib/wrap.ts";
 import { scrollerOf, Windowed } from "./window.tsx";
 
 /** The height of the lines of a diff or a file, as `--line-height` in the style sheet. */
@@ -99,7 +100,9 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   changedFrom.current = useMemo(() => (seen ? changedFromEach(rows) : new Uint32Array(1)), [rows, !seen]);
   const rowOf = (line: { path: string; line: number }) => rows.findIndex((row) => row.type === "line" && files[row.file].path === line.path && row.right?.new === line.line);
   const isCited = cited !== undefined && focus >= 0 && rowOf(cited) === focus;
-  const width = useMemo(() => longestLine(rows), [rows]);
+  const isWrapped = params.get("wrap") !== "off";
+  const width = useMemo(() => (isWrapped ? 0 : longestLine(rows)), [rows, isWrapped]);
+  const linesOf = useMemo(() => (isWrapped ? (index: number, columns: number) => linesOfRow(rows[index], split ? Math.floor(columns / 2) - HALF : columns - GUTTER) : undefined), [rows, split, isWrapped]);
   const step = (direction: 1 | -1) => {
     for (let index = focus + direction; index >= 0 && index < rows.length; index += direction)
       if (rows[index].type === "file" || isChangeStart(rows, index)) return setFocus(index);
@@ -124,13 +127,14 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const added = useRef(0);
   useLayoutEffect(() => {
     // What was hidden above a change appears above it: the change stays where it is seen.
-    if (added.current) scrollerOf(element.current!.querySelector<HTMLElement>(".window-content")!).scrollTop += added.current * LINE_HEIGHT;
+    const content = element.current?.querySelector<HTMLElement>(".window-content");
+    if (added.current && content) scrollerOf(content).scrollTop += content.offsetHeight - added.current;
     added.current = 0;
   }, [expanded]);
   const expand = async (row: Row & { type: "gap" }) => {
     try {
       const lines = await readLines!(files[row.file].path, row.from, row.to, row.shift);
-      added.current = row.isRest || isLastOf(rows, row) ? 0 : lines.length - 1;
+      added.current = row.isRest || isLastOf(rows, row) ? 0 : element.current!.querySelector<HTMLElement>(".window-content")!.offsetHeight;
       setExpanded((before) => new Map(before).set(row.key, lines));
     } catch (error) {
       setProblem((error as Error).message);
@@ -169,19 +173,24 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
           <LayoutOfDiff />
         </div>}
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
-        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+        <Windowed class={`diff-window ${split ? "split" : ""} ${isWrapped ? "wraps" : ""}`} linesOf={linesOf} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={isWrapped ? undefined : `${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
     </div>
   );
 }
 
+/** Wraps the long lines of diffs and files, or cuts them: the address says so. */
+export const toggleWrap = (): void => setParams({ wrap: new URLSearchParams(location.search).get("wrap") === "off" ? "" : "off" });
+
 /** The choice between the layouts of every diff. */
 export function LayoutOfDiff() {
-  const split = useRoute().params.get("diff") === "split";
+  const { params } = useRoute();
+  const [split, isWrapped] = [params.get("diff") === "split", params.get("wrap") !== "off"];
   return (
     <span class="segments" role="group" aria-label="Layout of the diff">
       <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
       <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
+      <button type="button" aria-pressed={isWrapped} aria-keyshortcuts="w" onClick={toggleWrap}>Wrap</button>
     </span>
   );
 }
@@ -199,6 +208,15 @@ function changedFromEach(rows: Row[]): Uint32Array {
 
 /** Images that a browser shows without running anything of them. */
 export const isImage = (path: string): boolean => /\.(png|jpe?g|gif|webp|avif|bmp|ico)$/i.test(path);
+
+/** Characters that the numbers and the sign of a line take, whole and in a half; one is left over. */
+const [GUTTER, HALF] = [15, 9];
+
+/** The lines that a row takes where long lines are wrapped. */
+function linesOfRow(row: Row, columns: number): number {
+  if (row.type !== "line") return 1;
+  return [row.left, row.right].reduce((most, line) => (line ? Math.max(most, wrapped(line.noNewline ? `${line.text}   ` : line.text, Math.max(10, columns))) : most), 1);
+}
 
 function longestLine(rows: Row[]): number {
   let longest = 40;
