@@ -16,7 +16,7 @@ export interface Run {
   baseCommit?: string; source: { type: string; url?: string; ref?: string; path?: string }; policy: Policy;
   labels: Record<string, string>; disk: { bytes: number; files: number };
   counts: { calls: number; mutations: number; denied: number; pendingApprovals: number; insertions: number; deletions: number };
-  archivedAt?: string; lastActivityAt?: string; repository?: string; agent?: string; prompt?: string;
+  archivedAt?: string; lastActivityAt?: string; repository?: string; prompt?: string;
   people: { calls: number; mutations: number };
   headSeq: number; headHash: string;
 }

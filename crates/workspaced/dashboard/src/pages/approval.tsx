@@ -17,7 +17,7 @@ import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from
 import { showAtTop } from "../ui/window.tsx";
 import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
-import { Context, useEvidence, usePrompt, useRelated } from "./context.tsx";
+import { Context, useEvidence, useRelated } from "./context.tsx";
 import { readDecisionTime } from "./decision.tsx";
 import { type Below, Decide } from "./decide.tsx";
 import { Warnings } from "./warnings.tsx";
@@ -43,11 +43,10 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const mayEdit = mayDecide && approval.canApply !== false && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
   const edits = drafts && editedHunks(hunks, drafts);
   const evidence = useEvidence(approval);
-  const prompt = usePrompt(approval.runId);
   const others = useRelated(approval);
   const related = [...others.items, ...elsewhere];
   const besides = useBesides(approval, run);
-  const isPainted = usePainted(evidence.isSettled && prompt.isSettled && others.isSettled && run !== undefined);
+  const isPainted = usePainted(evidence.isSettled && others.isSettled && run !== undefined);
   const below = useRef<Below>({ count: 0, tell: () => {} });
   const seen = (count: number) => below.current.tell((below.current.count = count));
   const [cited, setCited] = useState<ReadyReason["at"]>();
@@ -68,7 +67,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       {error && <Failed error={error} what="Refreshing the approval" />}
       <blockquote><Foreign text={approval.reason} /></blockquote>
       {isPending && <Boundary what="the warnings"><Warnings warnings={approval.warnings} cite={setCited} /></Boundary>}
-      <Boundary what="the task"><Context approval={approval} run={run} evidence={evidence} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
+      <Boundary what="the task"><Context approval={approval} run={run} evidence={evidence} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
       <Outcome approval={approval} />
       {isPending && (!drift || unknown > 0) && <p class="note wait">Current versions{drift && ` of ${unknown} files`} unavailable; they are compared when you approve.</p>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>

@@ -23,7 +23,7 @@ export function Call({ record, rights, close, last }: Props) {
   return (
     <section class="call" aria-label={`Call ${record.seq}`}>
       <header>
-        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span> {!command && <Foreign class="call-subject" text={subject(record)} />}</h2> {record.outcome === "pending" && approval.data ? <Badge state={approval.data.state} text={approval.data.state === "pending" ? undefined : resolutionOf(approval.data)} /> : <Badge {...endOf(record)} />} <Exit record={record} />
+        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span> {!command && !record.input?.summary && <Foreign class="call-subject" text={subject(record)} />}</h2> {record.outcome === "pending" && approval.data ? <Badge state={approval.data.state} text={approval.data.state === "pending" ? undefined : resolutionOf(approval.data)} /> : <Badge {...endOf(record)} />} <Exit record={record} />
         <span class="inline end">
           {record.seq > 1 && <a href={callHref(record.runId, record.seq - 1) + location.search} aria-label="Previous record">↑</a>}
           {record.seq < last && <a href={callHref(record.runId, record.seq + 1) + location.search} aria-label="Next record">↓</a>}

@@ -12,7 +12,6 @@ import { Output, readCall } from "./call.tsx";
 
 interface Props {
   approval: Approval; run?: Run; evidence: Loaded<Evidence>;
-  prompt: Loaded<AuditRecord | undefined>;
   /** What was decided, or waits, about the same files. */
   related: Approval[];
   /** What else the run changed, in a few words, and how to get there. */
@@ -20,12 +19,12 @@ interface Props {
 }
 
 /** Who asked for what, which command made the change or what the tests said last, and what was decided about the same files. */
-export function Context({ approval, run, evidence, prompt, related, besides }: Props) {
+export function Context({ approval, run, evidence, related, besides }: Props) {
   const { runId } = approval;
   const agent = run && agentOf(run.labels);
   return (
     <dl class="request">
-      <dt>Task</dt><dd>{!prompt.isSettled && <div class="task quiet">Loading …</div>}{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}{prompt.error && <span class="tone-bad">✕ {visible(prompt.error.message)}</span>}
+      <dt>Task</dt><dd>{run?.prompt && <div class="task"><Foreign text={run.prompt} /></div>}
         <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
           {besides}{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
       <Tested approval={approval} evidence={evidence} />
@@ -37,10 +36,6 @@ export function Context({ approval, run, evidence, prompt, related, besides }: P
   );
 }
 
-/** Reads what a run was asked to do. */
-export const readPrompt = (runId: string, signal: AbortSignal): Promise<AuditRecord | undefined> => readOne(runId, "event.prompt", "asc")(signal);
-export const usePrompt = (runId: string): Loaded<AuditRecord | undefined> => useLoad(`prompt ${runId}`, (signal) => readPrompt(runId, signal));
-
 /** Reads the other approvals of a run about the same files. */
 export function useRelated(approval: Approval): { items: Approval[]; isSettled: boolean } {
   const { approvalId, runId } = approval;
@@ -49,9 +44,9 @@ export function useRelated(approval: Approval): { items: Approval[]; isSettled: 
   return { items: (others.data?.items ?? []).filter((other) => other.approvalId !== approvalId && pathsOf(other).some((path) => paths.has(path))), isSettled: others.isSettled };
 }
 
-/** Reads the first or the last record of a tool. */
-const readOne = (runId: string, tool: string, order: "asc" | "desc") => (signal: AbortSignal) =>
-  get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order, limit: 1 })}`, signal).then(({ items }) => items[0] as AuditRecord | undefined);
+/** Reads the last record of a tool. */
+const readLast = (runId: string, tool: string, signal: AbortSignal) =>
+  get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order: "desc", limit: 1 })}`, signal).then(({ items }) => items[0] as AuditRecord | undefined);
 
 /** What was run for a change: the command that made it, which ran with it, or else the last test of its run, or else its last command. */
 export interface Evidence {
@@ -70,7 +65,7 @@ async function readOwnCommand({ runId, toolCallId }: Approval, signal: AbortSign
 async function readEvidence(approval: Approval, signal: AbortSignal): Promise<Evidence> {
   const { runId, tool, state, decidedSeq } = approval;
   const isOwn = tool === "apply_changeset";
-  const record = isOwn ? await readOwnCommand(approval, signal) : ((await readOne(runId, "event.test", "desc")(signal)) ?? (await readOne(runId, "event.command", "desc")(signal)));
+  const record = isOwn ? await readOwnCommand(approval, signal) : ((await readLast(runId, "event.test", signal)) ?? (await readLast(runId, "event.command", signal)));
   return { record, isWith: record !== undefined && (isOwn || (state === "approved" && record.seq > (decidedSeq ?? Infinity))) };
 }
 

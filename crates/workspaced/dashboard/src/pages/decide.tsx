@@ -220,7 +220,7 @@ export function LastDecision({ rights, isToast }: { rights: Rights; isToast?: bo
   const sentState = first.state === "pending" ? "approved" : first.state;
   const what = approvals.length > 1 ? <span>{approvals.length} changes</span> : <a class="cut" href={`/approvals?id=${first.approvalId}&view=all`}>{first.files.length ? <Path path={first.files[0].path} fit /> : <code>{first.tool}</code>}</a>;
   return (
-    <p class={`last-decision ${isToast ? "toast" : ""}`} role="status">
+    <p class={`last-decision ${state} ${isToast ? "toast" : ""}`} role="status">
       {state === "failed" ? <span class="tone-bad">✕ Not {verb === "approve" ? "approved" : "denied"}: {visible(error!.message)}</span>
         : state === "sent" && approvals.length === 1 ? <Badge state={sentState} text={first.state === "pending" ? "your approval counts; another is needed" : first.state === "failed" ? "could not be applied" : resolutionOf(first)} />
         : <Badge state={verb === "approve" ? "approved" : "denied"} text={verb === "approve" ? "Approved" : "Denied"} />} {what}

@@ -3,6 +3,7 @@ import { count, exactTime, hoursAgo, visible } from "../lib/format.ts";
 import { useNewest } from "../lib/newest.ts";
 import { navigate, runHref, setParams, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
+import { agentOf } from "../lib/words.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Counts, Field, Filters, Time } from "../ui/parts.tsx";
 
@@ -74,13 +75,13 @@ function Head({ sort, order }: { sort: string; order: string }) {
 
 function RunRow({ run, isFocused }: { run: Run; isFocused: boolean }) {
   const { counts } = run;
-  const labels = Object.entries(run.labels).filter(([, value]) => value !== run.repository && value !== run.agent).map(([name, value]) => `${visible(name)}:${visible(value)}`).join("  ");
+  const labels = Object.entries(run.labels).filter(([name, value]) => value !== run.repository && name !== "agent" && name !== "model").map(([name, value]) => `${visible(name)}:${visible(value)}`).join("  ");
   return (
     <a class={`row run-row ${isFocused ? "focused" : ""}`} href={runHref(run.runId)} title={`Created ${exactTime(run.createdAt)}`}>
       <span class="cut strong">{run.runId}</span>
       <span><Badge state={run.state} /></span>
       <span class="cut"><bdi>{visible(shortRepository(run.repository))}</bdi></span>
-      <span class="cut"><bdi>{visible(run.agent ?? "")}</bdi></span>
+      <span class="cut"><bdi>{visible(agentOf(run.labels) ?? "")}</bdi></span>
       <span class="cut quiet" title={visible(run.prompt ?? "")}><bdi>{visible(run.prompt ?? "")}</bdi> <bdi>{labels}</bdi></span>
       <span class="number" title="calls">{count(counts.calls)}</span>
       <span class="number">{counts.insertions + counts.deletions > 0 && <Counts plus={counts.insertions} minus={counts.deletions} />}</span>

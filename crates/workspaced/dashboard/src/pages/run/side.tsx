@@ -11,15 +11,7 @@ interface Props { run: Run; verdict?: Verdict; verify: () => void; report: RunRe
 export function Side({ run, verdict, verify, report: { load: report, isLong, isWanted, read } }: Props) {
   return (
     <aside class="side" aria-label="Proof, budgets and policy" tabIndex={0}>
-      <section><h2>Proof</h2><Proof verdict={verdict} verify={verify} head={run.headSeq} /></section>
-      <section><h2>Budgets of the run</h2>
-        {report.error && <Failed error={report.error} what="Reading the budgets" retry={report.reload} />}
-        {isLong && <p><button type="button" disabled={isWanted && report.isLoading} onClick={read}>{isWanted && report.isLoading ? "Reading…" : "Read the budgets"}</button></p>}
-        <table><tbody>{report.data?.budgets.map(({ name, used, limit }) => (
-          <tr key={name}><th scope="row">{nameInWords(name)}</th><td class="number">{name === "maxBytes" ? bytes(used) : count(used)}{limit ? ` of ${name === "maxBytes" ? bytes(limit) : count(limit)}` : ""}</td>
-            <td>{limit ? <meter min={0} max={limit} high={limit * 0.8} value={used} aria-label={name} /> : <span class="quiet">no limit</span>}</td></tr>
-        ))}</tbody></table>
-      </section>
+      <section class="proof-facts"><h2>Proof</h2><Proof verdict={verdict} verify={verify} head={run.headSeq} /></section>
       <section><h2>Policy</h2><PolicyTable run={run} /></section>
       <section><h2>Run</h2>
         <dl>
@@ -28,6 +20,15 @@ export function Side({ run, verdict, verify, report: { load: report, isLong, isW
           {run.expiresAt && <><dt>Expires</dt><dd><Time at={run.expiresAt} /></dd></>}
           {Object.entries(run.labels).map(([name, value]) => <><dt key={name}>{visible(name)}</dt><dd>{visible(value)}</dd></>)}
         </dl>
+      </section>
+      {/* It is read last, and moves nothing that is above it. */}
+      <section><h2>Budgets</h2>
+        {report.error && <Failed error={report.error} what="Reading the budgets" retry={report.reload} />}
+        {isLong && <p><button type="button" disabled={isWanted && report.isLoading} onClick={read}>{isWanted && report.isLoading ? "Reading…" : "Read the budgets"}</button></p>}
+        <table><tbody>{report.data?.budgets.map(({ name, used, limit }) => (
+          <tr key={name}><th scope="row">{nameInWords(name)}</th><td class="number">{name === "maxBytes" ? bytes(used) : count(used)}{limit ? ` of ${name === "maxBytes" ? bytes(limit) : count(limit)}` : ""}</td>
+            <td>{limit ? <meter min={0} max={limit} high={limit * 0.8} value={used} aria-label={name} /> : <span class="quiet">no limit</span>}</td></tr>
+        ))}</tbody></table>
       </section>
     </aside>
   );
