@@ -66,7 +66,8 @@ function Frame({ signOut }: { signOut: () => void }) {
     document.title = `${path.join(" / ") || "Overview"} – workspaced`;
   }, [path.join("/")]);
   if (self.error) return <main><Failed error={self.error} what="Signing in" retry={self.reload} /><button type="button" onClick={signOut}>Use another token</button></main>;
-  if (!self.data) return <main><Loading text="Signing in…" /></main>;
+  // The header has its height from the start.
+  if (!self.data) return <><header class="top"><span class="brand">workspaced</span><nav aria-hidden="true"><a>&nbsp;</a></nav></header><main><Loading text="Signing in…" /></main></>;
   const rights = rightsOf(self.data);
   return (
     <>

@@ -42,9 +42,9 @@ export function readyReasons(approval: Approval, earlier: Approval[]): ReadyReas
 }
 
 /** Returns the reason with which the agent is asked to make a change again that the present files do not take. */
-export function redoReason({ warnings, files }: Approval): string {
-  const stale = warnings.filter(({ code }) => code === "STALE").map(({ text }) => sentence(text)).join(" ");
-  return `${stale || "The files changed after this request."} Re-read ${files.length === 1 ? "the file" : "the files"} and try again.`;
+export function redoReason({ warnings }: Approval): string {
+  const stale = warnings.flatMap(({ code, path }) => (code === "STALE" && path !== undefined ? [path] : []));
+  return `${stale.length ? stale.join(", ") : "The files"} changed after this request. Re-read ${stale.length === 1 ? "it" : "them"} and try again.`;
 }
 
 /** Returns a note with a reason: instead of other ready ones, or after what was written by hand; or without it if the note has it. */

@@ -37,7 +37,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const isOutgoing = isPending && isDecided(approval.approvalId);
   const mayDecide = rights.decide && isPending && !isOutgoing;
   const files = useMemo(() => parseDiff(approval.diff ?? ""), [approval.diff]);
-  const [drafts, setDrafts] = useState(() => lastOf(approval.approvalId)?.drafts);
+  const [drafts, setDrafts] = useState(() => (isOutgoing ? undefined : lastOf(approval.approvalId)?.drafts));
   const hunks = useMemo(() => hunksOf(files), [files]);
   // An edit is applied upon the agent's change, which cannot be applied to other files.
   const mayEdit = mayDecide && approval.canApply !== false && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;

@@ -88,11 +88,11 @@ export function Approvals({ rights }: { rights: Rights }) {
         {!several.length && <LastDecision rights={rights} />}
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
-      {!load.data && !load.error && <Loading what="approvals" />}
+      {!load.data && !load.error && !id && <Loading what="approvals" />}
       {load.data && !items.length && !id && !today.length && <Empty><p>{state === "pending" ? "Nothing is waiting." : "No approval has this state."}</p></Empty>}
-      <div class={`approvals ${id ? "with-call" : ""} ${items.length || today.length ? "" : "alone"}`}>
+      <div class={`approvals ${id ? "with-call" : ""} ${items.length || today.length || !load.data ? "" : "alone"}`}>
         {today.length > 0 && <Ending decided={today} open={id} />}
-        {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
+        {(items.length > 0 || (id && !load.data)) && <ul class="queue" aria-label="Queue" aria-busy={!load.data}>{items.slice(0, 500).map((approval) => (
           <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} decidedAt={decisions?.get(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
         ))}
           {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}

@@ -34,10 +34,11 @@ export function Overview({ rights }: { rights: Rights }) {
       {ready.data?.degraded?.map(({ what, detail, hint }) => <p key={what} class="note bad" role="alert"><strong>{what}:</strong> {detail}. {hint}</p>)}
       <div class="overview-now">
         <Waiting load={approvals} runs={runs.data?.items ?? []} mayDecide={rights.decide} />
-        <InProgress load={runs} />
-        {!rights.audit && <Decided runs={runs.data?.items ?? []} />}
+        {approvals.isSettled && <InProgress load={runs} />}
+        {!rights.audit && approvals.isSettled && <Decided runs={runs.data?.items ?? []} />}
       </div>
-      {rights.audit && <Activity />}
+      {/* What is below is shown once what is above has its height. */}
+      {rights.audit && approvals.isSettled && runs.isSettled && <Activity />}
     </>
   );
 }

@@ -58,7 +58,7 @@ interface HeaderProps { run: Run; report?: Report; verdict?: Verdict; rights: Ri
 /** What the run is, what it was asked to do, and what came of it. */
 function RunHeader({ run, report, verdict, rights, changed }: HeaderProps) {
   const [repository, task, agent] = [repositoryOf(run.labels) ?? run.source.url ?? run.source.path, taskOf(run.labels), agentOf(run.labels)];
-  const others = Object.entries(run.labels).filter(([, value]) => value !== repository && value !== task && value !== agent);
+  const others = Object.entries(run.labels).filter(([name, value]) => value !== repository && value !== task && name !== "agent" && name !== "model");
   const last = report?.timeline.at(-1)?.timestamp;
   return (
     <header class="run-header">
@@ -74,7 +74,7 @@ function RunHeader({ run, report, verdict, rights, changed }: HeaderProps) {
         {task && <b><Foreign text={task} /></b>}
         {agent && <span>by <Foreign text={agent} /></span>}
         <span>started <Time at={run.createdAt} />{(run.closedAt ?? last) && <> · lasted {duration(1000 * (Date.parse((run.closedAt ?? last)!) - Date.parse(run.createdAt)))}</>}</span>
-        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} blocked</span></>}</span>
+        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} blocked or denied</span></>}</span>
         {others.slice(0, 4).map(([name, value]) => <span key={name} class="cut">{visible(name)}:{visible(value)}</span>)}
         <span>base <code>{short(run.baseCommit ?? "none")}</code></span>
       </div>
@@ -83,7 +83,7 @@ function RunHeader({ run, report, verdict, rights, changed }: HeaderProps) {
 }
 
 function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
-  if (!verdict) return null;
+  if (!verdict) return <span class="proof" />;
   if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(Math.max(head, verdict.checked))}</span>;
   if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   // Whoever looks at the run adds reads to it: they are checked like the others, and are not counted among what happened.

@@ -85,7 +85,7 @@ function RunRow({ run, isFocused }: { run: Run; isFocused: boolean }) {
       <span class="cut quiet" title={visible(run.prompt ?? "")}><bdi>{visible(run.prompt ?? "")}</bdi> <bdi>{labels}</bdi></span>
       <span class="number" title="calls">{count(counts.calls)}</span>
       <span class="number">{counts.insertions + counts.deletions > 0 && <Counts plus={counts.insertions} minus={counts.deletions} />}</span>
-      <span class={`number ${counts.denied ? "tone-bad" : "quiet"}`} title="blocked">{count(counts.denied)}</span>
+      <span class={`number ${counts.denied ? "tone-bad" : "quiet"}`} title="blocked or denied">{count(counts.denied)}</span>
       <span class={`number ${counts.pendingApprovals ? "tone-wait" : "quiet"}`} title="waiting">{count(counts.pendingApprovals)}</span>
       <span class="quiet"><Time at={run.lastActivityAt ?? run.archivedAt ?? run.createdAt} /></span>
     </a>

@@ -53,7 +53,7 @@ export async function a_danger_is_told_above_the_diff_and_takes_another_key({ ba
   const run = "dangers";
   const call = await startRun(operator, run, SOURCE);
   const plain = (await call("write_file", { path: "plain.py", content: "a = 1\n", reason: "plain" })).approvalId;
-  const secret = (await call("write_file", { path: "client.py", content: "import os\nAPI_KEY = \"sk_live_7f3kq92mx04bz61c8d5e\"\n", reason: "the client" })).approvalId;
+  const secret = (await call("write_file", { path: "client.py", content: "import os\nSMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\n", reason: "the client" })).approvalId;
   const failing = await failedChange(operator, run, "total.py");
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
@@ -71,7 +71,7 @@ export async function a_danger_is_told_above_the_diff_and_takes_another_key({ ba
     assert.ok((await red.boundingBox()).y < (await region.locator(".diff").boundingBox()).y);
     if (warning.line) {
       await red.getByRole("button", { name: `${path}:${warning.line}` }).click();
-      await region.locator(".diff-line.focused", { hasText: "API_KEY" }).waitFor();
+      await region.locator(".diff-line.focused", { hasText: "SMTP_PASSWORD" }).waitFor();
     }
     await armed(page);
     assert.deepEqual(await keys(), ["Approve anyway Shift+A", "Edit first… e", "Deny… d"]);
@@ -92,7 +92,7 @@ export async function a_danger_is_told_above_the_diff_and_takes_another_key({ ba
 export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operator, open }) {
   const run = "ready-reasons";
   const call = await startRun(operator, run, SOURCE);
-  const hook = (await call("write_file", { path: "deploy.py", content: "key = \"sk_live_7f3kq92mx04bz61c8d5e\"\nurl = \"https://deploy-status.dev/hook\"\n", reason: "report the state" })).approvalId;
+  const hook = (await call("write_file", { path: "deploy.py", content: "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\nurl = \"https://deploy-status.dev/hook\"\n", reason: "report the state" })).approvalId;
   const warnings = await warningsOf(operator, hook);
   assert.deepEqual(warnings.map(({ code, severity }) => `${code} ${severity}`), ["CREDENTIAL_LIKE danger", "NEW_HOST doubt"]);
   const [secret, host] = warnings.map(({ text, line }) => `${text.replace(/\.$/, "")} (deploy.py, line ${line}).`);
@@ -104,7 +104,7 @@ export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operato
   // What speaks most against it is there already, and is replaced by typing.
   await page.keyboard.press("d");
   assert.equal(await text.inputValue(), secret);
-  const [line, panel] = [await region.locator(".diff-line", { hasText: "sk_live" }).boundingBox(), await region.locator(".bar").boundingBox()];
+  const [line, panel] = [await region.locator(".diff-line", { hasText: "SMTP_PASSWORD" }).boundingBox(), await region.locator(".bar").boundingBox()];
   assert.ok(line.y > 0 && line.y + line.height <= panel.y, JSON.stringify([line, panel]));
   await page.keyboard.type("no");
   assert.equal(await text.inputValue(), "no");
@@ -130,7 +130,7 @@ export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operato
   await becomes(page, "deploy.py", "✕ denied");
   assert.equal((await operator.request("GET", `/v1/approvals/${hook}`)).body.note, `${secret} Remove it.\n${host}`);
   // Asked again, it is red before anything else, with the whole note.
-  const again = (await call("write_file", { path: "deploy.py", content: "key = \"sk_live_7f3kq92mx04bz61c8d5e\"\nurl = \"https://deploy-status.dev/hook\"\nmore = 1\n", reason: "report the state" })).approvalId;
+  const again = (await call("write_file", { path: "deploy.py", content: "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\nurl = \"https://deploy-status.dev/hook\"\nmore = 1\n", reason: "report the state" })).approvalId;
   if (again && (await warningsOf(operator, again)).some(({ code }) => code === "DENIED_BEFORE")) {
     await page.goto(`${base}/approvals?id=${again}`);
     await region.getByRole("alert").getByText("Remove it.").waitFor();
@@ -160,7 +160,7 @@ export async function a_change_that_no_longer_applies_is_sent_back({ base, opera
   await becomes(page, "a.py", "✕ denied");
   const { state, note } = (await operator.request("GET", `/v1/approvals/${mine.approvalId}`)).body;
   assert.equal(state, "denied");
-  assert.match(note, /a\.py.*Re-read the file and try again\.$/);
+  assert.match(note, /^a\.py changed after this request\. Re-read it and try again\.$/);
   await close();
 }
 

@@ -68,7 +68,7 @@ export async function several_are_decided_only_after_each_was_opened({ base, ope
 export async function what_something_speaks_against_is_not_approved_with_others({ base, operator, open }) {
   const call = await startRun(operator, "several-guarded", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
   const ask = async (path, content) => (await call("write_file", { path, content, reason: `write ${path}` })).approvalId;
-  const [plain, host, secret] = [await ask("plain.py", "a = 1\n"), await ask("host.py", "url = \"https://deploy-status.dev/hook\"\n"), await ask("secret.py", "API_KEY = \"sk_live_7f3kq92mx04bz61c8d5e\"\n")];
+  const [plain, host, secret] = [await ask("plain.py", "a = 1\n"), await ask("host.py", "url = \"https://deploy-status.dev/hook\"\n"), await ask("secret.py", "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\n")];
   const { page, close } = await open("approver");
   await page.goto(`${base}/approvals`);
   const row = (path) => page.locator(".queue li", { hasText: "several-guarded" }).filter({ hasText: path });

@@ -37,9 +37,10 @@ describe("the ready reasons", () => {
     expect(toggleReason(`${one} See line 3.\n${two}`, two, reasons)).toBe(`${one} See line 3.`);
   });
   it("of a change that no longer applies ask the agent to redo it", () => {
-    const stale: Warning = { code: "STALE", severity: "doubt", path: "a.py", text: "a.py changed after this request (#36)" };
-    expect(redoReason({ ...approval, warnings: [stale] })).toBe("a.py changed after this request (#36). Re-read the file and try again.");
-    expect(redoReason({ ...approval, files: [] })).toBe("The files changed after this request. Re-read the files and try again.");
+    const stale: Warning = { code: "STALE", severity: "doubt", path: "a.py", text: "The file has changed since the request." };
+    expect(redoReason({ ...approval, warnings: [stale] })).toBe("a.py changed after this request. Re-read it and try again.");
+    expect(redoReason({ ...approval, warnings: [stale, { ...stale, path: "b.py" }] })).toBe("a.py, b.py changed after this request. Re-read them and try again.");
+    expect(redoReason(approval)).toBe("The files changed after this request. Re-read them and try again.");
   });
 });
 

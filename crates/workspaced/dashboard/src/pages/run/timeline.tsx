@@ -15,7 +15,7 @@ import { Badge, Choice, Empty, Exit, Failed, Field, Loading } from "../../ui/par
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 import { Call } from "../call.tsx";
 
-export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "blocked, denied or failed"], ["pending", "waiting"], ["failed", "failed in the service"]];
+export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "not done"], ["pending", "waiting"], ["failed", "service error"]];
 const BY: [string, string][] = [["", "Agent activity"], ["all", "All"], ["agent", "the agent alone"], ["operator", "people"], ["service", "the service"]];
 const KINDS: [string, string][] = [["", "everything"], ["changes", "changes"], ["reads", "reads"], ["events", "events"]];
 
@@ -162,12 +162,12 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
           <span class="live" role="status">{records.state === "live" ? (isLoading ? "reading…" : "● live") : records.state === "refused" ? "not live" : `◌ ${records.state}`}</span>
         </div>
         {error && <Failed error={error} what="Reading the records" retry={records.error ? records.retry : matches.retry} />}
-        {isLoading && !rows.count && !error && <Loading what="the records" />}
         {!isLoading && !rows.count && !error && <Empty><p>{filter ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
         {filter && matches.older && <p class="quiet"><button type="button" disabled={matches.isLoading} onClick={matches.older}>{matches.isLoading ? "Searching…" : "Search older records"}</button> {matches.from > 2 ? `Records 1 to ${count(matches.from - 1)} are` : "Record 1 is"} not searched yet.</p>}
         <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={ROW_HEIGHT} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
           onRange={(first, end) => filter || items || records.want("view", first + 1, end + 1)}
           render={(index) => rows.stepAt?.(index) ? <StepRow step={rows.stepAt(index)!} isOpen={!folded.has(rows.stepAt(index)!.first)} toggle={() => fold(rows.stepAt!(index)!)} /> : <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "") ?? edited.get(rows.seqAt(index) ?? 0)} seq={rows.seqAt(index)!} before={items ? undefined : rows.at(index - 1)} hasSteps={items !== undefined} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
+        {isLoading && !rows.count && !error && <Loading what="the records" />}
         {aside > 0 && <p class="small quiet aside" title="Uploads, and what runners did, stand with the records that name them">{[peopleReads > 0 && `${count(peopleReads)} ${peopleReads === 1 ? "view" : "views"} by people`, aside > peopleReads && `${count(aside - peopleReads)} internal ${aside - peopleReads === 1 ? "record" : "records"}`].filter(Boolean).join(" and ")} hidden. <a href={`${runHref(run)}?by=all`}>Show all {count(cache.head)}</a></p>}
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
