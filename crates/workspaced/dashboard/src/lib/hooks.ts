@@ -100,11 +100,13 @@ const press = (change: () => void) => {
   for (const input of inputs) input();
 };
 const at = ({ clientX, clientY }: PointerEvent) => Object.assign(pointer, { x: clientX, y: clientY });
-addEventListener("keydown", ({ code }) => press(() => pressed.add(code)), true);
+// A lock such as CapsLock is no key that is held: some systems tell its release when it is switched off.
+addEventListener("keydown", ({ code }) => press(() => code.endsWith("Lock") || pressed.add(code)), true);
 // The release of other keys is not told while Meta is pressed, nor to a window without the focus.
 addEventListener("keyup", ({ code, key }) => press(() => (key === "Meta" ? pressed.clear() : pressed.delete(code))), true);
 addEventListener("blur", () => press(() => pressed.clear()));
-addEventListener("pointerdown", (event) => press(() => at(event)), true);
+// A key whose release was lost must not block the buttons; one that is held tells so again at once.
+addEventListener("pointerdown", (event) => press(() => (pressed.clear(), at(event))), true);
 addEventListener("pointermove", at, { capture: true, passive: true });
 
 /** How long something must be displayed, without a key or a click, before it can be decided. */

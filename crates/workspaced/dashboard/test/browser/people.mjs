@@ -46,7 +46,7 @@ export async function operators_are_made_rotated_and_revoked_and_a_token_is_show
   await form.getByRole("button", { name: "Create" }).click();
   // A role must be chosen.
   assert.equal(await form.locator("input:invalid").count() > 0, true);
-  await form.getByLabel(/^Reviewer Decides/).check();
+  await form.getByLabel(/Reviewer Decides/).check();
   await form.getByLabel("Expires").fill("2099-01-01");
   await form.getByRole("button", { name: "Create" }).click();
   const dialog = page.getByRole("dialog", { name: "Token of Grace" });
