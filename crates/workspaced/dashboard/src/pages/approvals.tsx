@@ -85,7 +85,7 @@ export function Approvals({ rights }: { rights: Rights }) {
         <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
         <Choice label="State" value={state} options={VIEWS} onChange={(value) => setParams({ state: value === "pending" || value === "all" ? "" : value, view: value === "all" ? "all" : "", id: "" })} />
         {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} decided={afterDecision} />}
-        {!several.length && <LastDecision rights={rights} />}
+        <LastDecision rights={rights} />
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
       {!load.data && !load.error && !id && <Loading what="approvals" />}
