@@ -31,7 +31,7 @@ export async function an_agent_is_stopped_and_its_run_closed_and_exported({ base
   assert.deepEqual(records.map(({ seq }) => seq).sort((one, other) => one - other), records.map((_, index) => index + 1));
   await act("Close run…");
   await dialog.getByRole("button", { name: "Close run" }).click();
-  await page.locator(".run-title").getByText("closed").waitFor();
+  await page.locator(".run-title").getByText("closed", { exact: true }).waitFor();
   await close();
   // Who only reads takes the records along, and nothing else.
   const auditor = await open("audit");
@@ -66,7 +66,7 @@ export async function the_audit_says_who_did_what_and_finds_files_by_name({ base
   await page.locator(".call-row", { hasText: "search_text \"refund\" (*.md)" }).waitFor();
   // The denial says first who decided.
   await page.goto(`${base}/runs/who-did/calls/7`);
-  await page.getByRole("region", { name: "Call 7" }).getByText("Denied by Ada").waitFor();
+  await page.getByRole("region", { name: "Call 7" }).getByText("Denied by Ada", { exact: true }).waitFor();
   await page.getByRole("region", { name: "Call 7" }).getByText("do not touch it").waitFor();
   // A file is found by its name, and an agent or a person without a prefix.
   await page.goto(`${base}/audit?run=who-did`);
