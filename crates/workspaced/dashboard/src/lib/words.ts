@@ -3,7 +3,7 @@
 import type { Approval } from "./types.ts";
 
 const RULES = new Map([
-  ["touchesLockfile", "changes a lock file"], ["touchesBuildFile", "changes a build file"], ["touchesSecuritySensitivePath", "touches automation or sign-in code"],
+  ["touchesLockfile", "changes a lock file"], ["touchesBuildFile", "changes a build file"], ["touchesSecuritySensitivePath", "touches automation or access control"],
   ["deletesFile", "deletes a file"], ["changesPublicApi", "changes the public API"], ["deletesTest", "deletes a test"], ["weakensTest", "weakens a test"],
 ]);
 const KINDS = new Map([

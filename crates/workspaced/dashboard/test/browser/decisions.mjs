@@ -90,8 +90,7 @@ export async function what_something_speaks_against_is_not_approved_with_others(
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel(/^Reason/).fill("neither");
   await dialog.getByRole("button", { name: "Deny 2" }).click();
-  await row("host.py").waitFor({ state: "detached" });
-  await page.locator(".last-decision.sent").waitFor();
+  await page.locator(".last-decision.sent", { hasText: "2 changes" }).waitFor();
   assert.deepEqual(await states(), ["approved", "denied", "denied"]);
   await close();
 }
