@@ -23,6 +23,10 @@ pub struct CurrentApproval {
     /// while the run's files cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     present: Option<Vec<PresentVersion>>,
+    /// Whether an approval would apply the change to the present files. False if a file has changed and the change cannot follow: ask
+    /// the agent to redo it. Missing once the approval is decided, and where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    can_apply: Option<bool>,
 }
 
 /// A file as it is now.
@@ -60,7 +64,7 @@ impl Engine {
     pub(crate) async fn approval_with_files(self: &Arc<Self>, id: &ApprovalId) -> Result<CurrentApproval, CallError> {
         let approval = self.current_approval(id).await?;
         if approval.state != ApprovalState::Pending {
-            return Ok(CurrentApproval { approval, present: None });
+            return Ok(CurrentApproval { approval, present: None, can_apply: None });
         }
         let present = match self.present_files(&approval).await {
             Ok(present) => Some(present),
@@ -71,7 +75,7 @@ impl Engine {
                 None
             }
         };
-        Ok(CurrentApproval { approval, present })
+        Ok(CurrentApproval { approval, present, can_apply: None })
     }
 
     async fn present_files(self: &Arc<Self>, approval: &Approval) -> Result<Vec<PresentVersion>, CallError> {

@@ -385,6 +385,7 @@ fn new_approval(
         decided_seq: None,
         edited_seq: None,
         resolution: None,
+        warnings: Vec::new(),
     }
 }
 
