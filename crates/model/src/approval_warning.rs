@@ -1,9 +1,27 @@
 //! What speaks against a change that waits for a person.
 
+mod assignments;
+mod credentials;
+mod diff_lines;
+mod hosts;
+mod test_command;
+
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
+use crate::credential::readable;
+use crate::judge::{deletes_test, weakens_test};
 use crate::named_enum::named_enum;
-use crate::{ApprovalId, LogicalPath};
+use crate::{ApprovalId, ChangeFacts, FileKind, LogicalPath, Rules, excerpt};
+pub use diff_lines::is_part_of_other;
+use diff_lines::{DiffLine, diff_lines};
+pub use test_command::is_test_command;
+
+/// The most warnings with one code.
+const MAX_PER_CODE: usize = 10;
+/// The longest name in a text, in characters.
+const MAX_NAMED: usize = 100;
 
 named_enum! {
     /// How much a warning matters.
@@ -91,4 +109,92 @@ impl ApprovalWarning {
     pub fn at(self, path: &LogicalPath) -> Self {
         Self { path: Some(path.clone()), ..self }
     }
+
+    fn on(self, line: &DiffLine<'_>) -> Self {
+        Self { line: Some(line.number), ..self.at(&line.path) }
+    }
 }
+
+/// Returns what the files and texts of a change say against it. `diff` is the whole change; without `facts` only its lines are known.
+pub fn change_warnings(rules: &Rules, facts: &[ChangeFacts<'_>], diff: &str) -> Vec<ApprovalWarning> {
+    let mut found = Vec::new();
+    let mut add = |code, text: &str, matches: &dyn Fn(&ChangeFacts<'_>) -> bool| {
+        let matching = facts.iter().filter(|facts| matches(facts)).take(MAX_PER_CODE);
+        found.extend(matching.map(|facts| ApprovalWarning::new(code, text).at(facts.path)));
+    };
+    add(WarningCode::DeletesTest, "The change deletes or empties a test file.", &deletes_test);
+    let text =
+        "The change leaves fewer tests or assertions, skips more of them, or changes what the test runner is told.";
+    add(WarningCode::WeakensTest, text, &weakens_test);
+    let text = "The path is outside of what the run may change without a person.";
+    add(WarningCode::OutsideWrite, text, &|facts| !rules.may_write(facts.path));
+    let lines = diff_lines(diff);
+    let old_text = |path: &LogicalPath| facts.iter().find(|facts| facts.path == path).and_then(|facts| facts.old_text);
+    found.extend(credential_warnings(rules, &lines, &old_text));
+    found.extend(host_warnings(&lines, &old_text));
+    found
+}
+
+/// Warns of added lines that look like they contain a credential that is nowhere else in the change or in the file's old version.
+fn credential_warnings<'a>(
+    rules: &Rules,
+    lines: &[DiffLine<'_>],
+    old_text: &dyn Fn(&LogicalPath) -> Option<&'a [u8]>,
+) -> Vec<ApprovalWarning> {
+    let is_known = |path: &LogicalPath, value: &str| {
+        let in_old = |old: &[u8]| memchr::memmem::find(&readable(old), value.as_bytes()).is_some();
+        lines.iter().any(|line| !line.is_added() && line.text.contains(value)) || old_text(path).is_some_and(in_old)
+    };
+    let suspected = lines.iter().filter(|line| line.is_added()).filter_map(|line| {
+        let is_config = matches!(rules.kind_of_path(&line.path), FileKind::TextConfig | FileKind::Unknown);
+        let found = credentials::suspected(&line.text, is_config)?;
+        Some((line, found))
+    });
+    let new = suspected.filter(|(line, found)| !is_known(&line.path, &found.value)).take(MAX_PER_CODE);
+    let warn = |(line, found): (&DiffLine<'_>, credentials::Suspected)| {
+        let text = format!("An added line looks like it contains a credential: {}.", excerpt(&found.name, MAX_NAMED));
+        ApprovalWarning::new(WarningCode::CredentialLike, text).on(line)
+    };
+    new.map(warn).collect()
+}
+
+/// Warns of hosts that added lines name, and neither another line of the change nor the file's old version.
+fn host_warnings<'a>(
+    lines: &[DiffLine<'_>],
+    old_text: &dyn Fn(&LogicalPath) -> Option<&'a [u8]>,
+) -> Vec<ApprovalWarning> {
+    let (added, others): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.is_added());
+    let added: Vec<_> =
+        added.iter().flat_map(|line| hosts::hosts(&line.text).into_iter().map(move |host| (line, host))).collect();
+    if added.is_empty() {
+        return Vec::new();
+    }
+    let mut known: BTreeSet<String> = others.iter().flat_map(|line| hosts::hosts(&line.text)).collect();
+    let mut read = BTreeSet::new();
+    let mut found = Vec::new();
+    for (line, host) in added {
+        if known.contains(&host) {
+            continue;
+        }
+        if read.insert(&line.path) {
+            let old = readable(old_text(&line.path).unwrap_or_default());
+            known.extend(String::from_utf8_lossy(&old).lines().flat_map(hosts::hosts));
+        }
+        if found.len() < MAX_PER_CODE && known.insert(host.clone()) {
+            let text = format!(
+                "An added line names the host {}, which the file did not name before.",
+                excerpt(&host, MAX_NAMED)
+            );
+            found.push(ApprovalWarning::new(WarningCode::NewHost, text).on(line));
+        }
+    }
+    found
+}
+
+/// Sorts warnings, the most severe first.
+pub fn sort_warnings(warnings: &mut [ApprovalWarning]) {
+    warnings.sort_by_key(|warning| std::cmp::Reverse(warning.severity));
+}
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,9 @@ mod run;
 mod test_support;
 mod text;
 
-pub use approval_warning::{ApprovalWarning, Severity, WarningCode};
+pub use approval_warning::{
+    ApprovalWarning, Severity, WarningCode, change_warnings, is_part_of_other, is_test_command, sort_warnings,
+};
 pub use change::{
     Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, is_link_mode,
 };
