@@ -1,6 +1,8 @@
 //! `approvals`: list, show and decide calls that wait for approval.
 
-use workspaced_client::{Approval, ApprovalDecision, ApprovalFilter, ApprovalId, ApprovalState, Client, RunId};
+use workspaced_client::{
+    Approval, ApprovalDecision, ApprovalFilter, ApprovalId, ApprovalState, ApprovalWarning, Client, RunId,
+};
 
 use crate::call::parse_run;
 use crate::connection::{Connection, Env, connect};
@@ -114,9 +116,12 @@ async fn list(client: &Client, output: Output, filter: &ApprovalFilter, part: Li
         let files: Vec<_> = approval.files.iter().take(MAX_FILES).map(|file| file.path.to_string()).collect();
         let more = approval.files.len().saturating_sub(MAX_FILES);
         let files = files.join(" ") + &if more > 0 { format!(" and {more} more") } else { String::new() };
+        let mut warnings: Vec<_> = approval.warnings.iter().map(|warning| warning.code.as_str()).collect();
+        warnings.dedup();
+        let warnings = warnings.join(" ");
         let expires = output.time(&approval.expires_at);
         let state = approval.state.as_str().to_owned();
-        rows.push(vec![String::new(), state, String::new(), approval.tool, files, expires, approval.reason]);
+        rows.push(vec![String::new(), state, String::new(), approval.tool, files, warnings, expires, approval.reason]);
         Ok(())
     };
     part.each(output, client.approvals(filter), take).await?;
@@ -124,7 +129,7 @@ async fn list(client: &Client, output: Output, filter: &ApprovalFilter, part: Li
         for ((row, id), run) in rows.iter_mut().zip(shorten(&ids)).zip(shorten(&runs)) {
             (row[0], row[2]) = (id, run);
         }
-        output.table(&["APPROVAL", "STATE", "RUN", "TOOL", "FILES", "EXPIRES", "REASON"], &rows)?;
+        output.table(&["APPROVAL", "STATE", "RUN", "TOOL", "FILES", "WARNINGS", "EXPIRES", "REASON"], &rows)?;
     }
     Ok(())
 }
@@ -143,7 +148,7 @@ fn show(output: Output, approval: &Approval) -> Result<(), CliError> {
 fn fields_of(output: Output, approval: &Approval) -> Vec<(&'static str, String)> {
     let files: Vec<_> = approval.files.iter().map(|file| format!("{} {}", file.operation, file.path)).collect();
     let approved_by: Vec<_> = approval.approved_by.iter().map(ToString::to_string).collect();
-    vec![
+    let mut fields = vec![
         ("approval", approval.approval_id.to_string()),
         ("state", approval.state.as_str().to_owned()),
         ("run", approval.run_id.to_string()),
@@ -158,7 +163,16 @@ fn fields_of(output: Output, approval: &Approval) -> Vec<(&'static str, String)>
         ("decided by", approval.decided_by.clone().unwrap_or_default()),
         ("on behalf of", approval.on_behalf_of.clone().unwrap_or_default()),
         ("note", approval.note.clone().unwrap_or_default()),
-    ]
+    ];
+    fields.extend(approval.warnings.iter().map(|warning| ("warning", warning_text(warning))));
+    fields
+}
+
+/// Returns a warning in one line: `danger CREDENTIAL_LIKE src/a.py:3: An added line …`.
+fn warning_text(warning: &ApprovalWarning) -> String {
+    let line = warning.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let at = warning.path.as_ref().map(|path| format!(" {path}{line}")).unwrap_or_default();
+    format!("{} {}{at}: {}", warning.severity.as_str(), warning.code.as_str(), warning.text)
 }
 
 fn parse_state(raw: &str) -> Result<ApprovalState, String> {

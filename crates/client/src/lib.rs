@@ -91,9 +91,9 @@ pub use transport::Client;
 pub use webhooks::{Webhook, WebhookState};
 
 pub use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, Code, DeliveryState, EventKind, LogicalPath, Operator,
-    OperatorName, Outcome, Permission, PolicyOverrides, Record, Run, RunId, RunState, RunToken, Scope, Sha256, Source,
-    TokenId, ToolCallId, Verdict, WebhookDelivery, WebhookEvent, shown_command,
+    Approval, ApprovalId, ApprovalState, ApprovalWarning, ArtifactId, Code, DeliveryState, EventKind, LogicalPath,
+    Operator, OperatorName, Outcome, Permission, PolicyOverrides, Record, Run, RunId, RunState, RunToken, Scope,
+    Sha256, Source, TokenId, ToolCallId, Verdict, WebhookDelivery, WebhookEvent, shown_command,
 };
 /// The body of an upload; [`body_of`] makes one from a reader.
 pub use reqwest::Body;

@@ -3,6 +3,7 @@
 pub(crate) mod decide;
 pub(crate) mod present;
 pub(crate) mod waiting_calls;
+pub(crate) mod warnings;
 
 use std::sync::Arc;
 
@@ -172,7 +173,8 @@ fn looks_like_actor(name: &str) -> bool {
 }
 
 impl Engine {
-    /// Returns a page of the approvals that match `filter`, in order of creation, without their diffs.
+    /// Returns a page of the approvals that match `filter`, in order of creation, without their diffs. Pending ones say which of their
+    /// files have changed, as far as the ledger knows.
     ///
     /// # Errors
     ///
@@ -189,6 +191,7 @@ impl Engine {
             expire_if_due(approval);
             approval.diff = None;
         }
+        self.add_stale_warnings(&mut page.items).await?;
         Ok(page)
     }
 

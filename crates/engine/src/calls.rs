@@ -85,14 +85,14 @@ impl Calls {
         self.engine.approvals(filter, after, limit).await
     }
 
-    /// Returns an approval, with the present versions of its files while it is pending. It is expired if its time has passed.
+    /// Returns an approval, with the present versions of its files, and whether it can still be applied, while it is pending. It is expired if its time has passed.
     ///
     /// # Errors
     ///
     /// `NOT_FOUND`.
     #[boxed]
     pub async fn approval(&self, id: &ApprovalId) -> Result<CurrentApproval, CallError> {
-        self.engine.approval_with_files(id).await
+        self.with_applicability(self.engine.approval_with_files(id).await?).await
     }
 
     /// Returns the run of an approval; `None` if there is no such approval.

@@ -8,6 +8,7 @@
 //! their steps.
 
 mod apply;
+mod approved;
 pub(crate) mod ask;
 mod commit;
 pub(crate) mod conflict;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::DecidedApproval;
-use model::{Approval, ApprovalFile, Code, Decision, EvidenceFact, Refusal, RunState, Verdict};
+use model::{Approval, Code, Decision, EvidenceFact, Refusal, RunState, Verdict};
 
 use crate::CallError;
 use crate::call::answer::StoredAnswer;
@@ -36,6 +37,7 @@ use crate::reconcile;
 use crate::run::open_run::OpenRun;
 use crate::run::path_locks::PathGuard;
 use crate::tool::Scope;
+use crate::transaction::approved::ApprovedChange;
 use crate::transaction::commit::Committed;
 use crate::transaction::judge::Judged;
 use crate::transaction::large_contents::ObjectChanges;
@@ -60,9 +62,8 @@ enum Goal {
     Judge,
     /// To staged contents, if the decision is allow.
     Stage,
-    /// To staged contents, also if the changes need approval: a person has approved the first `calls`, which change `files`, and made
-    /// the others.
-    StageApproved { files: Vec<ApprovalFile>, calls: usize },
+    /// To staged contents, also if the changes need approval, provided that they are what a person has approved.
+    StageApproved(ApprovedChange),
 }
 
 /// A prepared transaction.
@@ -318,13 +319,35 @@ impl Engine {
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure)?;
         let approved_calls = decision.edits_after.and_then(|count| usize::try_from(count).ok());
         let calls = approved_calls.unwrap_or(loaded.calls.len());
-        let goal = Goal::StageApproved { files: approval.files.clone(), calls };
+        let goal = Goal::StageApproved(ApprovedChange::new(approval, calls));
         match self.prepare(run, loaded, goal).await? {
             (_guard, Prepared::Staged(staged)) => {
                 let approved = Some((decision, approval.expires_at.clone()));
                 self.commit_and_apply(run, *staged, approved).await
             }
             (_guard, Prepared::Judged(judged)) => Err(judged.into_denial()),
+        }
+    }
+
+    /// Checks that calls which wait for an approval would be applied if they were approved now. Nothing is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why they would not.
+    pub(crate) async fn check_approvable(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        transaction: Parsed,
+        approval: &Approval,
+    ) -> Result<(), CallError> {
+        let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
+        let approved = ApprovedChange::new(approval, loaded.calls.len());
+        match self.prepare(run, loaded, Goal::Judge).await.map_err(Failure::into_error)? {
+            (_guard, Prepared::Judged(judged)) if judged.decision.verdict == Verdict::Deny => {
+                Err(judged.into_denial().into_error())
+            }
+            (_guard, Prepared::Judged(judged)) => Ok(approved.check(&judged)?),
+            (_guard, Prepared::Staged(_)) => Err(CallError::Internal("a check was staged".into())),
         }
     }
 
@@ -393,14 +416,13 @@ impl Goal {
         let mut judged = planned.judge(run)?;
         if let (Self::Stage, Verdict::RequireApproval) = (&self, judged.decision.verdict) {
             judged.pack_layers(run)?;
+            judged.find_warnings(run);
         }
         let is_staged = match (&self, judged.decision.verdict) {
             (Self::Judge, _) | (_, Verdict::Deny) | (Self::Stage, Verdict::RequireApproval) => false,
             (Self::Stage, Verdict::Allow) => true,
-            (Self::StageApproved { files, calls }, Verdict::Allow | Verdict::RequireApproval) => {
-                if judged.files_of_first(*calls) != *files {
-                    return Err(Failure::All(other_change().into()));
-                }
+            (Self::StageApproved(approved), Verdict::Allow | Verdict::RequireApproval) => {
+                approved.check(&judged).map_err(|refusal| Failure::All(refusal.into()))?;
                 true
             }
         };
@@ -431,9 +453,4 @@ fn reused_in_batch(call: &Call) -> Refusal {
     let message = format!("the tool call ID `{id}` belongs to an earlier call that was not part of this batch");
     let hint = "Repeat a batch unchanged, with an ID for every mutation, or give every call a new ID.";
     Refusal::new(Code::ToolCallIdReused, message, hint)
-}
-
-fn other_change() -> Refusal {
-    let message = "the files have changed since the call: its result would be a different change";
-    Refusal::new(Code::WriteConflict, message, "Read the files again and make a new call.")
 }

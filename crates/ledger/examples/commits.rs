@@ -237,6 +237,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         read: vec!["**".into()],
         write: vec!["**".into()],
         deny: vec![],
+        ask: vec![],
         not_secret: Vec::new(),
         kinds: std::collections::BTreeMap::new(),
         budget: Budget::default(),

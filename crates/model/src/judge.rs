@@ -18,6 +18,7 @@ pub use command::judge_command;
 pub use decision::Decision;
 pub use facts::{Access, ChangeFacts, EvidenceFact, PathFacts};
 pub use path::{judge_path, may_read_redacted};
+pub(crate) use weakened_tests::{deletes_test, weakens_test};
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 //! This crate does no IO: it opens no files, reads no clock, uses no randomness and never waits. Every function depends only
 //! on its arguments, so the rules can be tested with tables.
 
+mod approval_warning;
 mod change;
 mod command_line;
 mod credential;
@@ -27,6 +28,9 @@ mod run;
 mod test_support;
 mod text;
 
+pub use approval_warning::{
+    ApprovalWarning, Severity, WarningCode, change_warnings, is_part_of_other, is_test_command, sort_warnings,
+};
 pub use change::{
     Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, is_link_mode,
 };

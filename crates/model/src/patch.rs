@@ -12,7 +12,7 @@ mod hunk;
 mod lines;
 mod locate;
 mod modes;
-mod name;
+pub(crate) mod name;
 mod numberless;
 mod sections;
 mod unified;

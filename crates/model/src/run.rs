@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::named_enum::named_enum;
-use crate::{ApprovalId, Code, LogicalPath, OperatorName, Policy, RunId, Sha256, TokenId, ToolCallId};
+use crate::{ApprovalId, ApprovalWarning, Code, LogicalPath, OperatorName, Policy, RunId, Sha256, TokenId, ToolCallId};
 
 named_enum! {
     /// The state of a run.
@@ -513,6 +513,10 @@ pub struct Approval {
     pub reasons: Vec<String>,
     /// The files that would change, with the hashes before and after.
     pub files: Vec<ApprovalFile>,
+    /// What speaks against the change, the most severe first.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub warnings: Vec<ApprovalWarning>,
     /// The diff of the change. Lists have no diffs: get the single approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,

@@ -1,5 +1,6 @@
 //! The present versions of the files that a pending approval would change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, LogicalPath, Sha256};
@@ -18,11 +19,15 @@ const MAX_FILES: usize = 1000;
 #[serde(rename_all = "camelCase")]
 pub struct CurrentApproval {
     #[serde(flatten)]
-    approval: Approval,
+    pub(crate) approval: Approval,
     /// The present versions of `files`, in the same order, of at most the first 1,000. Missing once the approval is decided, and
     /// while the run's files cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    present: Option<Vec<PresentVersion>>,
+    pub(crate) present: Option<Vec<PresentVersion>>,
+    /// Whether an approval would apply the change to the present files. False if a file has changed and the change cannot follow: ask
+    /// the agent to redo it. Missing once the approval is decided, and where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) can_apply: Option<bool>,
 }
 
 /// A file as it is now.
@@ -30,18 +35,23 @@ pub struct CurrentApproval {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PresentVersion {
     /// The path.
-    path: LogicalPath,
+    pub(crate) path: LogicalPath,
     /// Whether something is at the path.
     exists: bool,
     /// The hash of the file's bytes. Missing if there is no file, if it is too large to be hashed, or if the policy hides it.
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
-    /// Whether the file still is as the change expects it. Missing if that is not known.
+    /// Whether the file still is as the change expects it. Missing if that is not known, and for every change of a file but the first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    is_expected: Option<bool>,
+    pub(crate) is_expected: Option<bool>,
 }
 
 impl PresentVersion {
+    /// Whether the file has been compared.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.exists || self.sha256.is_some()
+    }
+
     fn new(file: &ApprovalFile, exists: bool, sha256: Option<Sha256>) -> Self {
         let is_expected = match (exists, sha256, file.old_sha256) {
             (true, None, Some(_)) => None,
@@ -60,7 +70,7 @@ impl Engine {
     pub(crate) async fn approval_with_files(self: &Arc<Self>, id: &ApprovalId) -> Result<CurrentApproval, CallError> {
         let approval = self.current_approval(id).await?;
         if approval.state != ApprovalState::Pending {
-            return Ok(CurrentApproval { approval, present: None });
+            return Ok(CurrentApproval { approval, present: None, can_apply: None });
         }
         let present = match self.present_files(&approval).await {
             Ok(present) => Some(present),
@@ -71,7 +81,7 @@ impl Engine {
                 None
             }
         };
-        Ok(CurrentApproval { approval, present })
+        Ok(CurrentApproval { approval, present, can_apply: None })
     }
 
     async fn present_files(self: &Arc<Self>, approval: &Approval) -> Result<Vec<PresentVersion>, CallError> {
@@ -91,7 +101,14 @@ impl Engine {
                 Err(WorkspaceError::Refused(_)) => Ok(PresentVersion::new(file, true, None)),
                 Err(error) => Err(CallError::from(error)),
             };
-            files.iter().map(compare).collect()
+            let mut seen = BTreeSet::new();
+            let mut present: Vec<_> = files.iter().map(compare).collect::<Result<_, CallError>>()?;
+            for file in &mut present {
+                if !seen.insert(file.path.clone()) {
+                    file.is_expected = None;
+                }
+            }
+            Ok(present)
         };
         self.blocking(compare).await
     }

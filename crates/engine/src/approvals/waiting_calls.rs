@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use model::{Approval, Permission, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::approvals::decide::DecidingPerson;
 use crate::call::{Call, View};
@@ -99,4 +100,12 @@ fn context_of(
         timestamp: now(),
         started: Instant::now(),
     })
+}
+
+/// Returns the members of a call's stored input that are the tool's own.
+pub(crate) fn stored_members(call: &Call) -> Result<Map<String, Value>, CallError> {
+    match serde_json::from_str(&call.input) {
+        Ok(Value::Object(members)) => Ok(Call::without_common(members)),
+        Ok(_) | Err(_) => Err(CallError::Internal("a stored input is not an object".into())),
+    }
 }

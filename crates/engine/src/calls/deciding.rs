@@ -1,5 +1,6 @@
 //! Decisions of people about pending approvals.
 
+pub(crate) mod applicable;
 pub(crate) mod edits;
 pub(crate) mod files;
 pub(crate) mod persons;
@@ -10,12 +11,12 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use model::{Approval, ApprovalId, ApprovalState, Code, EvidenceFact, Refusal, Sha256};
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::approvals::decide::{DecidingPerson, decided, decision_of};
+use crate::approvals::waiting_calls::stored_members;
+use crate::call::OpenedCall;
 use crate::call::record::Failure;
-use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
 use crate::calls::Calls;
 use crate::clock::latest;
@@ -222,13 +223,5 @@ impl Calls {
         decision.edits_after = (!edits.is_empty()).then_some(calls.len() as u64);
         let executed = self.engine.execute_approved(run, Parsed::new(parsed), approval, decision).await;
         Ok(executed.map_err(Failure::into_error)?.iter().filter_map(|answer| answer.head).next_back())
-    }
-}
-
-/// Returns the members of a call's stored input that are the tool's own.
-fn stored_members(call: &Call) -> Result<Map<String, Value>, CallError> {
-    match serde_json::from_str(&call.input) {
-        Ok(Value::Object(members)) => Ok(Call::without_common(members)),
-        Ok(_) | Err(_) => Err(CallError::Internal("a stored input is not an object".into())),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ledger::{ApprovalFilter, Ledger, PageSize, RecordFilter};
-use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, LogicalPath, RUN_TOKEN_ACTOR, RunId, Sha256};
+use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, LogicalPath, RUN_TOKEN_ACTOR, RunId, Severity, Sha256};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -231,6 +231,11 @@ impl Decisions {
         self.state.lock().waiting.get(&(change, actor.to_owned())).cloned()
     }
 
+    /// Whether a person has denied a change of the run.
+    pub fn has_denied(&self) -> bool {
+        !self.state.lock().denied.is_empty()
+    }
+
     /// Returns the denial of a change.
     pub fn denied(&self, change: Sha256) -> Option<DeniedChange> {
         self.state.lock().denied.get(&change).cloned()
@@ -345,7 +350,11 @@ fn notice(approval: &Approval) -> String {
         [first, others @ ..] => (first.path.to_string(), others.len()),
     };
     let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-    let what = format!("{first}{more} ({})", approval.tool);
+    let mut warned: Vec<_> = approval.warnings.iter().filter(|warning| warning.severity > Severity::Info).collect();
+    warned.dedup_by_key(|warning| warning.code);
+    let warned: Vec<_> = warned.iter().map(|warning| warning.code.as_str()).collect();
+    let warned = if warned.is_empty() { String::new() } else { format!(" [{}]", warned.join(", ")) };
+    let what = format!("{first}{more} ({}){warned}", approval.tool);
     let note = approval.note.as_deref().map(|note| format!(" — {}", quoted(note))).unwrap_or_default();
     let line = match approval.state {
         ApprovalState::Pending => format!("waiting: {what}"),

@@ -135,8 +135,8 @@ pub(crate) fn expect_version(
 }
 
 /// The input of a call with each `seen` replaced by the version that it meant: the call may be executed for another
-/// caller later.
-pub(crate) fn without_seen(input: &str, seen: &[(LogicalPath, SeenVersion)]) -> String {
+/// caller later. An edit or a patch that names no version says by its context what it expects: `is_by_context`.
+pub(crate) fn without_seen(input: &str, seen: &[(LogicalPath, SeenVersion)], is_by_context: bool) -> String {
     let Ok(Value::Object(mut members)) = serde_json::from_str(input) else { return input.to_owned() };
     let version = |path: Option<&LogicalPath>| {
         let found = seen.iter().find(|(other, _)| path.is_none_or(|path| path == other));
@@ -163,6 +163,7 @@ pub(crate) fn without_seen(input: &str, seen: &[(LogicalPath, SeenVersion)]) -> 
         Some(Value::String(expected)) if expected != SEEN => {
             members.insert("expectedSha256".to_owned(), Value::from(expected));
         }
+        None | Some(Value::Null) if is_by_context => {}
         // An input without the member expects what was seen where that is the default.
         Some(_) | None => members.extend(version(None).map(|version| ("expectedSha256".to_owned(), version))),
     }
@@ -178,12 +179,13 @@ mod tests {
         let (a, b) = (Sha256::of(b"a"), Sha256::of(b"b"));
         let path = |raw: &str| LogicalPath::parse(raw).unwrap();
         let seen = [(path("a"), SeenVersion::Version(a)), (path("d/b"), SeenVersion::Version(b))];
-        let one = without_seen(r#"{"path":"a","expectedSha256":"seen"}"#, &seen[..1]);
+        let one = without_seen(r#"{"path":"a","expectedSha256":"seen"}"#, &seen[..1], false);
         assert_eq!(one, format!(r#"{{"expectedSha256":"{a}","path":"a"}}"#));
-        let many = without_seen(r#"{"expectedSha256":{"./a":"seen","d//b":"seen","c":"x"}}"#, &seen);
+        let many = without_seen(r#"{"expectedSha256":{"./a":"seen","d//b":"seen","c":"x"}}"#, &seen, false);
         assert_eq!(many, format!(r#"{{"expectedSha256":{{"./a":"{a}","c":"x","d//b":"{b}"}}}}"#));
-        assert_eq!(without_seen(r#"{"path":"a"}"#, &seen[..1]), one);
-        let new = without_seen(r#"{"path":"n","expectedSha256":"seen"}"#, &[(path("n"), SeenVersion::Never)]);
+        assert_eq!(without_seen(r#"{"path":"a"}"#, &seen[..1], false), one);
+        assert_eq!(without_seen(r#"{"path":"a"}"#, &seen[..1], true), r#"{"path":"a"}"#);
+        let new = without_seen(r#"{"path":"n","expectedSha256":"seen"}"#, &[(path("n"), SeenVersion::Never)], false);
         assert_eq!(new, r#"{"path":"n"}"#);
     }
 

@@ -9,8 +9,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ledger::{Entry, EntryObject};
 use model::{
-    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, Disk, LogicalPath, Outcome,
-    RecordFile, Refusal, RunId, Sha256, Side, Verdict, changes_to_approve, diff_file, excerpt,
+    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, ApprovalWarning, Change, Code, Disk, LogicalPath,
+    Outcome, RecordFile, Refusal, RunId, Sha256, Side, Verdict, change_warnings, changes_to_approve, diff_file,
+    excerpt,
 };
 use serde_json::{Map, Value};
 use workspace::Workspaces;
@@ -105,6 +106,13 @@ impl Judged {
         let kept =
             self.keep_content(engine, run, approval.as_mut().map(|(approval, _)| approval)).await.map_err(fail)?;
         let (waiting, object) = kept.unzip();
+        let first = self.changes().next().map(|(index, _)| index);
+        if let (Some((approval, _)), Some(first)) = (&mut approval, first) {
+            let calls = Arc::clone(&self.calls);
+            let more = engine.history_warnings(run, approval, &calls[first]).await.map_err(fail)?;
+            approval.warnings.extend(more);
+            model::sort_warnings(&mut approval.warnings);
+        }
         let (refusals, entries) = self.rows(&refusal, approval, object.flatten());
         let appended = engine.append_for(&self.calls, entries).await;
         if let Some(waiting) = waiting {
@@ -176,8 +184,9 @@ impl Judged {
             return Ok(None);
         };
         if let Some(change) = change
-            && let Some(diff) = engine.diff_for_review(run, change, &content).await?
+            && let Some((diff, warnings)) = engine.diff_for_review(run, change, &content).await?
         {
+            approval.warnings.extend(warnings);
             approval.diff = Some(diff);
         }
         let mut space = std::mem::replace(&mut self.disk, run.disk.reservation());
@@ -194,6 +203,7 @@ impl Judged {
         let diff: Vec<u8> = changes.iter().flat_map(|(_, change)| change.plan.diff.iter().copied()).collect();
         let rule = run.rules.policy().approval;
         let approval = new_approval(first, self.files(), &diff, self.decision.reasons.clone(), rule);
+        let approval = Approval { warnings: self.warnings.clone(), ..approval };
         if self.items.len() == 1 {
             return Ok(Some((approval, stored_input(first, &change.plan))));
         }
@@ -213,7 +223,9 @@ impl Judged {
 /// The input of a call to be executed once it is approved: for the caller who decides, with the versions that the first caller
 /// had seen.
 fn stored_input(call: &Call, plan: &ChangePlan) -> String {
-    let input = if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) };
+    let is_by_context = matches!(call.tool.name, "edit_file" | "apply_patch");
+    let input =
+        if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen, is_by_context) };
     let layer = match &plan.waiting_layer {
         None => return input,
         Some(WaitingLayer::InMemory(layer)) => BASE64_STANDARD.encode(layer),
@@ -388,6 +400,7 @@ fn new_approval(
         decided_seq: None,
         edited_seq: None,
         resolution: None,
+        warnings: Vec::new(),
     }
 }
 
@@ -397,8 +410,8 @@ const MAX_TEXT_BYTES: u64 = 16 << 20;
 const MAX_DIFF_BYTES: usize = 4 << 20;
 
 impl Engine {
-    /// Returns the diff of the change to the staged `content`; `None` for a binary file and where the texts or their diff are too large,
-    /// of which a person sees the hashes alone.
+    /// Returns the diff of the change to the staged `content`, and what its lines say against it; `None` for a binary file and where the
+    /// texts or their diff are too large, of which a person sees the hashes alone.
     ///
     /// # Errors
     ///
@@ -408,17 +421,21 @@ impl Engine {
         run: &Arc<OpenRun>,
         change: &Change,
         content: &WaitingContent,
-    ) -> Result<Option<String>, CallError> {
+    ) -> Result<Option<(String, Vec<ApprovalWarning>)>, CallError> {
         let old_bytes = change.before.as_ref().map_or(0, |before| before.size_bytes);
         if content.size_bytes.max(old_bytes) > MAX_TEXT_BYTES {
             return Ok(None);
         }
-        let (workspaces, id, change) = (Arc::clone(&self.workspaces), run.run_id.clone(), change.clone());
+        let (workspaces, run, change) = (Arc::clone(&self.workspaces), Arc::clone(run), change.clone());
         let staged = Workspaces::path_of_staged(&content.name);
         let permit = permit(&self.pools.receive).await;
         self.blocking(move || {
             let _permit = permit;
-            Ok(diff(&workspaces, &id, &change, &staged)?)
+            let diff = diff(&workspaces, &run.run_id, &change, &staged)?;
+            Ok(diff.map(|diff| {
+                let warnings = change_warnings(&run.rules, &[], &diff);
+                (diff, warnings)
+            }))
         })
         .await
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    ApprovalFile, By, ChangeFacts, Code, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal, Usage, Verdict,
-    judge_change,
+    ApprovalFile, ApprovalWarning, By, ChangeFacts, Code, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal,
+    Usage, Verdict, change_warnings, judge_change,
 };
 
 use crate::call::OpenedCall;
@@ -35,6 +35,8 @@ pub(crate) struct Judged {
     pub disk: Reservation,
     /// How the size of the tree changes.
     pub disk_change: DiskChange,
+    /// What the files and texts of changes that have to wait say against them.
+    pub warnings: Vec<ApprovalWarning>,
 }
 
 /// What one call would do.
@@ -73,6 +75,7 @@ impl Planned {
             denied: None,
             disk: run.disk.reservation(),
             disk_change: DiskChange::default(),
+            warnings: Vec::new(),
         };
         let mut earlier: BTreeSet<LogicalPath> = BTreeSet::new();
         for (item, evidence) in items.into_iter().zip(evidence) {
@@ -163,13 +166,26 @@ impl Judged {
 
     /// Returns the files that the changes write, which an approval is bound to.
     pub(crate) fn files(&self) -> Vec<ApprovalFile> {
-        self.files_of_first(self.calls.len())
+        (0..self.items.len()).flat_map(|index| self.files_of(index)).collect()
     }
 
-    /// As [`files`](Self::files), of the first `calls`: those after them are of the person who approves.
-    pub(crate) fn files_of_first(&self, calls: usize) -> Vec<ApprovalFile> {
-        let changes = self.changes().take_while(|(index, _)| *index < calls);
-        changes.flat_map(|(_, change)| files_of(&change.plan)).collect()
+    /// As [`files`](Self::files), of one call.
+    pub(crate) fn files_of(&self, index: usize) -> impl Iterator<Item = ApprovalFile> {
+        self.items.get(index).into_iter().flat_map(|item| match item {
+            JudgedItem::Change(change) => files_of(&change.plan).collect(),
+            JudgedItem::Read(_) => Vec::new(),
+        })
+    }
+
+    /// Finds what speaks against changes that have to wait. Blocks: the texts may be large.
+    pub(crate) fn find_warnings(&mut self, run: &OpenRun) {
+        let mut facts = Vec::new();
+        let mut diff = String::new();
+        for (index, change) in self.changes() {
+            facts.extend(change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_written(path)));
+            diff.push_str(&String::from_utf8_lossy(&change.plan.diff));
+        }
+        self.warnings = change_warnings(&run.rules, &facts, &diff);
     }
 
     /// Returns what the changes take from the budgets together. People's changes take nothing from the agent's budget.

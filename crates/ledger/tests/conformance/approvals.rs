@@ -41,6 +41,7 @@ fn approval(run: &str, id: &str) -> Approval {
         decided_seq: None,
         edited_seq: None,
         resolution: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -269,6 +269,7 @@ pub(crate) fn policy() -> Policy {
         read: vec!["**".into()],
         write: vec!["src/**".into()],
         deny: vec![],
+        ask: vec![],
         not_secret: vec![],
         kinds: BTreeMap::new(),
         budget: Budget::default(),

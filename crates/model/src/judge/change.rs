@@ -7,7 +7,7 @@ use super::decision::Decision;
 use super::facts::{Access, ChangeFacts, EvidenceFact, PathFacts};
 use super::path::judge_path;
 use super::public_api;
-use super::sensitive::{is_build_file, is_security_sensitive};
+use super::sensitive::{is_access_control, is_build_file, is_security_sensitive};
 use super::weakened_tests;
 use crate::diff::inserted_bytes;
 use crate::{
@@ -164,7 +164,7 @@ pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 
 /// Returns the rules by which a change needs approval.
 fn approval_reasons(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
     let policy = rules.policy();
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<_> = rules.matching_ask_globs(facts.path).map(|glob| format!("ask:{glob}")).collect();
     let accepts_evidence = rules.accepts_evidence(facts.kind);
     let has_evidence = accepts_evidence && facts.evidence == EvidenceFact::Successful;
     if rules.verdict_of(facts.kind) == Verdict::RequireApproval && !has_evidence {
@@ -196,9 +196,12 @@ fn evidence_reason(evidence: EvidenceFact) -> String {
 fn fires(trigger: Trigger, facts: &ChangeFacts<'_>) -> bool {
     match trigger {
         Trigger::TouchesBuildFile => is_build_file(facts.path),
-        Trigger::TouchesSecuritySensitivePath => is_security_sensitive(facts.path),
+        Trigger::TouchesSecuritySensitivePath => {
+            is_security_sensitive(facts.path) || (facts.kind != FileKind::TextDoc && is_access_control(facts.path))
+        }
         Trigger::TouchesLockfile => facts.kind == FileKind::Lockfile,
         Trigger::DeletesFile => *facts.effect == Effect::Delete,
+        Trigger::ChangesPublicApi if weakened_tests::is_new_test(facts) => false,
         Trigger::ChangesPublicApi if facts.not_compared => public_api::may_have_declarations(facts.path),
         Trigger::ChangesPublicApi => public_api::changes_public_api(facts.path, facts.old_text, facts.new_text),
         Trigger::DeletesTest => weakened_tests::deletes_test(facts),

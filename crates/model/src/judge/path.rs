@@ -1,7 +1,7 @@
 //! Judges an access to a path.
 
 use super::facts::{Access, PathFacts};
-use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
+use crate::{Code, FileKind, LogicalPath, Policy, Refusal, Rules, Verdict};
 
 /// Judges an access to a path by the path alone.
 ///
@@ -76,7 +76,7 @@ fn add_glob_reasons(rules: &Rules, access: Access, kind: FileKind, path: &Logica
     if kind != FileKind::Directory && !rules.may_read(path) {
         reasons.push("read:no-match".to_owned());
     }
-    if access == Access::Mutate && !rules.may_write(path) {
+    if access == Access::Mutate && !rules.may_write(path) && !rules.asks(path) {
         reasons.push("write:no-match".to_owned());
     }
 }
@@ -123,8 +123,15 @@ fn hint(rules: &Rules, reasons: &[String]) -> String {
         "kind:VENDORED" => "Change the version of the dependency, or wrap it in your own code.".to_owned(),
         "ignored" => "Git ignores the file and does not track it. Work with tracked files.".to_owned(),
         "hardLink" => "The file has several hard links and may be an alias. Work with another file.".to_owned(),
-        "write:no-match" if rules.policy().write.is_empty() => "The run is read-only.".to_owned(),
-        "write:no-match" => format!("The run may change: {}.", first_globs(&rules.policy().write)),
+        "write:no-match" if rules.policy().write.is_empty() && rules.policy().ask.is_empty() => {
+            "The run is read-only.".to_owned()
+        }
+        "write:no-match" => {
+            let Policy { write, ask, .. } = rules.policy();
+            let asked =
+                if ask.is_empty() { String::new() } else { format!("; once a person approves: {}", first_globs(ask)) };
+            format!("The run may change: {}{asked}.", first_globs(write))
+        }
         "read:no-match" => format!("The run may read: {}.", first_globs(&rules.policy().read)),
         _ => "Continue without it, or ask the operator for a policy that allows it.".to_owned(),
     }

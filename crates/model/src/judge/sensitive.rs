@@ -1,4 +1,5 @@
-//! Classifies paths that machines, agents and editors act on, and paths that define how a project is built.
+//! Classifies paths that machines, agents and editors act on, paths of authentication and permission code, and paths that define how a
+//! project is built.
 
 use crate::LogicalPath;
 use crate::path::confusables::with_folded;
@@ -589,6 +590,90 @@ pub(super) fn is_security_sensitive(path: &LogicalPath) -> bool {
     })
 }
 
+/// Words in the names of authentication and permission code.
+const ACCESS_WORDS: &[&str] = &[
+    "accesscontrol",
+    "accesscontrols",
+    "acl",
+    "acls",
+    "auth",
+    "authenticate",
+    "authenticated",
+    "authentication",
+    "authenticator",
+    "authenticators",
+    "authn",
+    "authorisation",
+    "authorise",
+    "authorised",
+    "authorization",
+    "authorize",
+    "authorized",
+    "authorizer",
+    "authz",
+    "csrf",
+    "entitlement",
+    "entitlements",
+    "iam",
+    "jwt",
+    "login",
+    "logins",
+    "logon",
+    "mfa",
+    "oauth",
+    "oidc",
+    "openid",
+    "otp",
+    "passkey",
+    "passkeys",
+    "passwd",
+    "password",
+    "passwords",
+    "permission",
+    "permissions",
+    "privilege",
+    "privileges",
+    "rbac",
+    "saml",
+    "signin",
+    "sso",
+    "sudoers",
+    "totp",
+    "webauthn",
+    "xsrf",
+];
+
+/// Whether a word in the name of the file or of one of its folders says that it is authentication or permission code.
+///
+/// Words end at every character that is no letter, and where a capital begins the next: `UserPermissions2.java`, `sign_in.py`.
+pub(super) fn is_access_control(path: &LogicalPath) -> bool {
+    let is_word = |word: &str| with_folded(word, |word| ACCESS_WORDS.binary_search(&word).is_ok());
+    path.components().any(|name| {
+        let words = words_of(name);
+        // Two words may be written as one: `sign_in`, `AccessControl`, `OAuth`.
+        words.iter().any(|word| is_word(word)) || words.windows(2).any(|pair| is_word(&pair.concat()))
+    })
+}
+
+/// Splits a name into its words.
+fn words_of(name: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for part in name.split(|c: char| !c.is_alphabetic()).filter(|part| !part.is_empty()) {
+        let mut start = 0;
+        let chars: Vec<(usize, char)> = part.char_indices().collect();
+        for (index, (at, c)) in chars.iter().enumerate().skip(1) {
+            let after_small = chars[index - 1].1.is_lowercase();
+            let before_small = chars.get(index + 1).is_some_and(|(_, next)| next.is_lowercase());
+            if c.is_uppercase() && (after_small || before_small) {
+                words.push(&part[start..*at]);
+                start = *at;
+            }
+        }
+        words.push(&part[start..]);
+    }
+    words
+}
+
 /// Whether `path` defines how a project is built or what it depends on.
 pub(super) fn is_build_file(path: &LogicalPath) -> bool {
     with_folded(path.file_name(), |name| {
@@ -642,8 +727,34 @@ mod tests {
     }
 
     #[test]
+    fn authentication_and_permission_code_is_known_by_common_names() {
+        for name in [
+            "auth/session.py",
+            "src/auth.rs",
+            "src/AuthService.java",
+            "pkg/oauth2/client.go",
+            "lib/OAuthClient.ts",
+            "app/sign_in.rb",
+            "Api/UserPermissions.cs",
+            "internal/access-control/check.go",
+            "web/LOGIN.tsx",
+            "db/migrations/004_add_password_hash.sql",
+            "src/JWTFilter.kt",
+        ] {
+            assert!(is_access_control(&LogicalPath::parse(name).unwrap()), "{name}");
+        }
+        for name in
+            ["src/author.rs", "authors.txt", "src/blogin.rs", "src/plogins/a.rs", "src/session.rs", "src/main.rs"]
+        {
+            assert!(!is_access_control(&LogicalPath::parse(name).unwrap()), "{name}");
+        }
+    }
+
+    #[test]
     fn tables_for_binary_search_are_sorted() {
-        for table in [SENSITIVE_FOLDERS, SENSITIVE_FILES, BUILD_FILES, BUILD_EXTENSIONS, CONFIGURED_BUILDERS] {
+        for table in
+            [SENSITIVE_FOLDERS, SENSITIVE_FILES, ACCESS_WORDS, BUILD_FILES, BUILD_EXTENSIONS, CONFIGURED_BUILDERS]
+        {
             assert!(table.is_sorted_by(|a, b| a < b), "{table:?}");
         }
     }

@@ -13,7 +13,7 @@ use count::Strength;
 
 /// Whether a change deletes or empties a test file, or moves it to a name that is not one of a test or that no runner which
 /// collected it still collects. A Rust file with tests in it counts as a test file if it is deleted.
-pub(super) fn deletes_test(facts: &ChangeFacts<'_>) -> bool {
+pub(crate) fn deletes_test(facts: &ChangeFacts<'_>) -> bool {
     match facts.effect {
         Effect::Delete => {
             let has_tests = || facts.not_compared || strength(facts.path, facts.old_text).tests > 0;
@@ -35,7 +35,7 @@ pub(super) fn deletes_test(facts: &ChangeFacts<'_>) -> bool {
 
 /// Whether a change leaves fewer tests or assertions in a file than before, skips or leaves more tests early, or changes what a
 /// runner of tests is told. In Rust, tests among other code count too; in the other languages, only test files.
-pub(super) fn weakens_test(facts: &ChangeFacts<'_>) -> bool {
+pub(crate) fn weakens_test(facts: &ChangeFacts<'_>) -> bool {
     if runners::changes_runner(facts) {
         return true;
     }
@@ -54,6 +54,11 @@ pub(super) fn weakens_test(facts: &ChangeFacts<'_>) -> bool {
     }
     let (old, new) = (strength(old_path, facts.old_text), strength(facts.path, facts.new_text));
     new.tests < old.tests || new.assertions < old.assertions || new.skipped > old.skipped
+}
+
+/// Whether a change creates a test file.
+pub(super) fn is_new_test(facts: &ChangeFacts<'_>) -> bool {
+    *facts.effect == Effect::Create && facts.old_text.is_none() && is_test_file(facts.path)
 }
 
 fn strength(path: &LogicalPath, text: Option<&[u8]>) -> Strength {

@@ -63,6 +63,20 @@ impl FilePatch {
         Ok(PatchResult { bytes, offsets, counts })
     }
 
+    /// Whether the old lines of every hunk occur exactly once in `before`, so that they alone say where the hunk belongs.
+    pub fn is_unique_in(&self, before: &[u8]) -> bool {
+        let normalized = NormalizedText::of(self, before);
+        let lines = split(normalized.text());
+        let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
+        let mut finder = HunkFinder::new(&lines, PatchBudget::default());
+        let mut is_unique = |hunk| {
+            let target = HunkTarget::of(hunk, has_crlf);
+            let found = finder.find_all(&target.old, target.matching, 0, &[]);
+            !target.old.is_empty() && found.is_some_and(|found| found.len() == 1)
+        };
+        !self.ignores_content && !self.hunks.is_empty() && self.hunks.iter().all(&mut is_unique)
+    }
+
     fn apply_to(&self, before: &[u8], budget: &mut PatchBudget) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {
         let lines = split(before);
         let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));

@@ -22,8 +22,8 @@ use crate::{FileKind, Verdict};
 ///
 /// - `read`, `write` and `notSecret`: a glob matches exactly, including letter case. A glob that ends in `/` matches everything
 ///   under the folder: `src/` is the same as `src/**`, while `src` matches only a file with this name.
-/// - `deny` matches more broadly, like a line of `.gitignore`: a glob also matches everything under the paths that it matches.
-///   A glob without a `/`, except at its end, matches at any depth. Letter case and look-alike characters are ignored.
+/// - `deny` and `ask` match more broadly, like a line of `.gitignore`: a glob also matches everything under the paths that it
+///   matches. A glob without a `/`, except at its end, matches at any depth. Letter case and look-alike characters are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
@@ -35,6 +35,10 @@ pub struct Policy {
     pub write: Vec<String>,
     /// Globs of paths that may be neither read nor changed.
     pub deny: Vec<String>,
+    /// Globs of paths whose changes a person must approve, in the same form as `deny`. `deny` takes precedence over `ask`, and `ask`
+    /// over `write`: a path outside of `write` that matches may be changed once a person has approved.
+    #[serde(default)]
+    pub ask: Vec<String>,
     /// Globs of paths that are not secret although their names are those of secret files, in the same form as `read`. Every
     /// tool treats these files as any other file of their type.
     #[serde(default)]
@@ -124,18 +128,22 @@ named_enum! {
         /// `CMakeLists.txt`, `Dockerfile`, `docker-compose.yml`, `*.csproj`, `*.bzl`, `flake.nix` and similar files, in any
         /// folder.
         TouchesBuildFile = "touchesBuildFile",
-        /// Changes a file that machines, agents or editors act on, in any folder and any letter case: CI (`.github/`,
+        /// Changes automation, or code that decides who may do what, in any folder and any letter case. Automation is what machines,
+        /// agents or editors act on: CI (`.github/`,
         /// `.gitlab-ci.yml`, `.circleci/`, `Jenkinsfile`, `azure-pipelines.yml` …), agents' configuration and instructions
         /// (`.claude/`, `.cursor/`, `.codex/`, `.mcp.json`, `AGENTS.md`, `CLAUDE.md` …), editors (`.vscode/`, `.idea/`,
         /// `.devcontainer/` …), hooks (`.husky/`, `.githooks/`, `.pre-commit-config.yaml`, `lefthook.yml` …), Git
         /// (`.gitattributes`, `.gitmodules`), build tools that run programs (`.cargo/`, `.mvn/`, the Gradle wrapper), and
-        /// `CODEOWNERS`.
+        /// `CODEOWNERS`. Authentication and permission code is a file, other than documentation, with one of these words in its name or
+        /// in that of a folder: `auth`, `authn`, `authz`, `authentication`, `authorization`, `login`, `signin`, `oauth`, `oidc`, `saml`,
+        /// `sso`, `mfa`, `otp`, `totp`, `jwt`, `csrf`, `password`, `permission`, `rbac`, `acl`, `iam`, `accesscontrol` and their variants. Name
+        /// other paths in `ask`.
         TouchesSecuritySensitivePath = "touchesSecuritySensitivePath",
         /// Changes a lockfile.
         TouchesLockfile = "touchesLockfile",
         /// Deletes a file. A move is not a deletion.
         DeletesFile = "deletesFile",
-        /// Adds, removes or changes a public declaration in Rust, Java, TypeScript or JavaScript, Python or Go.
+        /// Adds, removes or changes a public declaration in Rust, Java, TypeScript or JavaScript, Python or Go. A new test file has none.
         ChangesPublicApi = "changesPublicApi",
         /// Deletes or empties a test file, or moves it to a name that is not one of a test or that its runner does not
         /// collect. Knows Rust, Java, TypeScript or JavaScript, Python and Go.
@@ -159,6 +167,8 @@ pub struct PolicyOverrides {
     pub write: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_secret: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ pub(super) const MAX_GLOB_BYTES: usize = 500;
 pub(super) enum Purpose {
     /// The list permits paths: each glob matches exactly.
     Allow,
-    /// The list denies paths: each glob also matches everything under it, in any letter case.
+    /// The list denies paths or asks a person about them: each glob also matches everything under it, in any letter case.
     Deny,
 }
 

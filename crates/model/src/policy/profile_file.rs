@@ -41,6 +41,7 @@ struct Profile {
     read: Option<Vec<Spanned<String>>>,
     write: Option<Vec<Spanned<String>>>,
     deny: Option<Vec<Spanned<String>>>,
+    ask: Option<Vec<Spanned<String>>>,
     not_secret: Option<Vec<Spanned<String>>>,
     kinds: Option<Spanned<BTreeMap<FileKind, KindDecision>>>,
     budget: Option<BudgetOverrides>,
@@ -112,6 +113,7 @@ impl Profile {
             (Purpose::Allow, &self.write),
             (Purpose::Allow, &self.not_secret),
             (Purpose::Deny, &self.deny),
+            (Purpose::Deny, &self.ask),
         ] {
             check_globs(purpose, globs.as_deref().unwrap_or_default())?;
         }
@@ -129,6 +131,7 @@ impl Profile {
             read: strings(self.read),
             write: strings(self.write),
             deny: strings(self.deny),
+            ask: strings(self.ask),
             not_secret: strings(self.not_secret),
             kinds: self.kinds.map(Spanned::into_inner),
             budget: self.budget,

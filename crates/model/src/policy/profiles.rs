@@ -94,6 +94,7 @@ fn base_policy(name: &str) -> Policy {
         read: vec!["**".to_owned()],
         write: vec!["**".to_owned()],
         deny: Vec::new(),
+        ask: Vec::new(),
         not_secret: Vec::new(),
         kinds: FileKind::ALL.into_iter().map(|kind| (kind, decision(kind))).collect(),
         budget: Budget::default(),
@@ -121,6 +122,7 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     replace(&mut policy.read, &overrides.read);
     replace(&mut policy.write, &overrides.write);
     replace(&mut policy.deny, &overrides.deny);
+    replace(&mut policy.ask, &overrides.ask);
     replace(&mut policy.not_secret, &overrides.not_secret);
     override_lockfiles(&mut policy, overrides);
     for (kind, decision) in overrides.kinds.iter().flatten() {

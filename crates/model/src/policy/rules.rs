@@ -36,6 +36,7 @@ struct AllGlobs {
     read: Globs,
     write: Globs,
     deny: Globs,
+    ask: Globs,
     not_secret: Globs,
     /// The folders above the paths that `notSecret` matches.
     not_secret_folders: Globs,
@@ -53,6 +54,7 @@ impl Rules {
             read: globs(Purpose::Allow, &policy.read)?,
             write: globs(Purpose::Allow, &policy.write)?,
             deny: globs(Purpose::Deny, &policy.deny)?,
+            ask: globs(Purpose::Deny, &policy.ask)?,
             not_secret: globs(Purpose::Allow, &policy.not_secret)?,
             not_secret_folders: globs(Purpose::Allow, &folders_of(&policy.not_secret))?,
         };
@@ -181,6 +183,11 @@ impl Rules {
         self.globs.write.matches(path)
     }
 
+    /// Whether an ask glob matches, so that a person may approve a change outside of the write globs.
+    pub(crate) fn asks(&self, path: &LogicalPath) -> bool {
+        self.globs.ask.matches(path)
+    }
+
     /// The first read glob that matches, as the policy states it.
     pub(crate) fn matching_read_glob(&self, path: &LogicalPath) -> Option<&str> {
         self.globs.read.matching(path).into_iter().next()
@@ -195,6 +202,11 @@ impl Rules {
     pub(crate) fn matching_deny_globs(&self, path: &LogicalPath) -> impl Iterator<Item = &str> {
         self.globs.deny.matching(path).into_iter()
     }
+
+    /// The ask globs that match, as the policy states them.
+    pub(crate) fn matching_ask_globs(&self, path: &LogicalPath) -> impl Iterator<Item = &str> {
+        self.globs.ask.matching(path).into_iter()
+    }
 }
 
 impl KindOverrides for Rules {
@@ -208,8 +220,8 @@ impl KindOverrides for Rules {
 }
 
 /// The lists of globs that are compiled.
-fn globs_of(policy: &Policy) -> [&[String]; 4] {
-    [&policy.read, &policy.write, &policy.deny, &policy.not_secret]
+fn globs_of(policy: &Policy) -> [&[String]; 5] {
+    [&policy.read, &policy.write, &policy.deny, &policy.ask, &policy.not_secret]
 }
 
 /// Returns the folders above the paths that `globs` match, up to the first `**`, so that a walk enters them.

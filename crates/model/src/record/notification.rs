@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::named_enum::named_enum;
-use crate::{Approval, ApprovalId, ApprovalState, Code, Record, RunId, Sha256, Verdict, redact};
+use crate::{Approval, ApprovalId, ApprovalState, ApprovalWarning, Code, Record, RunId, Sha256, Verdict, redact};
 
 /// The most bytes of a text in a message.
 const MAX_TEXT_BYTES: usize = 200;
+/// The most warnings in a message: the most severe ones.
+const MAX_WARNINGS: usize = 6;
 /// The most rules that a message names.
 const MAX_REASONS: usize = 16;
 
@@ -100,6 +102,7 @@ impl WebhookMessage {
             "actor": bounded(&record.actor),
             "reason": bounded(&redact(&approval.reason)),
             "reasons": bounded_list(&approval.reasons),
+            "warnings": approval.warnings.iter().take(MAX_WARNINGS).map(warning).collect::<Vec<_>>(),
             "files": approval.files.len(),
             "approvers": approval.approvers,
             "expiresAt": approval.expires_at,
@@ -188,6 +191,21 @@ impl WebhookMessage {
         let digest = Sha256::of(format!("{hash}{body}").as_bytes()).to_string();
         Self { id: format!("msg_{}", &digest[..32]), event, run_id: run.cloned(), created_at: at.to_owned(), body }
     }
+}
+
+fn warning(warning: &ApprovalWarning) -> Value {
+    let mut short = json!({
+        "code": warning.code,
+        "severity": warning.severity,
+        "text": bounded(&warning.text),
+    });
+    if let Some(path) = &warning.path {
+        short["path"] = Value::from(bounded(path.as_str()));
+    }
+    if let Some(line) = warning.line {
+        short["line"] = Value::from(line);
+    }
+    short
 }
 
 /// Returns the first bytes of a text.

@@ -1,6 +1,8 @@
 //! Policy: rules, approvals, file kinds, and what a caller is never shown.
 
+mod approval_warnings;
 mod approvals;
+mod approved_again;
 mod disclosure;
 mod edited_approvals;
 mod evidence;

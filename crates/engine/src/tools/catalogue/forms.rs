@@ -204,7 +204,7 @@ fn title(name: &str) -> String {
 fn denies_every_change(policy: &Policy) -> bool {
     let is_denied = |kind: &FileKind| policy.kinds.get(kind) == Some(&KindDecision::Deny);
     let kinds = [FileKind::TextSource, FileKind::TextConfig, FileKind::TextDoc, FileKind::Unknown];
-    policy.write.is_empty() || kinds.iter().all(is_denied)
+    (policy.write.is_empty() && policy.ask.is_empty()) || kinds.iter().all(is_denied)
 }
 
 /// Removes from a schema, at any depth, what a model does not need: `null` for an omitted member, formats of numbers,

@@ -46,7 +46,7 @@ export class RequestError extends Error {
   }
 }
 
-interface Options { method?: string; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal }
+interface Options { method?: string; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal; keepalive?: boolean }
 
 /** Sends a request and returns the response, whatever its media type. Throws a `RequestError` on a status of 400 or more. */
 export async function send(path: string, options: Options = {}): Promise<Response> {
@@ -59,6 +59,7 @@ export async function send(path: string, options: Options = {}): Promise<Respons
       headers,
       body: options.body === undefined ? undefined : JSON.stringify(options.body),
       signal: options.signal,
+      keepalive: options.keepalive,
       cache: "no-store",
       credentials: token ? "omit" : "same-origin",
     });
@@ -130,4 +131,14 @@ export async function getAll<T>(
     cursor = page.nextCursor;
   } while (cursor && items.length < most);
   return { items, isComplete: !cursor };
+}
+
+/** Saves what the service answers as a file. */
+export async function download(path: string, name: string): Promise<void> {
+  const url = URL.createObjectURL(await (await send(path)).blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(url);
 }

@@ -99,8 +99,6 @@ export interface RowOptions {
   context?: number;
   /** Whether a row stands for what follows the last change, of which a diff does not say how much it is. */
   hasRest?: boolean;
-  /** How many lines files had before the change, by their paths, where that is known. */
-  lengths?: Map<string, number>;
 }
 
 /** Pairs the deletions of a hunk with the insertions after them. */
@@ -166,9 +164,7 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
   }
   const hasRest = options.hasRest === true && file.hunks.length > 0 && !isEnd(file.hunks) && file.hunks.every(({ oldLines, newLines }) => oldLines && newLines);
   if (hasRest || tail > 0) {
-    const length = options.lengths?.get(file.path);
-    const left = length === undefined ? MAX_REST : Math.min(MAX_REST, length - next - shift + 1);
-    const rest = { ...gapRow(index, next, next + (hasRest ? left : tail) - 1, shift, ""), ...(hasRest && left === MAX_REST ? { isRest: true } : {}) };
+    const rest = { ...gapRow(index, next, next + (hasRest ? MAX_REST : tail) - 1, shift, ""), ...(hasRest ? { isRest: true } : {}) };
     if (!options.expanded.has(rest.key) && rest.to >= rest.from) rows.push(rest);
     pushRead(rest);
   }

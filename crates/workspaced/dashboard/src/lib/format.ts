@@ -47,7 +47,6 @@ export function ago(time: string, now: number): string {
 export const hoursAgo = (hours: string): string => (hours ? new Date(Date.now() - Number(hours) * 3600_000).toISOString() : "");
 
 export const short = (hash: string): string => hash.slice(0, 10);
-export const percentile = (sorted: number[], part: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0;
 
 /** Replaces characters that change the direction or the look of the text around them by their visible code. */
 export function visible(text: string): string {

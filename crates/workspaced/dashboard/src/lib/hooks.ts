@@ -66,6 +66,8 @@ export function useNow(everyMillis = 10000): number {
 }
 
 type Keys = Record<string, (event: KeyboardEvent) => void>;
+/** Keys that move, which may be held. A key that decides counts once for each press. */
+const HELD = new Set(["j", "k", "n", "p"]);
 
 /** Handles keys that are pressed outside of fields. */
 export function useKeys(keys: Keys): void {
@@ -80,9 +82,58 @@ export function useKeys(keys: Keys): void {
       if (event.key === "Enter" && target.closest("a, button")) return;
       if (!Object.hasOwn(handlers.current, event.key)) return;
       event.preventDefault();
-      handlers.current[event.key](event);
+      // After a step, Enter opens the row that was reached, not the link that was clicked before.
+      if (HELD.has(event.key) && target.closest("a")) target.blur();
+      if (!event.repeat || HELD.has(event.key)) handlers.current[event.key](event);
     };
     addEventListener("keydown", listener);
     return () => removeEventListener("keydown", listener);
   }, []);
+}
+
+const pressed = new Set<string>();
+/** Where the pointer was last. */
+const pointer = { x: -1, y: -1 };
+const inputs = new Set<() => void>();
+const press = (change: () => void) => {
+  change();
+  for (const input of inputs) input();
+};
+const at = ({ clientX, clientY }: PointerEvent) => Object.assign(pointer, { x: clientX, y: clientY });
+// A lock such as CapsLock is no key that is held: some systems tell its release when it is switched off.
+addEventListener("keydown", ({ code }) => press(() => code.endsWith("Lock") || pressed.add(code)), true);
+// The release of other keys is not told while Meta is pressed, nor to a window without the focus.
+addEventListener("keyup", ({ code, key }) => press(() => (key === "Meta" ? pressed.clear() : pressed.delete(code))), true);
+addEventListener("blur", () => press(() => pressed.clear()));
+// A key whose release was lost must not block the buttons; one that is held tells so again at once.
+addEventListener("pointerdown", (event) => press(() => (pressed.clear(), at(event))), true);
+addEventListener("pointermove", at, { capture: true, passive: true });
+
+/** How long something must be displayed, without a key or a click, before it can be decided. */
+const ARM_MILLIS = 500;
+
+/** Whether what is displayed may be decided: all keys are up, and nothing was pressed for a while since `key` was displayed. It then stays so. */
+export function useArmed(key: string, isShown: boolean): boolean {
+  const [armed, setArmed] = useState<string>();
+  useEffect(() => {
+    if (!isShown) return;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const wait = () => {
+      clearTimeout(timer);
+      if (!pressed.size) timer = setTimeout(() => (inputs.delete(wait), setArmed(key)), ARM_MILLIS);
+    };
+    inputs.add(wait);
+    wait();
+    return () => {
+      clearTimeout(timer);
+      inputs.delete(wait);
+    };
+  }, [key, isShown]);
+  return isShown && armed === key;
+}
+
+/** Whether the pointer is over an element. */
+export function isPointedAt(element: Element): boolean {
+  const { left, right, top, bottom } = element.getBoundingClientRect();
+  return pointer.x >= left && pointer.x <= right && pointer.y >= top && pointer.y <= bottom;
 }

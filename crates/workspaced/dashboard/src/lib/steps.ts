@@ -1,5 +1,6 @@
 /** The steps of a run: its records in order, grouped by what the agent says it was about. */
 
+import { isDeniedByPerson } from "./acts.ts";
 import { commandOf, isFailed } from "./command.ts";
 import { type Approval, type AuditRecord, madeBy } from "./types.ts";
 
@@ -7,7 +8,9 @@ export interface Step {
   name: string;
   /** The number of its first record, which identifies it. */
   first: number;
-  reads: number; changes: number; refused: number; waiting: number; commands: number;
+  reads: number; changes: number; waiting: number; commands: number;
+  /** Calls that did not succeed; of these, those that policy blocked and that people denied. */
+  refused: number; blocked: number; denied: number;
   /** Whether its last command or test has failed; undefined without one. */
   isFailed?: boolean;
   /** Changes since then, of anybody, until the next command of the run. */
@@ -40,7 +43,11 @@ const count = (step: Step, record: AuditRecord, stateOf: StateOf): void => {
   if (command && record.outcome !== "pending") [step.commands, step.isFailed] = [step.commands + 1, isFailed(command)];
   else if (record.outcome === "pending" && state === "pending") step.waiting += 1;
   else if (record.outcome === "pending" && state === "approved") step.changes += 1;
-  else if (record.outcome !== "ok") step.refused += 1;
+  else if (record.outcome !== "ok") {
+    step.refused += 1;
+    if (state === "denied" || isDeniedByPerson(record)) step.denied += 1;
+    else if (record.decision === "DENY") step.blocked += 1;
+  }
   else if (record.mutates) step.changes += 1;
   else if (!record.tool.includes(".")) step.reads += 1;
 };
@@ -56,7 +63,7 @@ export function itemsOf(records: AuditRecord[], folded: Set<number>, stateOf: St
   for (const record of records) {
     const isOwn = isEditOfPerson(record);
     if (!isOwn && record.stepId !== undefined && record.stepId !== null && record.stepId !== step?.name) {
-      step = { name: record.stepId, first: record.seq, reads: 0, changes: 0, refused: 0, waiting: 0, commands: 0, changedSince: 0, records: 0, startedAt: record.timestamp, endedAt: record.timestamp };
+      step = { name: record.stepId, first: record.seq, reads: 0, changes: 0, refused: 0, blocked: 0, denied: 0, waiting: 0, commands: 0, changedSince: 0, records: 0, startedAt: record.timestamp, endedAt: record.timestamp };
       items.push({ step });
     }
     const isOfStep = step !== undefined && !isOwn && record.stepId === step.name;

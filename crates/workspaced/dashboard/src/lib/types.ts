@@ -7,7 +7,7 @@ export interface Page<T> { items: T[]; nextCursor?: string }
 
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
 export interface Policy {
-  profile: string; read: string[]; write: string[]; deny: string[]; kinds: Record<string, string>;
+  profile: string; read: string[]; write: string[]; deny: string[]; ask?: string[]; kinds: Record<string, string>;
   budget: Record<string, number>; runBudget?: Record<string, number> | null; quota?: Record<string, number>;
   requireApprovalIf: string[]; approval?: { approvers?: number; notCreator?: boolean };
 }
@@ -16,7 +16,7 @@ export interface Run {
   baseCommit?: string; source: { type: string; url?: string; ref?: string; path?: string }; policy: Policy;
   labels: Record<string, string>; disk: { bytes: number; files: number };
   counts: { calls: number; mutations: number; denied: number; pendingApprovals: number; insertions: number; deletions: number };
-  archivedAt?: string; lastActivityAt?: string; repository?: string; agent?: string; prompt?: string;
+  archivedAt?: string; lastActivityAt?: string; repository?: string; prompt?: string;
   people: { calls: number; mutations: number };
   headSeq: number; headHash: string;
 }
@@ -46,12 +46,23 @@ export interface CommandData {
   toolCallId?: string;
 }
 
+/** What speaks against a change, as the service tells it. */
+export interface Warning {
+  code: string; severity: "info" | "doubt" | "danger"; path?: string; line?: number; text: string;
+  /** The earlier approval and its note, where the same change was denied before. */
+  approvalId?: string; note?: string;
+}
+
 export interface Approval {
   approvalId: string; runId: string; toolCallId: string; tool: string; reason: string; actor: string;
   state: "pending" | "approved" | "denied" | "expired" | "failed"; reasons: string[];
   /** Lists have no diffs. */
   diff?: string;
   files: { path: string; operation: string; oldSha256?: string; newSha256?: string; insertions: number; deletions: number }[];
+  /** The most severe first. */
+  warnings: Warning[];
+  /** Of a single approval that waits: false if a file has changed and the change cannot follow. */
+  canApply?: boolean;
   createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
   resolution?: string; votes: { operator: string; onBehalfOf?: string }[];
   approvers: number; approvedBy: string[]; notCreator: boolean; decidedSeq?: number;
@@ -60,6 +71,10 @@ export interface Approval {
   /** The record of the reviewer's own change upon it. */
   editedSeq?: number;
 }
+
+/** Numbers of records; each is counted in `records` and in one of the members up to `failed`. */
+export interface StatsCounts { records: number; reads: number; changes: number; commands: number; other: number; refused: number; pending: number; failed: number; denied: number; deniedByPerson: number }
+export interface Stats { total: StatsCounts; hours: ({ hour: string } & StatsCounts)[]; reasons: { outcome: string; reason: string; records: number }[] }
 
 export interface RunChange {
   seq: number; toolCallId: string; tool: string; timestamp: string;

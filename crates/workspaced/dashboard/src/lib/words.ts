@@ -3,24 +3,24 @@
 import type { Approval } from "./types.ts";
 
 const RULES = new Map([
-  ["touchesLockfile", "changes a lock file"], ["touchesBuildFile", "changes a build file"], ["touchesSecuritySensitivePath", "touches a security-sensitive path"],
+  ["touchesLockfile", "changes a lock file"], ["touchesBuildFile", "changes a build file"], ["touchesSecuritySensitivePath", "touches automation or access control"],
   ["deletesFile", "deletes a file"], ["changesPublicApi", "changes the public API"], ["deletesTest", "deletes a test"], ["weakensTest", "weakens a test"],
 ]);
 const KINDS = new Map([
   ["LOCKFILE", "a lock file"], ["GENERATED", "a generated file"], ["VENDORED", "a vendored file"], ["BINARY", "a binary file"], ["SECRET_LIKE", "a file that may hold secrets"],
   ["TEXT_SOURCE", "source"], ["TEXT_CONFIG", "configuration"], ["TEXT_DOC", "documentation"], ["UNKNOWN", "a file of unknown kind"],
 ]);
-const VERDICTS = new Map([["REQUIRE_APPROVAL", "ask"], ["DENY", "refuse"], ["ALLOW", "allow"]]);
-/** The kinds of files by what a policy does with them, in words: `ask for source`. */
+const VERDICTS = new Map([["REQUIRE_APPROVAL", "approval"], ["DENY", "blocked"]]);
+/** The kinds of files by what a policy does with them, in words: `lock files: approval`. */
 export function kindsInWords(kinds: Record<string, string>): string[] {
-  return Object.entries(kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${VERDICTS.get(verdict) ?? verdict}: ${KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind}`);
+  return Object.entries(kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${kindInWords(kind).replace(/(?<=file|link|folder)$/, "s")}: ${VERDICTS.get(verdict) ?? verdict}`);
 }
 const OTHER_KINDS = new Map([["DIRECTORY", "a folder"], ["GIT_INTERNAL", "what git keeps"], ["SYMLINK", "a link"], ["SPECIAL", "what is no file"]]);
 /** The kind of a file in words. */
 export const kindInWords = (kind: string): string => (KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind).replace(/^an? (?=\w+ file$|folder$|link$)/, "").replace(/^a file that /, "");
 /** A name of the API in words: `maxFilesTouched` as `files touched`. */
 export const nameInWords = (name: string): string => name.replace(/^max(?=[A-Z])/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).trim();
-const DECISIONS = new Map([["ALLOW", "allowed"], ["REQUIRE_APPROVAL", "a person is asked"], ["DENY", "refused"]]);
+const DECISIONS = new Map([["ALLOW", "allowed by policy"], ["REQUIRE_APPROVAL", "needs approval"], ["DENY", "blocked by policy"]]);
 export const decisionInWords = (decision: string): string => DECISIONS.get(decision) ?? decision;
 const LIMITS = new Map([["maxFilesTouched", "many files"], ["maxInsertions", "many added lines"], ["maxDeletions", "many removed lines"], ["maxFilesDeleted", "many deleted files"], ["maxBytes", "many bytes"]]);
 
@@ -33,6 +33,7 @@ export function ruleInWords(rule: string): string {
   if (kind === "fileBudget" || kind === "budget" || kind === "runBudget") return LIMITS.has(name) ? `has ${LIMITS.get(name)}` : rule;
   if (kind === "evidence") return `has ${name === "missing" ? "no" : name} evidence of a check`;
   if (rule === "approval:denied") return "a reviewer denied it";
+  if (kind === "ask") return `changes ${name}`;
   if (rule === "ignored") return "changes a file that git ignores";
   if (kind === "commands") return name.startsWith("ask:") ? `runs \`${name.slice(4)}\`` : "runs a command that no rule permits";
   return rule;
@@ -66,9 +67,9 @@ export function resolutionOf({ state, resolution, note }: Approval): string {
 
 /** The names under which orchestrators label what a run is for. */
 const TASK = ["ticket", "issue", "task", "pr"];
-const AGENT = ["model", "agent"];
 const named = (labels: Record<string, string>, names: string[]): string | undefined => names.map((name) => (Object.hasOwn(labels, name) ? labels[name] : undefined)).find(Boolean);
 
 export const taskOf = (labels: Record<string, string>): string | undefined => named(labels, TASK);
-export const agentOf = (labels: Record<string, string>): string | undefined => named(labels, AGENT);
+/** The agent and its model: `refund-bot · sonnet-x`. */
+export const agentOf = ({ agent, model }: Record<string, string>): string | undefined => [agent, model].filter(Boolean).join(" · ") || undefined;
 export const repositoryOf = (labels: Record<string, string>): string | undefined => named(labels, ["repository", "repo"]);

@@ -25,7 +25,7 @@ export function About({ rights }: { rights: Rights }) {
         {changes.data ? <><dt>Replaced keys</dt><dd>{count(changes.data)}, with a signed statement about each; the page of a run verifies them</dd></> : undefined}
         <dt>API</dt><dd><a href="/docs" data-outside>/docs</a>, <a href="/openapi.json" data-outside>/openapi.json</a>, <a href="/problems" data-outside>codes of refusals</a></dd>
       </dl>
-      {rights.audit && <p class="quiet">Keep the key where nobody who can change the service can change it: it is what the proofs are checked against.</p>}
+      {rights.audit && <p class="quiet">Store this key outside the service. Proofs are checked against it.</p>}
       <h2>Newest checkpoint</h2>
       {note.error ? <p class="quiet">{note.error.message}</p> : <pre>{note.data ?? (rights.audit ? "…" : "needs the scope audit")}</pre>}
       <h2>Limits</h2>

@@ -2,14 +2,13 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { Rights } from "../app.tsx";
 import { get, getText, query, runPath } from "../lib/api.ts";
 import { type FileDiff, parseDiff } from "../lib/diff.ts";
-import { commandOf, ended, isFailed } from "../lib/command.ts";
 import { applied, diffOfDrafts, diffOfTexts, type EditableHunk, editedHunks, hunksOf } from "../lib/edits.ts";
 import { approvalReader } from "../lib/files.ts";
 import { exactTime, visible } from "../lib/format.ts";
-import { type Loaded, useLoad } from "../lib/hooks.ts";
-import { failedInWords, leftOf, newHosts, newSecrets, type ReadyReason, readyReasons, staleInWords } from "../lib/reasons.ts";
+import { useLoad } from "../lib/hooks.ts";
+import { isDecided, lastOf } from "../lib/outbox.ts";
+import { type ReadyReason, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
-import { computedIn, doubtsOf } from "../lib/span_hint.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
@@ -18,91 +17,68 @@ import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from
 import { showAtTop } from "../ui/window.tsx";
 import { Besides, BesidesLink, useBesides } from "./besides.tsx";
 import { Artifact, isUpload } from "./call.tsx";
-import { Context, useEvidence, usePrompt, useRelated } from "./context.tsx";
+import { Context, useEvidence, useRelated } from "./context.tsx";
 import { readDecisionTime } from "./decision.tsx";
 import { type Below, Decide } from "./decide.tsx";
-import { Marks } from "./marks.tsx";
+import { Warnings } from "./warnings.tsx";
 
-interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: (result: Approval) => void; changed: () => void }
+interface Props { approval: Approval; run?: Run; elsewhere: Approval[]; rights: Rights; error?: Error; close: () => void; decided: () => void }
 
 /** What each file is now, where that is not what the change was made for. Nothing where that cannot be told. */
 type Drift = Map<string, string | undefined>;
 const driftOf = ({ present }: Approval): Drift | undefined =>
   present && new Map(present.filter(({ isExpected }) => isExpected === false).map(({ path, sha256 }) => [path, sha256]));
 
-/** One approval: the task, the change, and what it would be applied to; the decision sticks to the lower edge. */
-export function ApprovalView({ approval, run, elsewhere, rights, error, close, decided, changed }: Props) {
+/** One approval: what speaks against it, the task, the change, and what it would be applied to; the decision sticks to the lower edge. */
+export function ApprovalView({ approval, run, elsewhere, rights, error, close, decided }: Props) {
   const isPending = approval.state === "pending";
   const drift = driftOf(approval);
   const unknown = approval.present?.filter(({ isExpected }) => isExpected === undefined || isExpected === null).length ?? 0;
-  const mayDecide = rights.decide && isPending;
+  const isOutgoing = isPending && isDecided(approval.approvalId);
+  const mayDecide = rights.decide && isPending && !isOutgoing;
   const files = useMemo(() => parseDiff(approval.diff ?? ""), [approval.diff]);
-  const [drafts, setDrafts] = useState<Map<string, string>>();
+  const [drafts, setDrafts] = useState(() => (isOutgoing ? undefined : lastOf(approval.approvalId)?.drafts));
   const hunks = useMemo(() => hunksOf(files), [files]);
   // An edit is applied upon the agent's change, which cannot be applied to other files.
-  const mayEdit = mayDecide && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
+  const mayEdit = mayDecide && approval.canApply !== false && !drift?.size && approval.approvers === 1 && !approval.notCreator && approval.tool !== "run_command" && hunks.length > 0;
   const edits = drafts && editedHunks(hunks, drafts);
   const evidence = useEvidence(approval);
-  const { record: ranWith, failures = [] } = evidence.data?.isWith ? evidence.data : {};
-  const ran = ranWith && commandOf(ranWith);
-  const failed = ran && isFailed(ran) ? ended(ran) : undefined;
-  const stale = drift?.size ? [...drift.keys()] : [];
-  const changedBy = useSuperseding(approval, isPending ? stale[0] : approval.state === "denied" ? approval.files[0]?.path : undefined);
-  const superseding = changedBy.data;
-  const rest = useAgainstNow(approval, stale[0], drift, isPending ? superseding : undefined, files);
-  const prompt = usePrompt(approval.runId);
   const others = useRelated(approval);
   const related = [...others.items, ...elsewhere];
   const besides = useBesides(approval, run);
-  const before = useFilesBefore(approval, files);
-  // Before the files are read a host may seem to be new that is none.
-  const hosts = useMemo(() => (before.isRead ? newHosts(files, before.texts) : []), [files, before.isRead, before.texts]);
-  const secrets = useMemo(() => newSecrets(files), [files]);
-  const computed = useMemo(() => computedIn(files), [files]);
-  const isKnown = evidence.isSettled && before.isRead && (computed.length === 0 || prompt.isSettled);
-  const isPainted = usePainted(isKnown && prompt.isSettled && others.isSettled && run !== undefined && (!isPending || !stale.length || (changedBy.isSettled && rest.isSettled)));
+  const isPainted = usePainted(evidence.isSettled && others.isSettled && run !== undefined);
   const below = useRef<Below>({ count: 0, tell: () => {} });
   const seen = (count: number) => below.current.tell((below.current.count = count));
   const [cited, setCited] = useState<ReadyReason["at"]>();
-  const task = prompt.data?.input?.summary;
-  const doubts = useMemo(() => doubtsOf(computed, task, approval.reason), [computed, task, approval.reason]);
-  // A line that the reviewer has changed is not the agent's any more.
-  const drafted = drafts && new Set(hunks.flatMap(({ key, text }) => (drafts.get(key) ?? text).split("\n")));
-  const left = rest.diff && rest.present && leftOf(rest.diff, files.find(({ path }) => path === rest.diff?.path)?.insertions ?? 0, rest.present, task);
-  const facts = { approval, files, prompt: task, stale: stale[0], superseding, left, failed, failures, hosts, secrets, doubts, earlier: related };
-  const reasons = readyReasons(facts);
-  const drifted = stale.length > 0 ? <>{stale.slice(0, MOST_DRIFTED).map((path, index) => <Drifted key={path} text={staleInWords(index === 0 ? facts : { approval, earlier: [] }, path)} by={index === 0 ? superseding : undefined} />)}{stale.length > MOST_DRIFTED && <p class="tone-bad">and {stale.length - MOST_DRIFTED} more files</p>}</> : undefined;
+  const reasons = readyReasons(approval, related);
   // The title names the file of a change of one: it begins with its first line.
   const isOne = files.length === 1 && files[0].oldPath === undefined && approval.files.length === 1;
-  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} doubts={doubts} seen={mayDecide && !(rest.diff && isOne) ? seen : undefined} readLines={approvalReader(approval.approvalId)} lengths={before.lengths} />;
+  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} seen={mayDecide ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
       <header class={isPainted ? "approval-head" : "approval-head unpainted"}>
-        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> {!mayDecide && <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />}
-        <Rules rules={approval.reasons} /> {!mayDecide && <Marks stale={!isPending && superseding !== undefined} failed={failed !== undefined} failures={failures.length} hosts={hosts} secrets={isPending ? secrets : []} doubts={isPending ? doubts : []} hasElsewhere />}
-        <span class={mayDecide ? "quiet small asked" : "quiet small"} title={isPending ? `expires ${exactTime(approval.expiresAt)}` : undefined}>asked <Time at={approval.createdAt} />{isPending && Date.parse(approval.expiresAt) - Date.now() < SOON_MILLIS && <>, expires <Time at={approval.expiresAt} /></>}</span>
+        <Boundary what="the title" instead={() => <h2><code>{approval.tool}</code></h2>}><Title approval={approval} /></Boundary> <Counts plus={counts.plus} minus={counts.minus} /> {!mayDecide && !isOutgoing && <Badge state={approval.state} text={isPending ? undefined : resolutionOf(approval)} pill />}
+        <Rules rules={approval.reasons} />
+        <span class={mayDecide ? "quiet small asked" : "quiet small"} title={isPending ? `expires ${exactTime(approval.expiresAt)}` : undefined}>requested <Time at={approval.createdAt} />{isPending && Date.parse(approval.expiresAt) - Date.now() < SOON_MILLIS && <>, expires <Time at={approval.expiresAt} /></>}</span>
         {isOne && approval.tool !== "run_command" && !drafts && <LayoutOfDiff />}
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
       <blockquote><Foreign text={approval.reason} /></blockquote>
-      <Boundary what="the task"><Context approval={approval} run={run} isDecided={!mayDecide} evidence={evidence} prompt={prompt} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
+      {isPending && <Boundary what="the warnings"><Warnings warnings={approval.warnings} cite={setCited} /></Boundary>}
+      <Boundary what="the task"><Context approval={approval} run={run} evidence={evidence} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
       <Outcome approval={approval} />
-      {isPending && (!drift || unknown > 0) && <p class="note wait">{drift ? `Of ${unknown} of the files` : "Of these files"} the service cannot tell what they are now. It compares them when you approve.</p>}
-      {!mayDecide && drifted && <div class="note bad" role="alert">{drifted}</div>}
-      {rest.diff && <Boundary what="the change against the file as it is now"><AgainstNow diff={rest.diff} seen={mayDecide && isOne ? seen : undefined} /></Boundary>}
+      {isPending && (!drift || unknown > 0) && <p class="note wait">Current versions{drift && ` of ${unknown} files`} unavailable; they are compared when you approve.</p>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} />
-        : rest.diff && isOne ? <details class="fold"><summary>As it was asked for, against the file before</summary>{asked}</details>
-        : approval.editedSeq ? <section aria-label="What the agent asked for"><h3>What the agent asked for</h3>{asked}</section> : asked}
+        : approval.editedSeq ? <section aria-label="Original request"><h3>Original request</h3>{asked}</section> : asked}
       {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} files={files} mayRead={rights.audit} /></Boundary>}
       {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
       <Boundary what="the versions of the files"><Versions approval={approval} drift={drift} /></Boundary>
-      {mayDecide && <Decide approval={approval} rights={rights} drifted={drifted} reasons={reasons} edits={edits} cite={setCited} decided={decided} changed={changed}
-        stays={besides.load.data?.filesChanged} isKnown={isKnown} isUnread={isKnown && !evidence.data} hosts={hosts} secrets={secrets} doubts={drafted ? doubts.filter(({ text }) => drafted.has(text)) : doubts} below={drafts ? undefined : below.current}
-        failed={failed && failedInWords(failed, failures)}
+      {mayDecide && <Decide approval={approval} rights={rights} isShown={isPainted} reasons={reasons} edits={edits} drafts={drafts} cite={setCited} decided={decided}
+        stays={besides.load.data?.filesChanged} below={drafts ? undefined : below.current}
         edit={mayEdit && !drafts ? () => setDrafts(new Map()) : undefined} discard={() => setDrafts(undefined)} />}
     </>
   );
@@ -125,12 +101,6 @@ function usePainted(isComplete: boolean): boolean {
   return isPainted || isComplete;
 }
 
-/** Reads the call that has changed a file after an approval was asked for. */
-function useSuperseding({ runId, createdAt, decidedSeq }: Approval, path: string | undefined): Loaded<AuditRecord | undefined> {
-  return useLoad(path === undefined ? "" : `changes of ${runId} ${path} before ${decidedSeq}`, async (signal) => (await get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ path, outcome: "ok", since: createdAt, order: "desc", limit: 50 })}`, signal)).items.find(({ seq, pathsWritten }) => pathsWritten.includes(path!) && seq < (decidedSeq ?? Infinity)), 15000);
-}
-
-const MOST_DRIFTED = 20;
 /** Lines of a file before the change that are read. */
 const MOST_BEFORE = 5000;
 
@@ -138,46 +108,8 @@ const MOST_BEFORE = 5000;
 const readBefore = ({ approvalId, files }: Approval, path: string): Promise<string[]> =>
   files.some((file) => file.path === path && file.oldSha256) ? approvalReader(approvalId)(path, 1, MOST_BEFORE, 0) : Promise.resolve([]);
 
-/** Reads the files before the change that its added lines name a new host in: other lines of theirs may name it, or say which others they name. */
-function useFilesBefore(approval: Approval, files: FileDiff[]): { isRead: boolean; texts?: Map<string, string>; lengths?: Map<string, number> } {
-  const paths = useMemo(() => [...new Set(newHosts(files).map(({ path }) => path))].slice(0, 3), [files]);
-  const isWanted = approval.state === "pending" && paths.length > 0;
-  const load = useLoad(isWanted ? `before ${approval.approvalId} ${paths.join(" ")}` : "", async () => new Map(await Promise.all(paths.map(async (path) => [path, await readBefore(approval, path)] as const))));
-  const read = load.data;
-  const lengths = useMemo(() => read && new Map([...read].flatMap(([path, lines]) => (lines.length < MOST_BEFORE ? [[path, lines.length] as const] : []))), [read]);
-  const texts = useMemo(() => read && new Map([...read].map(([path, lines]) => [path, lines.join("\n")] as const)), [read]);
-  return { isRead: !isWanted || load.isSettled, texts, lengths };
-}
-
 const readDiff = (record: AuditRecord, signal: AbortSignal): Promise<string[]> =>
   Promise.all(record.artifactUris.filter((uri) => !isUpload(uri)).map((uri) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal)));
-
-/** Reads what the proposal would make of a file as it is now; nothing where one record did not lead from the one version to the other. */
-function useAgainstNow(approval: Approval, path: string | undefined, drift: Drift | undefined, superseding: AuditRecord | undefined, files: FileDiff[]): { diff?: FileDiff; present?: string[]; isSettled: boolean } {
-  const isNext = path !== undefined && superseding !== undefined && superseding.files.some((file) => file.path === path && file.newSha256 === drift?.get(path) && file.oldSha256 === approval.files.find((asked) => asked.path === path)?.oldSha256);
-  const load = useLoad(isNext ? `now ${approval.approvalId} ${superseding.seq}` : "", async (signal) => {
-    const [before, texts] = await Promise.all([readBefore(approval, path!), readDiff(superseding!, signal)]);
-    const [theirs, asked] = [texts.flatMap(parseDiff), files].map((list) => list.find((file) => file.path === path));
-    const [present, proposed] = [theirs && applied(before, theirs), asked && applied(before, asked)];
-    return present && proposed && { diff: diffOfTexts(path!, present, proposed), present };
-  });
-  return { ...load.data, isSettled: !isNext || load.isSettled };
-}
-
-/** What the proposal would make of a file as it is now. */
-function AgainstNow({ diff, seen }: { diff: FileDiff; seen?: (count: number) => void }) {
-  return (
-    <section aria-label="Against the file as it is now">
-      <h3>The file now → this change</h3>
-      {diff.hunks.length ? <FilesDiff files={[diff]} isWhole isBare isOne seen={seen} label="from the file as it is now" /> : <p class="state">The file is as this proposal would make it.</p>}
-    </section>
-  );
-}
-
-/** What is said of a file that is no longer what the change was made for, with a link to the record that has changed it. */
-function Drifted({ text: [before, record, after], by }: { text: ReturnType<typeof staleInWords>; by?: AuditRecord }) {
-  return <p class="tone-bad">✕ <bdi>{visible(before)}</bdi>{by && <a href={callHref(by.runId, by.seq)}>{record}</a>}<bdi>{visible(after)}</bdi>. </p>;
-}
 
 /** What the person who approved has changed of it: the records that were made with the decision. */
 function Edited({ approval, files, mayRead }: { approval: Approval; files: FileDiff[]; mayRead: boolean }) {
@@ -301,7 +233,7 @@ function Versions({ approval, drift }: { approval: Approval; drift?: Drift }) {
   ));
   if (!rows.length) return null;
   return (
-    <details class="fold"><summary>Details<span class="sr-only">: hashes, and rules by name</span>{approval.present?.every(({ isExpected }) => isExpected) && <> <span class="tone-good">✓ the {rows.length === 1 ? "file is" : "files are"} as the change expects</span></>}</summary>
+    <details class="fold"><summary>Details<span class="sr-only">: hashes, and rules by name</span>{approval.present?.every(({ isExpected }) => isExpected) && <> <span class="tone-good">✓ {rows.length === 1 ? "File" : "Files"} unchanged since the request</span></>}</summary>
       <p class="inline">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)}</code>)} <code>{visible(approval.actor)}</code> <code>{visible(approval.toolCallId)}</code></p>
       <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>

@@ -4,8 +4,8 @@ import { get, getAll, query, runPath } from "../lib/api.ts";
 import { count } from "../lib/format.ts";
 import { knownPerson, needsPerson } from "../lib/person.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
-import { guardOf, type MarksOf } from "../lib/reasons.ts";
-import { callHref, setParams, useRoute } from "../lib/route.ts";
+import { isDecided, useDecisions } from "../lib/outbox.ts";
+import { setParams, useRoute } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { repositoryOf, resolutionOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
@@ -13,8 +13,7 @@ import { Badge, Choice, Empty, Failed, Foreign, Loading, Path } from "../ui/part
 import { ApprovalView } from "./approval.tsx";
 import { ApprovalRow } from "./approval_row.tsx";
 import { useDecisionTimes } from "./decision.tsx";
-import { announceDecision, DecideMany } from "./decide.tsx";
-import { useMarks } from "./marks.tsx";
+import { DecideMany, LastDecision } from "./decide.tsx";
 
 /** What is shown: the approvals of a state, as the API names it, or all of them. */
 const VIEWS: [string, string][] = [["pending", "waiting"], ["approved", "approved"], ["denied", "denied"], ["expired", "expired"], ["failed", "failed"], ["all", "every state"]];
@@ -28,14 +27,14 @@ export function Approvals({ rights }: { rights: Rights }) {
   const [state, id] = [viewOf(params), params.get("id") ?? ""];
   const load = useLoad(`approvals ${state}`, (signal) => getAll<Approval>("/v1/approvals", { state: state === "all" ? "" : state, order: state === "pending" ? "asc" : "desc" }, 2000, signal), 5000);
   const runs = useRuns(load.data?.items ?? []);
-  const marks = useMarks(load.data?.items ?? []);
   const decisions = useDecisionTimes(state === "pending" ? [] : (load.data?.items ?? []));
   const [opened, setOpened] = useState(() => new Set<string>());
   const [selected, setSelected] = useState(() => new Set<string>());
-  const [decided, setDecided] = useState<Approval[]>([]);
-  // An approval that was decided here leaves the queue at once; the list is read again meanwhile.
-  const gone = useRef(new Set<string>());
-  const items = (load.data?.items ?? []).filter(({ approvalId, state: now }) => now !== "pending" || !gone.current.has(approvalId));
+  const outbox = useDecisions();
+  const answered = outbox.filter(({ state: now }) => now === "sent" || now === "failed").length;
+  useEffect(() => void (answered && load.reload()), [answered]);
+  // What was decided here has left the queue, whatever the list says that was read before.
+  const items = (load.data?.items ?? []).filter(({ approvalId, state: now }) => now !== "pending" || !isDecided(approvalId));
   const position = items.findIndex((approval) => approval.approvalId === id);
   const open = (approvalId: string, replace = true) => setParams({ id: approvalId }, replace);
   const isClosed = useRef(false);
@@ -62,27 +61,16 @@ export function Approvals({ rights }: { rights: Rights }) {
   });
   useKeys({ j: () => move(1), k: () => move(-1), x: () => rights.decide && id && toggle(id), Escape: close });
   const several = items.filter((approval) => approval.state === "pending" && selected.has(approval.approvalId));
-  /** Opens what waits next, after a decision that ended one or took this reader's vote. */
-  const afterDecision = (result: Approval) => {
-    if (result.state !== "approved" && result.state !== "denied" && result.state !== "pending") return load.reload();
-    setDecided((before) => [...before.filter(({ approvalId }) => approvalId !== result.approvalId), result]);
-    announceDecision();
-    const rest = items.filter(({ approvalId, state: now }) => approvalId !== result.approvalId && now === "pending");
-    const next = items.slice(position + 1).find((approval) => rest.includes(approval)) ?? rest[0];
-    gone.current.add(result.approvalId);
+  /** Opens what waits next after a decision. */
+  const afterDecision = (these: Approval[]) => {
+    const waits = (approval: Approval) => approval.state === "pending" && !these.some(({ approvalId }) => approvalId === approval.approvalId);
+    const next = items.slice(position + 1).find(waits) ?? items.find(waits);
+    setSelected((before) => new Set([...before].filter((approvalId) => !these.some((approval) => approval.approvalId === approvalId))));
     if (next) open(next.approvalId);
-    load.reload();
-  };
-  const manyDone = (these: Approval[]) => {
-    for (const { approvalId } of these) gone.current.add(approvalId);
-    const next = items.find((approval) => approval.state === "pending" && !these.includes(approval));
-    setSelected(new Set(several.filter((approval) => !these.includes(approval)).map(({ approvalId }) => approvalId)));
-    announceDecision();
-    open(next?.approvalId ?? "");
-    load.reload();
+    else if (these.length > 1) open("");
   };
   const isDone = state === "pending" && load.data !== undefined && !items.length;
-  const last = decided.at(-1);
+  const decided = outbox.filter(({ state: now }) => now !== "undone" && now !== "failed").flatMap(({ state: now, verb, approvals, results, body }) => (now === "sent" ? results : approvals.map((approval) => ({ ...approval, state: verb === "approve" ? "approved" as const : "denied" as const, note: body.note }))));
   const today = useDecidedToday(isDone ? rights : undefined, decided);
   const waiting = items.filter((approval) => approval.state === "pending").length;
   const repositoryOfRun = (runId: string) => repositoryOf(runs.get(runId)?.labels ?? {});
@@ -96,20 +84,20 @@ export function Approvals({ rights }: { rights: Rights }) {
       <div class="toolbar approvals-head">
         <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
         <Choice label="State" value={state} options={VIEWS} onChange={(value) => setParams({ state: value === "pending" || value === "all" ? "" : value, view: value === "all" ? "all" : "", id: "" })} />
-        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} guardOf={({ approvalId }) => guardOf(marks?.get(approvalId))} done={manyDone} />}
-        {last && last.approvalId !== id && !several.length && <LastDecision decided={last} rights={rights} />}
+        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} decided={afterDecision} />}
+        <LastDecision rights={rights} />
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
-      {!load.data && !load.error && <Loading what="approvals" />}
-      {load.data && !items.length && !id && !today.length && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
-      <div class={`approvals ${id ? "with-call" : ""} ${items.length || today.length ? "" : "alone"}`}>
+      {!load.data && !load.error && !id && <Loading what="approvals" />}
+      {load.data && !items.length && !id && !today.length && <Empty><p>{state === "pending" ? "Nothing is waiting." : "No approval has this state."}</p></Empty>}
+      <div class={`approvals ${id ? "with-call" : ""} ${items.length || today.length || !load.data ? "" : "alone"}`}>
         {today.length > 0 && <Ending decided={today} open={id} />}
-        {items.length > 0 && <ul class="queue" aria-label="Queue" aria-busy={!marks}>{marks && items.slice(0, 500).map((approval) => (
-          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} marks={marks.get(approval.approvalId)} decidedAt={decisions?.get(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
+        {(items.length > 0 || (id && !load.data)) && <ul class="queue" aria-label="Queue" aria-busy={!load.data}>{items.slice(0, 500).map((approval) => (
+          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} run={runs.get(approval.runId)} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} decidedAt={decisions?.get(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
         ))}
           {items.length > 500 && <li class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</li>}
         </ul>}
-        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} close={close} afterDecision={afterDecision} changed={load.reload} />}
+        {id && <Selected id={id} rights={rights} run={runs.get(items[position]?.runId ?? "")} elsewhere={elsewhere} close={close} answered={answered} afterDecision={afterDecision} />}
       </div>
     </>
   );
@@ -129,9 +117,9 @@ function useRuns(approvals: Approval[]): Map<string, Run> {
   return load.data ?? known.current;
 }
 
-interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; marks?: MarksOf; decidedAt?: string; toggle?: () => void }
+interface QueueProps { approval: Approval; run?: Run; isOpen: boolean; isSelected: boolean; wasOpened: boolean; decidedAt?: string; toggle?: () => void }
 
-function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, decidedAt, toggle }: QueueProps) {
+function QueueRow({ approval, run, isOpen, isSelected, wasOpened, decidedAt, toggle }: QueueProps) {
   const params = new URLSearchParams(location.search);
   params.set("id", approval.approvalId);
   const element = useRef<HTMLLIElement>(null);
@@ -141,7 +129,7 @@ function QueueRow({ approval, run, isOpen, isSelected, wasOpened, marks, decided
   return (
     <li ref={element} class={isOpen ? "focused" : ""}>
       {toggle && approval.state === "pending" && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
-      <ApprovalRow approval={approval} run={run} href={`/approvals?${params.toString()}`} isOpen={isOpen} marks={marks} decidedAt={decidedAt} note={wasOpened && !isOpen && <> · opened</>} />
+      <ApprovalRow approval={approval} run={run} href={`/approvals?${params.toString()}`} isOpen={isOpen} decidedAt={decidedAt} note={wasOpened && !isOpen && <> · opened</>} />
     </li>
   );
 }
@@ -173,7 +161,7 @@ function useDecidedToday(rights: Rights | undefined, here: Approval[]): Approval
 function Ending({ decided, open }: { decided: Approval[]; open: string }) {
   return (
     <div class="queue ending">
-      <p role="status"><strong>Nothing waits.</strong> You decided {count(decided.length)} today:</p>
+      <p role="status"><strong>Nothing is waiting.</strong> You decided {count(decided.length)} today:</p>
       <ul class="queue" aria-label="Your decisions">{decided.slice(0, 100).map((approval) => (
         <li key={approval.approvalId} class={approval.approvalId === open ? "focused" : ""}><a href={`/approvals?id=${approval.approvalId}`}>
           <span class="first"><span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} fit /> : <code>{approval.tool}</code>}</span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
@@ -185,27 +173,17 @@ function Ending({ decided, open }: { decided: Approval[]; open: string }) {
   );
 }
 
-/** What was decided a moment ago, in one line: who has just written a note knows it. */
-function LastDecision({ decided, rights }: { decided: Approval; rights: Rights }) {
-  const { state, files, tool, runId, approvalId, decidedSeq } = decided;
-  return (
-    <p class="last-decision" role="status">
-      <Badge state={state === "pending" ? "approved" : state} text={state === "pending" ? "your approval counts; another is needed" : resolutionOf(decided)} /> <a class="cut" href={`/approvals?id=${approvalId}&view=all`}>{files.length ? <Path path={files[0].path} fit /> : <code>{tool}</code>}</a>{state === "approved" && rights.orchestrate && decidedSeq && <a href={callHref(runId, decidedSeq)}>its record</a>}
-    </p>
-  );
-}
+interface SelectedProps { id: string; rights: Rights; run?: Run; elsewhere: Approval[]; close: () => void; answered: number; afterDecision: (these: Approval[]) => void }
 
-interface SelectedProps { id: string; rights: Rights; run?: Run; elsewhere: Approval[]; close: () => void; afterDecision: (result: Approval) => void; changed: () => void }
-
-function Selected({ id, rights, run, elsewhere, close, afterDecision, changed }: SelectedProps) {
+function Selected({ id, rights, run, elsewhere, close, answered, afterDecision }: SelectedProps) {
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
+  useEffect(() => void (answered && load.reload()), [answered]);
   // What was decided has left the list, and keeps its run.
   const own = useRuns(run || !load.data ? [] : [load.data]);
   return (
     <section class="call approval" aria-label="Approval">
       {!load.data ? (load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />)
-        : <Boundary key={id} what="the approval"><ApprovalView approval={load.data} run={run ?? own.get(load.data.runId)} elsewhere={elsewhere} rights={rights} error={load.error} close={close}
-            decided={(result) => { load.reload(); afterDecision(result); }} changed={() => { load.reload(); changed(); }} /></Boundary>}
+        : <Boundary key={`${id} ${isDecided(id)}`} what="the approval"><ApprovalView approval={load.data} run={run ?? own.get(load.data.runId)} elsewhere={elsewhere} rights={rights} error={load.error} close={close} decided={() => afterDecision([load.data!])} /></Boundary>}
     </section>
   );
 }

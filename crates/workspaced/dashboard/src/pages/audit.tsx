@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
-import { get, query, send } from "../lib/api.ts";
-import { dayTime, duration, exactTime, hoursAgo, visible } from "../lib/format.ts";
+import { download, get, query } from "../lib/api.ts";
+import { dayTime, exactTime, hoursAgo, visible } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { useNewest } from "../lib/newest.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
@@ -9,11 +9,12 @@ import { MOST, type Suggested, suggestionsOf } from "../lib/suggestions.ts";
 import type { AuditRecord, Page, Run } from "../lib/types.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Failed, Field, Filters } from "../ui/parts.tsx";
-import { OUTCOMES, subject } from "./run/timeline.tsx";
+import { endOf, subject, whoOf } from "../lib/acts.ts";
+import { OUTCOMES } from "./run/timeline.tsx";
 
-const BY: [string, string][] = [["agent", "agents"], ["operator", "people"], ["service", "the service"], ["all", "everyone"]];
-const DECISIONS: [string, string][] = [["", "every decision"], ["ALLOW", "ALLOW"], ["REQUIRE_APPROVAL", "REQUIRE_APPROVAL"], ["DENY", "DENY"]];
-const NAMES = ["run", "tool", "pathPrefix", "decision", "outcome", "code", "actor", "label"] as const;
+const BY: [string, string][] = [["agent", "agents"], ["operator", "people"], ["service", "the service"], ["all", "All"]];
+const DECISIONS: [string, string][] = [["", "every decision"], ["ALLOW", "allowed"], ["REQUIRE_APPROVAL", "needs approval"], ["DENY", "blocked or denied"]];
+const NAMES = ["run", "tool", "pathPrefix", "pathSuffix", "decision", "outcome", "code", "actor", "label"] as const;
 
 const idOf = (record: AuditRecord): string => `${record.runId} ${record.seq}`;
 
@@ -24,17 +25,11 @@ function Export({ filters }: { filters: Record<string, string | undefined> }) {
   const [format, setFormat] = useState("ndjson");
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<Error>();
-  const download = async () => {
+  const save = async () => {
     setBusy(true);
     setError(undefined);
     try {
-      const response = await send(`/v1/audit/export${query({ ...filters, format })}`);
-      const url = URL.createObjectURL(await response.blob());
-      const link = document.createElement("a");
-      link.href = url;
-      link.download = format === "csv" ? "audit.csv" : "audit.ndjson";
-      link.click();
-      URL.revokeObjectURL(url);
+      await download(`/v1/audit/export${query({ ...filters, format })}`, format === "csv" ? "audit.csv" : "audit.ndjson");
     } catch (failure) {
       setError(failure as Error);
     }
@@ -43,8 +38,8 @@ function Export({ filters }: { filters: Record<string, string | undefined> }) {
   return (
     <>
       <Choice label="Export all that match" value={format} options={FORMATS} onChange={setFormat} />
-      <button type="button" disabled={isBusy} onClick={() => void download()}>{isBusy ? "Exporting…" : "Export"}</button>
-      {error && <Failed error={error} what="Exporting" retry={() => void download()} />}
+      <button type="button" disabled={isBusy} onClick={() => void save()}>{isBusy ? "Exporting…" : "Export"}</button>
+      {error && <Failed error={error} what="Exporting" retry={() => void save()} />}
     </>
   );
 }
@@ -82,13 +77,14 @@ export function Audit() {
   // Read once somebody begins to filter.
   const [isFiltering, setFiltering] = useState(false);
   const suggested = useLoad(isFiltering ? "suggestions" : "", readSuggestions);
-  const field = (name: keyof Suggested, label: string, placeholder = "") =>
-    <Field label={label} suggestions={suggested.data?.[name] ?? []} search={name === "pathPrefix"} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text })} />;
+  // Words are completed to what the service takes.
+  const field = (name: keyof Suggested, label: string, placeholder = "", complete = (text: string) => text) =>
+    <Field label={label} suggestions={suggested.data?.[name] ?? []} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text && complete(text) })} />;
   return (
     <>
       <h1>Audit <NewestCount list={list} /></h1>
-      <Filters isSet={Object.entries(filters).some(([name, value]) => value !== "" && name !== "pathPrefix" && name !== "run") || [span, from, to, params.get("by")].some(Boolean)} onFocusIn={() => setFiltering(true)}>
-        {field("pathPrefix", "Path", "src/")}{field("run", "Run")}{field("tool", "Tool")}{field("label", "Label", "name:value")}{field("actor", "Caller", "operator:name")}{field("code", "Code", "POLICY_DENIED")}
+      <Filters isSet={Object.entries(filters).some(([name, value]) => value !== "" && !name.startsWith("path") && name !== "run") || [span, from, to, params.get("by")].some(Boolean)} onFocusIn={() => setFiltering(true)}>
+        <Field label="File" suggestions={suggested.data?.pathPrefix ?? []} search value={filters.pathPrefix || filters.pathSuffix} placeholder="name, path, or folder/" onChange={(text) => setParams(text.endsWith("/") ? { pathPrefix: text, pathSuffix: "" } : { pathPrefix: "", pathSuffix: text })} />{field("run", "Run")}{field("tool", "Tool")}{field("label", "Label", "agent", (text) => (text.includes(":") ? text : `agent:${text}`))}{field("actor", "Who", "name", (text) => (text.includes(":") ? text : `operator:${text}`))}{field("code", "Code", "POLICY_DENIED", (text) => text.toUpperCase())}
         <Choice label="Decision" value={filters.decision} options={DECISIONS} onChange={(decision) => setParams({ decision })} />
         <Choice label="Outcome" value={filters.outcome} options={OUTCOMES} onChange={(outcome) => setParams({ outcome })} />
         <Choice label="By" value={by} options={BY} onChange={(value) => setParams({ by: value === "agent" ? "" : value })} />
@@ -98,9 +94,9 @@ export function Audit() {
         <Export filters={wanted} />
         <span class="live" role="status">{stream === "live" ? "● live" : stream === "refused" ? "not live" : `◌ ${stream}`}</span>
       </Filters>
-      {suggested.error && <Failed error={suggested.error} what="Reading what the filters may be set to" retry={suggested.reload} />}
+      {suggested.error && <Failed error={suggested.error} what="Loading suggestions" retry={suggested.reload} />}
       <NewestList list={list} what="records" idOf={idOf} hrefOf={({ runId, seq }) => callHref(runId, seq)} row={(record, isFocused) => <AuditRow record={record} isFocused={isFocused} />}
-        head={<div class="row audit-row table-head" aria-hidden="true"><span>Time</span><span>Run</span><span>Call</span><span>Outcome</span><span>Why</span><span class="number">Duration</span></div>}
+        head={<div class="row audit-row table-head" aria-hidden="true"><span>When</span><span>Who</span><span>Run</span><span>Did</span><span>Outcome</span><span>Why</span></div>}
         empty={query({ ...filters, span, from, to, by: byFilter === "agent" ? "" : by }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />
     </>
   );
@@ -110,11 +106,11 @@ function AuditRow({ record, isFocused }: { record: AuditRecord; isFocused: boole
   return (
     <a class={`row audit-row ${isFocused ? "focused" : ""}`} href={callHref(record.runId, record.seq)}>
       <time class="quiet" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{dayTime(record.timestamp)}</time>
+      <span class="cut"><bdi>{visible(whoOf(record))}</bdi></span>
       <span class="cut">{record.runId} <span class="quiet">#{record.seq}</span></span>
       <span class="cut"><code class="tool">{record.tool}</code> <bdi>{visible(subject(record))}</bdi></span>
-      <Badge state={record.outcome} short={record.outcome === "ok"} />
+      <Badge {...endOf(record)} short={record.outcome === "ok"} />
       <span class="cut quiet">{record.code && <code>{record.code}</code>} <bdi>{visible(record.reason ?? "")}</bdi></span>
-      <span class="number quiet">{record.durationMicros ? duration(record.durationMicros) : ""}</span>
     </a>
   );
 }

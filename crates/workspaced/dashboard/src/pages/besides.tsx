@@ -40,8 +40,8 @@ export function BesidesLink({ state: { load: { data }, setOpen, isPending } }: {
       if (list) showAtTop(list);
     });
   };
-  if (data && !data.filesChanged) return <span class="quiet">{isPending ? "nothing else changed" : "nothing changed"}</span>;
-  return <button type="button" class="link" onClick={show}>{data ? data.filesChanged === 1 && data.files.length === 1 ? <>{isPending ? "also changed" : "changed"}: <Path path={data.files[0].path} /> <Counts plus={data.insertions} minus={data.deletions} /></> : <>{count(data.filesChanged)} {isPending && "other "}{data.filesChanged === 1 ? "file" : "files"} changed <Counts plus={data.insertions} minus={data.deletions} /></> : isPending ? "what else it changed" : "what it changed"}</button>;
+  if (data && !data.filesChanged) return <span class="quiet">{isPending ? "no other changes in this run" : "no changes in this run"}</span>;
+  return <button type="button" class="link" onClick={show}>{isPending ? "Other changes in this run" : "Changes in this run"}{data && <> ({count(data.filesChanged)}) <Counts plus={data.insertions} minus={data.deletions} /></>}</button>;
 }
 
 /** The files that the run has changed besides, each with its diff when that is opened. */
@@ -51,7 +51,7 @@ export function Besides({ runId, state: { load, isOpen, setOpen, isPending } }: 
   if (!isOpen || (data && !data.filesChanged)) return null;
   return (
     <details class="fold besides" id="besides" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>{isPending ? "What else this run changed" : "What this run changed"}{data && <>: {count(data.filesChanged)} {data.filesChanged === 1 ? "file" : "files"} <Counts plus={data.insertions} minus={data.deletions} /></>}</summary>
+      <summary>{isPending ? "Other changes in this run" : "Changes in this run"}{data && <> ({count(data.filesChanged)}) <Counts plus={data.insertions} minus={data.deletions} /></>}</summary>
       {data ? <>
         <ul class="files-changed" aria-label="Changed files">{data.files.map((file) => <ChangedFile key={file.path} runId={runId} file={file} />)}</ul>
         {data.moreFiles > 0 && <p class="quiet">{count(data.moreFiles)} more files are not listed. <a href={`${runHref(runId)}?tab=changes`}>All changes of the run</a></p>}

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
+import { endOf, isDeniedByPerson, subject, whoOf } from "../lib/acts.ts";
 import { callTool, get, getText, runPath } from "../lib/api.ts";
 import { duration, exactTime, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
@@ -9,7 +10,7 @@ import { commandOf, isFailed, outputOf, typed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
 import { decisionInWords, kindInWords, resolutionOf } from "../lib/words.ts";
 import { DiffView } from "../ui/diff_view.tsx";
-import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules } from "../ui/parts.tsx";
+import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules, Time } from "../ui/parts.tsx";
 
 interface Props { record: AuditRecord; rights: Rights; close: () => void; last: number }
 
@@ -22,13 +23,14 @@ export function Call({ record, rights, close, last }: Props) {
   return (
     <section class="call" aria-label={`Call ${record.seq}`}>
       <header>
-        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span></h2> {record.outcome === "pending" && approval.data ? <Badge state={approval.data.state} text={approval.data.state === "pending" ? undefined : resolutionOf(approval.data)} /> : <Badge state={record.outcome} />} <Exit record={record} />
+        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span> {!command && !record.input?.summary && <Foreign class="call-subject" text={subject(record)} />}</h2> {record.outcome === "pending" && approval.data ? <Badge state={approval.data.state} text={approval.data.state === "pending" ? undefined : resolutionOf(approval.data)} /> : <Badge {...endOf(record)} />} <Exit record={record} />
         <span class="inline end">
           {record.seq > 1 && <a href={callHref(record.runId, record.seq - 1) + location.search} aria-label="Previous record">↑</a>}
           {record.seq < last && <a href={callHref(record.runId, record.seq + 1) + location.search} aria-label="Next record">↓</a>}
           <button type="button" class="plain" onClick={close} aria-label="Close the call">✕</button>
         </span>
       </header>
+      <Decided record={record} approval={approval.data} />
       {record.reason && <blockquote><Foreign text={record.reason} /></blockquote>}
       {record.input?.summary && !(command && typed(command)) && <blockquote><Foreign text={record.input.summary} /></blockquote>}
       <Decision record={record} />
@@ -37,16 +39,24 @@ export function Call({ record, rights, close, last }: Props) {
       {record.artifactUris.map((uri) => (isUpload(uri) ? <Output key={uri} uri={uri} run={record.runId} /> : <Artifact key={uri} uri={uri} record={record} mayRead={rights.audit} />))}
       {mayRevert && <Revert record={record} />}
       <Files record={record} />
-      {record.input && <details class="fold" open={!record.input.summary || record.input.data !== undefined}><summary>Input</summary><pre class="json" tabIndex={0} role="region" aria-label="Input">{visible(JSON.stringify(record.input.data ?? record.input, null, 2))}</pre></details>}
+      {record.input && <details class="fold" open={record.tool.includes(".") && (!record.input.summary || record.input.data !== undefined)}><summary>Input</summary><pre class="json" tabIndex={0} role="region" aria-label="Input">{visible(JSON.stringify(record.input.data ?? record.input, null, 2))}</pre></details>}
       <Facts record={record} />
     </section>
   );
 }
 
+/** Who decided, where a person did. */
+function Decided({ record, approval }: { record: AuditRecord; approval?: Approval }) {
+  const isApproved = approval?.state === "approved" && approval.decidedSeq === record.seq;
+  if (!isApproved && !isDeniedByPerson(record)) return null;
+  const note = approval?.decidedSeq === record.seq ? approval.note : undefined;
+  return <p><strong>{isApproved ? "Approved" : "Denied"} by <Foreign text={whoOf(record)} /></strong>, <Time at={record.timestamp} />{note && <>: <Foreign text={note} /></>}</p>;
+}
+
 function Decision({ record }: { record: AuditRecord }) {
   return (
     <dl>
-      <dt>Decision</dt><dd><span title={record.decision}>{decisionInWords(record.decision)}</span>{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
+      <dt>Decision</dt><dd><span title={record.decision}>{isDeniedByPerson(record) ? "denied by a person" : decisionInWords(record.decision)}</span>{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
       <dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd>
       {record.evidence && <><dt>Evidence</dt><dd>{record.evidence.eventId !== undefined ? <EvidenceEvent run={record.runId} id={record.evidence.eventId} /> : <Foreign text={`${record.evidence.command ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} />}</dd></>}
     </dl>
@@ -64,9 +74,9 @@ function EvidenceEvent({ run, id }: { run: string; id: string }) {
   return load.data ? <span class="inline"><Exit record={load.data} /> <a class="cut" href={callHref(run, load.data.seq)}>#{load.data.seq} <code>{visible(((command && typed(command)) ?? id).split("\n")[0])}</code></a></span> : <>…</>;
 }
 
-/** Reads the approval that a call waits or waited for. */
-function useApprovalOf({ runId, toolCallId, outcome }: AuditRecord): Loaded<Approval | undefined> {
-  return useLoad(outcome === "pending" ? `approval of ${toolCallId}` : "", async (signal) => (await get<{ approval?: Approval }>(`${runPath(runId)}/tool-calls/${encodeURIComponent(toolCallId)}`, signal)).approval, 5000);
+/** Reads the approval that a call waits or waited for, or that a person decided by it. */
+function useApprovalOf({ runId, toolCallId, outcome, mutates, by }: AuditRecord): Loaded<Approval | undefined> {
+  return useLoad(outcome === "pending" || (mutates && by === "operator") ? `approval of ${toolCallId}` : "", async (signal) => (await get<{ approval?: Approval }>(`${runPath(runId)}/tool-calls/${encodeURIComponent(toolCallId)}`, signal)).approval, outcome === "pending" ? 5000 : 0);
 }
 
 /** The link to the approval that the call waits for. */
@@ -115,13 +125,13 @@ function Command({ record }: { record: AuditRecord }) {
 }
 
 /** Reads what a command has printed. */
-export const readOutput = (run: string, uri: string, signal: AbortSignal): Promise<string> => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal);
+const readOutput = (run: string, uri: string, signal: AbortSignal): Promise<string> => getText(`${runPath(run)}/artifacts/sha256/${encodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1))}`, signal);
 
-/** The output of a command, of which `text` may have been read: its last lines, and all of it when that is wanted. */
-export function Output({ uri, run, text, most = SHOWN_LINES, isFolded }: { uri: string; run: string; text?: string; most?: number; isFolded?: boolean }) {
+/** The output of a command: its last lines, and all of it when that is wanted. */
+export function Output({ uri, run, most = SHOWN_LINES, isFolded }: { uri: string; run: string; most?: number; isFolded?: boolean }) {
   const [isWhole, setWhole] = useState(false);
-  const load = useLoad(text === undefined ? uri : "", (signal) => readOutput(run, uri, signal));
-  const whole = text ?? load.data;
+  const load = useLoad(uri, (signal) => readOutput(run, uri, signal));
+  const whole = load.data;
   if (load.error) return <Failed error={load.error} what="Reading the output" retry={load.reload} />;
   if (whole === undefined) return <Loading what="the output" />;
   const lines = whole.replace(/\n$/, "").split("\n");

@@ -2,20 +2,16 @@ import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { get, getAll, query, runPath } from "../lib/api.ts";
 import { commandOf, ended, isFailed, outputOf, shortened, typed } from "../lib/command.ts";
-import { type Failure, failuresOf, passedOf } from "../lib/failures.ts";
 import { visible } from "../lib/format.ts";
 import { type Loaded, useKeys, useLoad } from "../lib/hooks.ts";
 import { callHref, runHref } from "../lib/route.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { agentOf, pathsOf, taskOf } from "../lib/words.ts";
 import { Badge, Foreign, Time } from "../ui/parts.tsx";
-import { Output, readCall, readOutput } from "./call.tsx";
+import { Output, readCall } from "./call.tsx";
 
 interface Props {
   approval: Approval; run?: Run; evidence: Loaded<Evidence>;
-  /** Whether nobody decides here: otherwise the bar that decides says which test fails. */
-  isDecided: boolean;
-  prompt: Loaded<AuditRecord | undefined>;
   /** What was decided, or waits, about the same files. */
   related: Approval[];
   /** What else the run changed, in a few words, and how to get there. */
@@ -23,15 +19,15 @@ interface Props {
 }
 
 /** Who asked for what, which command made the change or what the tests said last, and what was decided about the same files. */
-export function Context({ approval, run, isDecided, evidence, prompt, related, besides }: Props) {
+export function Context({ approval, run, evidence, related, besides }: Props) {
   const { runId } = approval;
   const agent = run && agentOf(run.labels);
   return (
     <dl class="request">
-      <dt>Task</dt><dd>{!prompt.isSettled && <div class="task quiet">Loading …</div>}{prompt.data?.input?.summary && <div class="task"><Foreign text={prompt.data.input.summary} /></div>}{prompt.error && <span class="tone-bad">✕ {visible(prompt.error.message)}</span>}
+      <dt>Task</dt><dd>{run?.prompt && <div class="task"><Foreign text={run.prompt} /></div>}
         <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
           {besides}{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
-      <Tested approval={approval} isDecided={isDecided} evidence={evidence} />
+      <Tested approval={approval} evidence={evidence} />
       {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
       {related.length > 0 && <><dt>Same {approval.files.length > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (
         <li key={other.approvalId}>{other.runId !== runId && <bdi>{other.runId}</bdi>} <a href={`/approvals?id=${other.approvalId}&view=all`}><Badge state={other.state} text={other.note && (other.state === "denied" || other.state === "approved") ? `${other.state}: ${other.note}` : undefined} /></a>{other.decidedBy && <span class="quiet"> by <Foreign text={other.onBehalfOf ?? other.decidedBy} /></span>} <Foreign class="cut quiet" text={other.reason} /> <Time at={other.createdAt} /></li>
@@ -39,10 +35,6 @@ export function Context({ approval, run, isDecided, evidence, prompt, related, b
     </dl>
   );
 }
-
-/** Reads what a run was asked to do. */
-export const readPrompt = (runId: string, signal: AbortSignal): Promise<AuditRecord | undefined> => readOne(runId, "event.prompt", "asc")(signal);
-export const usePrompt = (runId: string): Loaded<AuditRecord | undefined> => useLoad(`prompt ${runId}`, (signal) => readPrompt(runId, signal));
 
 /** Reads the other approvals of a run about the same files. */
 export function useRelated(approval: Approval): { items: Approval[]; isSettled: boolean } {
@@ -52,19 +44,15 @@ export function useRelated(approval: Approval): { items: Approval[]; isSettled: 
   return { items: (others.data?.items ?? []).filter((other) => other.approvalId !== approvalId && pathsOf(other).some((path) => paths.has(path))), isSettled: others.isSettled };
 }
 
-/** Reads the first or the last record of a tool. */
-const readOne = (runId: string, tool: string, order: "asc" | "desc") => (signal: AbortSignal) =>
-  get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order, limit: 1 })}`, signal).then(({ items }) => items[0] as AuditRecord | undefined);
+/** Reads the last record of a tool. */
+const readLast = (runId: string, tool: string, signal: AbortSignal) =>
+  get<Page<AuditRecord>>(`${runPath(runId)}/audit${query({ tool, order: "desc", limit: 1 })}`, signal).then(({ items }) => items[0] as AuditRecord | undefined);
 
 /** What was run for a change: the command that made it, which ran with it, or else the last test of its run, or else its last command. */
 export interface Evidence {
   record?: AuditRecord;
-  /** Whether it ran with the change. Only then its output is read. */
+  /** Whether it ran with the change. */
   isWith: boolean;
-  output?: string; outputError?: Error;
-  failures: Failure[];
-  /** How many tests the output says have passed. */
-  passed?: number;
 }
 
 /** Reads the command that made a set of changes: it ran with them, and what it tested afterwards was the change. */
@@ -73,22 +61,12 @@ async function readOwnCommand({ runId, toolCallId }: Approval, signal: AbortSign
   return evidence?.eventId === undefined ? undefined : await readCall(runId, evidence.eventId, signal);
 }
 
-/** Reads what was run for a change, and what that has printed. */
-export async function readEvidence(approval: Approval, signal: AbortSignal): Promise<Evidence> {
+/** Reads what was run for a change. */
+async function readEvidence(approval: Approval, signal: AbortSignal): Promise<Evidence> {
   const { runId, tool, state, decidedSeq } = approval;
   const isOwn = tool === "apply_changeset";
-  const record = isOwn ? await readOwnCommand(approval, signal) : ((await readOne(runId, "event.test", "desc")(signal)) ?? (await readOne(runId, "event.command", "desc")(signal)));
-  const found = { record, isWith: record !== undefined && (isOwn || (state === "approved" && record.seq > (decidedSeq ?? Infinity))), failures: [] };
-  const uri = record && found.isWith ? outputOf(record) : undefined;
-  if (uri === undefined) return found;
-  try {
-    const output = await readOutput(runId, uri, signal);
-    const command = commandOf(record!);
-    return command && isFailed(command) ? { ...found, output, failures: failuresOf(output) } : { ...found, output, passed: passedOf(output) };
-  } catch (error) {
-    if (signal.aborted) throw error;
-    return { ...found, outputError: error as Error };
-  }
+  const record = isOwn ? await readOwnCommand(approval, signal) : ((await readLast(runId, "event.test", signal)) ?? (await readLast(runId, "event.command", signal)));
+  return { record, isWith: record !== undefined && (isOwn || (state === "approved" && record.seq > (decidedSeq ?? Infinity))) };
 }
 
 /** As `readEvidence`, for a page; what others run meanwhile is read again. */
@@ -97,14 +75,14 @@ export const useEvidence = (approval: Approval): Loaded<Evidence> =>
 
 /** When a command ran, as seen from a change: before it was applied, the run's files did not have it. */
 function whenOf(record: AuditRecord, { createdAt, state, decidedSeq }: Approval): string {
-  if (Date.parse(record.timestamp) < Date.parse(createdAt)) return "before this was asked";
-  if (state === "pending") return "after this was asked; the run's files do not have it yet";
-  if (state !== "approved") return "after this was asked; the run's files do not have it";
-  return record.seq < (decidedSeq ?? 0) ? "before this was approved, without it" : "after this was approved";
+  if (Date.parse(record.timestamp) < Date.parse(createdAt)) return "before this request";
+  if (state === "pending") return "after this request, without this change";
+  if (state !== "approved") return "after this request, without this change";
+  return record.seq < (decidedSeq ?? 0) ? "before the approval, without this change" : "after the approval";
 }
 
 /** The row of the tests. Nothing is said of them before they are read; the row has its height from the start. */
-function Tested({ approval, isDecided, evidence: { data, error, isSettled } }: { approval: Approval; isDecided: boolean; evidence: Loaded<Evidence> }) {
+function Tested({ approval, evidence: { data, error, isSettled } }: { approval: Approval; evidence: Loaded<Evidence> }) {
   const isOwn = approval.tool === "apply_changeset";
   const record = data?.record;
   const row = useRef<HTMLElement>(null);
@@ -119,7 +97,7 @@ function Tested({ approval, isDecided, evidence: { data, error, isSettled } }: {
         {!isSettled ? <span class="quiet" role="status">Loading …</span>
           : !data ? <span class="tone-bad">✕ The evidence could not be read: {visible(error?.message ?? "")}</span>
           : !record ? <span class="quiet">{isOwn ? "No command is recorded for these changes." : "The run has recorded no test and no command."}</span>
-          : data.isWith ? <Ran record={record} evidence={data} isDecided={isDecided}>{!isOwn && <span class="quiet"><Time at={record.timestamp} />, {whenOf(record, approval)}</span>}</Ran>
+          : data.isWith ? <Ran record={record}>{!isOwn && <span class="quiet"><Time at={record.timestamp} />, {whenOf(record, approval)}</span>}</Ran>
           : <Untested record={record} when={whenOf(record, approval)} />}
       </dd>
     </>
@@ -137,7 +115,7 @@ function textOf(record: AuditRecord): string {
   return ((command && typed(command)) ?? record.input?.summary ?? record.tool).trim();
 }
 
-/** That a change was not tested; what ran without it is told when somebody asks, and that it has failed at once. */
+/** That no test has run with a change; what ran without it is told when somebody asks, and at once that it has failed. */
 function Untested({ record, when }: { record: AuditRecord; when: string }) {
   const [isOpen, setOpen] = useState(false);
   const command = commandOf(record);
@@ -145,7 +123,7 @@ function Untested({ record, when }: { record: AuditRecord; when: string }) {
   const exit = command && ended(command);
   return (
     <details class="untested" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary><span>Not tested with this change</span>{exit && isFailed(command) && <span class="quiet">; without it <code>{visible(shortened(textOf(record)))}</code> <Badge state="exit failed" text={exit} /></span>}</summary>
+      <summary><span>No test run includes this change.</span>{exit && isFailed(command) && <span class="tone-bad"> The last run before it failed ({exit}).</span>}</summary>
       {isOpen && <>
         <span class="inline"><CommandLink record={record} /><span class="quiet">{exit && <>{exit}, </>}<Time at={record.timestamp} />, {when}</span></span>
         {output && <Output uri={output} run={record.runId} most={LINES} />}
@@ -154,35 +132,22 @@ function Untested({ record, when }: { record: AuditRecord; when: string }) {
   );
 }
 
-/** The failed tests that are named. */
-const SHOWN_FAILURES = 5;
-
 /** The last lines of an output that are shown first. */
 const LINES = 10;
 
-interface RanProps { record: AuditRecord; evidence: Evidence; isDecided: boolean; children?: ComponentChildren }
-
-/** How a command ended with a change, which the bar says where somebody decides and it has failed: what it was, when, and the end of its output: at once if it has failed. */
-function Ran({ record, evidence: { failures, passed, output: text, outputError }, isDecided, children }: RanProps) {
+/** How a command ended with a change: what it was, when, and the end of its output, at once if it has failed. */
+function Ran({ record, children }: { record: AuditRecord; children?: ComponentChildren }) {
   const command = commandOf(record);
   const hasFailed = command !== undefined && isFailed(command);
   const output = outputOf(record);
-  const exit = (command && ended(command)) ?? "recorded";
-  // The bar that decides names the one test that fails.
-  const hasFailures = isDecided || failures.length > 1;
-  const result = failures.length > 0 ? (failures.length === 1 ? "1 test fails" : `${failures.length} tests fail`) : passed !== undefined ? `${passed} ${passed === 1 ? "test" : "tests"} OK` : exit;
   return (
     <>
       <span class="inline">
-        {hasFailed && !isDecided ? <span class="tone-bad" aria-hidden="true">✕</span> : <span><Badge state={hasFailed ? "exit failed" : "exit"} text={result} /><span class={hasFailed ? "tone-bad" : "tone-good"}> with this change</span></span>}
+        <span><Badge state={hasFailed ? "exit failed" : "exit"} text={(command && ended(command)) ?? "recorded"} /><span class={hasFailed ? "tone-bad" : "tone-good"}> with this change</span></span>
         <CommandLink record={record} />
         {children}
       </span>
-      {hasFailures && failures.length > 0 && <ul class="failures" aria-label="Failed tests">{failures.slice(0, SHOWN_FAILURES).map(({ name, file, line, message }) => (
-        <li key={name}><span class="tone-bad">✕ <Foreign class="strong" text={name} /></span>{file && <span class="quiet"> <Foreign text={file} />{line !== undefined && `:${line}`}</span>}{message && <> <code><Foreign text={message} /></code></>}</li>
-      ))}{failures.length > SHOWN_FAILURES && <li class="quiet">and {failures.length - SHOWN_FAILURES} more</li>}</ul>}
-      {outputError ? <p class="tone-bad">✕ Its output could not be read: {visible(outputError.message)}</p>
-        : output && <Output uri={output} run={record.runId} text={text} most={LINES} isFolded={!hasFailed || failures.length > 0} />}
+      {output && <Output uri={output} run={record.runId} most={LINES} isFolded={!hasFailed} />}
     </>
   );
 }

@@ -20,10 +20,10 @@ export function Nodes() {
         <section key={node.nodeId} aria-label={node.nodeId}>
           <h2 class="wrap"><bdi>{visible(node.nodeId)}</bdi></h2>
           <dl>
-            <dt>State</dt><dd><Badge state={node.isAlive ? "alive" : "ended"} />{node.isThis && <span class="quiet"> has answered this request</span>}</dd>
-            <dt>Runs it owns</dt><dd>{count(node.ownedRuns)}{!node.isAlive && node.ownedRuns > 0 && <span class="quiet">, each until another node is asked for it</span>}</dd>
+            <dt>State</dt><dd><Badge state={node.isAlive ? "alive" : "ended"} />{node.isThis && <span class="quiet"> serving this page</span>}</dd>
+            <dt>Runs it owns</dt><dd>{count(node.ownedRuns)}{!node.isAlive && node.ownedRuns > 0 && <span class="quiet">, taken over with the next request</span>}</dd>
             <dt>Address</dt><dd class="wrap"><code>{visible(node.url)}</code></dd>
-            <dt>Started</dt><dd><Time at={node.startedAt} /><span class="quiet">, process {count(node.incarnation)} of this name</span></dd>
+            <dt>Started</dt><dd><Time at={node.startedAt} /><span class="quiet">{node.incarnation > 1 && `, restarted ${node.incarnation === 2 ? "once" : node.incarnation === 3 ? "twice" : `${count(node.incarnation - 1)} times`}`}</span></dd>
           </dl>
         </section>
       ))}</div>

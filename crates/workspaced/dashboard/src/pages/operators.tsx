@@ -10,7 +10,12 @@ import { Badge, Dialog, Empty, Failed, Field, Loading, Time } from "../ui/parts.
 interface KnownOperator { name: string; scopes: Scope[]; createdAt?: string; createdBy?: string; expiresAt?: string; revokedAt?: string }
 interface KnownToken { tokenId: string; permissions: string[]; issuedAt?: string; expiresAt?: string; revokedAt?: string; lastUsedAt?: string }
 
-const SCOPES: [Scope, string][] = [["approve", "decide about changes"], ["audit", "read runs, files and the audit"], ["orchestrate", "everything"], ["metrics", "read the metrics"]];
+const ROLES: [name: string, scopes: Scope[], may: string][] = [
+  ["Reviewer", ["approve"], "Decides about changes and sees what their runs did."], ["Auditor", ["audit"], "Reads every run, file and record; changes nothing."],
+  ["Reviewer and auditor", ["approve", "audit"], "Both of these."], ["Admin", ["orchestrate"], "Does everything: creates and stops runs, decides, manages access."], ["Metrics", ["metrics"], "Reads the metrics, for monitoring."],
+];
+/** Scopes as the role that has them. */
+const roleOf = (scopes: Scope[]): string => ROLES.find(([, own]) => own.length === scopes.length && own.every((scope) => scopes.includes(scope)))?.[0] ?? scopes.join(", ");
 const MOST = 1000;
 
 /** Who may use the service: operators and, of one run, its tokens. */
@@ -20,7 +25,7 @@ export function Operators({ self }: { self: string }) {
   return (
     <>
       <h1>Operators and tokens</h1>
-      <section aria-labelledby="create"><h2 id="create">Make an operator</h2>
+      <section aria-labelledby="create"><h2 id="create">Add a person or service</h2>
         <Create onCreated={(of, text) => { setToken({ of, text }); list.reload(); }} />
       </section>
       <section aria-labelledby="operators"><h2 id="operators">Operators</h2>
@@ -30,7 +35,7 @@ export function Operators({ self }: { self: string }) {
       </section>
       <section aria-labelledby="run-tokens"><h2 id="run-tokens">Tokens of a run</h2><Boundary what="the tokens of the run"><RunTokens onToken={(of, text) => setToken({ of, text })} /></Boundary></section>
       {token && <Dialog title={`Token of ${token.of}`} onClose={() => setToken(undefined)}>
-        <p>It is shown this once. Give it to its holder by a way that nobody else reads.</p>
+        <p>Copy this token now; it won't be shown again. Share it over a private channel.</p>
         <pre class="wrap" tabIndex={0}>{token.text}</pre>
         <p><button type="button" class="primary" onClick={() => void navigator.clipboard.writeText(token.text)}>Copy</button></p>
       </Dialog>}
@@ -47,7 +52,7 @@ function Create({ onCreated }: { onCreated: (name: string, token: string) => voi
     const day = String(fields.get("expires"));
     try {
       const created = await post<KnownOperator & { token: string }>("/v1/operators", {
-        name: String(fields.get("name")).trim(), scopes: fields.getAll("scope"), ...(day ? { expiresAt: new Date(`${day}T00:00:00`).toISOString() } : {}),
+        name: String(fields.get("name")).trim(), scopes: ROLES.find(([role]) => role === fields.get("role"))?.[1] ?? [], ...(day ? { expiresAt: new Date(`${day}T00:00:00`).toISOString() } : {}),
       });
       setError(undefined);
       form.reset();
@@ -59,10 +64,10 @@ function Create({ onCreated }: { onCreated: (name: string, token: string) => voi
   return (
     <form class="toolbar" onSubmit={(event) => void submit(event)}>
       <label class="field"><span>Name</span><input name="name" required maxLength={64} placeholder="ada@example.org" autocomplete="off" /></label>
-      <fieldset class="inline"><legend class="sr-only">Scopes</legend>{SCOPES.map(([scope, may]) => <label key={scope} title={may}><input type="checkbox" name="scope" value={scope} /> {scope}</label>)}</fieldset>
+      <fieldset class="roles"><legend class="sr-only">Role</legend>{ROLES.map(([role, , may]) => <label key={role}><input type="radio" name="role" value={role} required /> {role} <span class="quiet">{may}</span></label>)}</fieldset>
       <label class="field"><span>Expires</span><input name="expires" type="date" /></label>
-      <button type="submit" class="primary">Make</button>
-      {error && <Failed error={error} what="Making the operator" />}
+      <button type="submit" class="primary">Create</button>
+      {error && <Failed error={error} what="Adding" />}
     </form>
   );
 }
@@ -78,7 +83,7 @@ function List({ operators, self, onChange, onToken }: ListProps) {
   return (
     <>
       <div class="scroll" role="region" aria-label="List of operators" tabIndex={0}><table class="versions stacked">
-        <thead><tr><th scope="col">Name</th><th scope="col">Scopes</th><th scope="col">Made</th><th scope="col">Expires</th><th scope="col">Last used</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
+        <thead><tr><th scope="col">Name</th><th scope="col">Role</th><th scope="col">Created</th><th scope="col">Expires</th><th scope="col">Last used</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>{shown.map((operator, index) => <Operator key={`${operator.name} ${operator.createdAt ?? index}`} operator={operator} isSelf={operator.name === self} onChange={onChange} onToken={onToken} />)}</tbody>
       </table></div>
       {operators.length > shown.length && <p><button type="button" onClick={() => setAll(true)}>Show {operators.length - shown.length} that are revoked or expired</button></p>}
@@ -108,13 +113,13 @@ function Operator({ operator, isSelf, onChange, onToken }: { operator: KnownOper
   return (
     <tr>
       <th scope="row" class="wrap"><bdi>{name}</bdi>{isSelf && <span class="quiet"> (you)</span>}</th>
-      <td data-label="Scopes">{scopes.join(", ")}</td>
-      <td data-label="Made">{createdAt ? <><Time at={createdAt} />{createdBy && createdBy !== name && <span class="quiet"> by {visible(createdBy)}</span>}{createdBy === name && <span class="quiet"> by signing in</span>}</> : <span class="quiet">configuration</span>}</td>
+      <td data-label="Role" title={scopes.join(", ")}>{roleOf(scopes)}</td>
+      <td data-label="Created">{createdAt ? <><Time at={createdAt} />{createdBy && createdBy !== name && <span class="quiet"> by {visible(createdBy)}</span>}{createdBy === name && <span class="quiet"> by signing in</span>}</> : <span class="quiet">configuration</span>}</td>
       <td data-label="Expires">{isOver(operator) ? <Badge state="ended" text="ended" /> : expiresAt ? <Time at={expiresAt} /> : <span class="quiet">never</span>}</td>
       <td data-label="Last used">{last.error ? <button type="button" class="plain" onClick={last.reload}>not read, retry</button> : used ? <a href={`/audit?actor=operator:${encodeURIComponent(name)}&by=all`}><Time at={used.timestamp} /></a> : <span class="quiet">{last.data ? "never" : "…"}</span>}</td>
       <td>
         {createdAt && !isOver(operator) && !wanted && <span class="inline"><button type="button" aria-label={`Rotate the token of ${name}`} onClick={() => setWanted("rotate")}>Rotate</button> <button type="button" aria-label={`Revoke ${name}`} onClick={() => setWanted("revoke")}>Revoke</button></span>}
-        {wanted && <span class="inline">{wanted === "rotate" ? "The present token ends in an hour." : "Its requests end at once."} <button type="button" class="primary" onClick={() => void act()}>{wanted === "rotate" ? "Rotate" : "Revoke"}</button> <button type="button" onClick={() => setWanted(undefined)}>Cancel</button></span>}
+        {wanted && <span class="inline">{wanted === "rotate" ? "The current token works for one more hour." : "Takes effect immediately."} <button type="button" class="primary" onClick={() => void act()}>{wanted === "rotate" ? "Rotate" : "Revoke"}</button> <button type="button" onClick={() => setWanted(undefined)}>Cancel</button></span>}
         {error && <Failed error={error} what={wanted === "rotate" ? "Rotating the token" : "Revoking"} />}
       </td>
     </tr>
@@ -143,7 +148,7 @@ function RunTokens({ onToken }: { onToken: (of: string, token: string) => void }
         {list.data && <button type="button" onClick={() => void act(async () => onToken(run, (await post<{ token: string }>(path, {})).token))}>Issue a token</button>}
       </div>
       {error && <Failed error={error} what="Changing the tokens" />}
-      {!run && <Empty><p>Name a run to see who can use it.</p></Empty>}
+      {!run && <Empty><p>Enter a run ID to list its tokens.</p></Empty>}
       {run && list.error && <Failed error={list.error} what="Reading the tokens" retry={list.reload} />}
       {run && !list.data && !list.error && <Loading what="the tokens" />}
       {list.data && <div class="scroll" role="region" aria-label="List of tokens" tabIndex={0}><table class="versions stacked">
@@ -153,7 +158,7 @@ function RunTokens({ onToken }: { onToken: (of: string, token: string) => void }
             <th scope="row" class="wrap"><code>{token.tokenId}</code></th>
             <td class="quiet" data-label="Permissions">{token.permissions.join(", ")}</td>
             <td data-label="Expires">{isOver(token) ? <Badge state="ended" text={token.revokedAt ? "revoked" : "expired"} /> : token.expiresAt ? <Time at={token.expiresAt} /> : <span class="quiet">never</span>}</td>
-            <td data-label="Last used">{token.lastUsedAt ? <Time at={token.lastUsedAt} /> : <span class="quiet">not lately</span>}</td>
+            <td data-label="Last used">{token.lastUsedAt ? <Time at={token.lastUsedAt} /> : <span class="quiet">not recently</span>}</td>
             <td>{!isOver(token) && <button type="button" aria-label={`Revoke ${token.tokenId}`} onClick={() => void act(async () => { await send(`${path}/${token.tokenId}`, { method: "DELETE" }); })}>Revoke</button>}</td>
           </tr>
         ))}</tbody>

@@ -1,21 +1,19 @@
 import type { ComponentChildren } from "preact";
 import type { Rights } from "../app.tsx";
-import { get, getAll } from "../lib/api.ts";
-import { count, duration, percentile, span, visible } from "../lib/format.ts";
+import { get, query } from "../lib/api.ts";
+import { count, span, visible } from "../lib/format.ts";
 import { type Loaded, useLoad, useNow } from "../lib/hooks.ts";
 import { runHref } from "../lib/route.ts";
-import { summarise, type Summary } from "../lib/summary.ts";
-import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
+import type { Approval, Page, Run, Stats } from "../lib/types.ts";
 import { repositoryOf, ruleInWords, taskOf } from "../lib/words.ts";
 import { Chart } from "../ui/chart.tsx";
+import { isDecided, useDecisions } from "../lib/outbox.ts";
 import { Badge, Empty, Failed, Foreign, Loading } from "../ui/parts.tsx";
 import { ApprovalRow } from "./approval_row.tsx";
 import { readDecisionTimes } from "./decision.tsx";
-import { useMarks } from "./marks.tsx";
 import { FIRST_RUN } from "./runs.tsx";
 
 const HOURS = 24;
-const MOST_RECORDS = 5000;
 const ROWS = 8;
 /** The decisions that are listed. */
 const DECISIONS = 6;
@@ -36,10 +34,11 @@ export function Overview({ rights }: { rights: Rights }) {
       {ready.data?.degraded?.map(({ what, detail, hint }) => <p key={what} class="note bad" role="alert"><strong>{what}:</strong> {detail}. {hint}</p>)}
       <div class="overview-now">
         <Waiting load={approvals} runs={runs.data?.items ?? []} mayDecide={rights.decide} />
-        <InProgress load={runs} />
-        {!rights.audit && <Decided runs={runs.data?.items ?? []} />}
+        {approvals.isSettled && <InProgress load={runs} />}
+        {!rights.audit && approvals.isSettled && <Decided runs={runs.data?.items ?? []} />}
       </div>
-      {rights.audit && <Activity />}
+      {/* What is below is shown once what is above has its height. */}
+      {rights.audit && approvals.isSettled && runs.isSettled && <Activity />}
     </>
   );
 }
@@ -58,16 +57,17 @@ function Part({ id, title, number, action, children }: PartProps) {
 
 function Waiting({ load, runs, mayDecide }: { load: Loaded<Page<Approval>>; runs: Run[]; mayDecide: boolean }) {
   const now = useNow();
-  const { items = [], nextCursor } = load.data ?? {};
+  const { items: all = [], nextCursor } = load.data ?? {};
+  useDecisions();
+  const items = all.filter(({ approvalId }) => !isDecided(approvalId));
   const known = new Map(runs.map((run) => [run.runId, run]));
-  const marks = useMarks(items.slice(0, ROWS));
   return (
     <Part id="needs" title={mayDecide ? "Waiting for you" : "Waiting for a reviewer"} number={load.data && `${items.length}${nextCursor ? "+" : ""}`}
-      action={items.length > 0 && <><span class="quiet oldest">the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</span><a class={`button ${mayDecide ? "primary" : ""}`} href="/approvals" aria-keyshortcuts="3">{mayDecide ? "Review" : "Look at them"}<kbd aria-hidden="true">3</kbd></a></>}>
+      action={items.length > 0 && <><span class="quiet oldest">oldest: {span((now - Date.parse(items[0].createdAt)) / 1000)}</span><a class={`button ${mayDecide ? "primary" : ""}`} href="/approvals" aria-keyshortcuts="3">{mayDecide ? "Review" : "Look at them"}<kbd aria-hidden="true">3</kbd></a></>}>
       {load.error ? <Failed error={load.error} what="Reading the approvals" retry={load.reload} />
         : !load.data ? <Loading what="approvals" />
-        : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing waits for a person.</p></Empty>
-        : <ul class="queue" aria-label="Approvals">{marks && items.slice(0, ROWS).map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}`} marks={marks?.get(approval.approvalId)} /></li>)}
+        : !items.length ? <Empty><p><span class="tone-good">✓</span> Nothing is waiting.</p></Empty>
+        : <ul class="queue" aria-label="Approvals">{items.slice(0, ROWS).map((approval) => <li key={approval.approvalId}><ApprovalRow approval={approval} run={known.get(approval.runId)} href={`/approvals?id=${approval.approvalId}`} /></li>)}
           {items.length > ROWS && <li><a class="more" href="/approvals">and {items.length - ROWS}{nextCursor ? "+" : ""} more</a></li>}</ul>}
     </Part>
   );
@@ -114,48 +114,48 @@ function Decided({ runs }: { runs: Run[] }) {
 }
 
 function Activity() {
-  const load = useLoad("activity", (signal) =>
-    getAll<AuditRecord>("/v1/audit", { order: "desc", since: new Date(Date.now() - HOURS * 3600_000).toISOString() }, MOST_RECORDS, signal), 60000);
+  const load = useLoad("activity", (signal) => get<Stats>(`/v1/stats${query({ by: "agent", since: new Date(Date.now() - HOURS * 3600_000).toISOString() })}`, signal), 60000);
   return (
     <Part id="activity" title="Last 24 hours" action={<a href="/audit?span=24">All records</a>}>
-      {load.error ? <Failed error={load.error} what="Reading the audit" retry={load.reload} />
+      {load.error ? <Failed error={load.error} what="Reading the counts" retry={load.reload} />
         : !load.data ? <Loading what="the last 24 hours" />
-        : <Figures summary={summarise(load.data.items, Date.now(), HOURS)} newest={load.data.isComplete ? undefined : load.data.items.length} />}
+        : <Figures stats={load.data} />}
     </Part>
   );
 }
 
-const sum = (values: number[]): number => values.reduce((total, value) => total + value, 0);
+/** A number that leads to its records. */
+const Figure = ({ number, href, tone = "", children }: { number: number; href: string; tone?: string; children: ComponentChildren }) => <a href={href}><strong class={`figure ${number ? tone : ""}`}>{count(number)}</strong> {children}</a>;
 
-function Figures({ summary, newest }: { summary: Summary; newest?: number }) {
-  const { reads, changes, refused, waiting, durations, labels, rules } = summary;
-  const calls = sum([...reads, ...changes, ...refused, ...waiting]);
-  if (!calls) return <Empty><p>No agent has called.</p></Empty>;
-  const all = durations.flat().sort((a, b) => a - b);
-  const part = (number: number) => `${count(Math.round((100 * number) / calls))} %`;
+function Figures({ stats: { total, hours, reasons } }: { stats: Stats }) {
+  const calls = total.records - total.other;
+  if (!calls) return <Empty><p>No agent activity in the last 24 hours.</p></Empty>;
+  const first = Math.floor(Date.now() / 3600_000) - HOURS + 1;
+  const all = Array.from({ length: HOURS }, (_, index) => hours.find(({ hour }) => Math.floor(Date.parse(hour) / 3600_000) === first + index));
+  const labels = all.map((_, index) => `${String(new Date((first + index) * 3600_000).getHours()).padStart(2, "0")}:00`);
+  const series = (name: string, tone: string, of: (counts: Stats["total"]) => number) => ({ name, tone, values: all.map((counts) => (counts ? of(counts) : 0)) });
+  const address = (filters: string) => `/audit?span=24&${filters}`;
   return (
     <>
       <p class="inline figures">
-        <span><strong class="figure">{count(calls)}</strong> calls</span>
-        <span><strong class="figure">{count(sum(changes))}</strong> changes</span>
-        <span><strong class={`figure ${sum(refused) ? "tone-bad" : ""}`}>{count(sum(refused))}</strong> refused, {part(sum(refused))}</span>
-        <span><strong class="figure">{count(sum(waiting))}</strong> asked for approval</span>
-        <span><strong class="figure">{duration(percentile(all, 0.95))}</strong> for 95 of 100 calls at most</span>
-        {newest !== undefined && <span class="quiet">of the newest {count(newest)} records of this time</span>}
+        <Figure number={calls} href={address("")}>calls</Figure>
+        <Figure number={total.changes} href={address("outcome=ok")}>changes</Figure>
+        <Figure number={total.denied - total.deniedByPerson} href={address("decision=DENY")} tone="tone-bad">blocked by policy</Figure>
+        <Figure number={total.deniedByPerson} href={address("decision=DENY&by=all")} tone="tone-bad">denied by people</Figure>
+        <Figure number={total.pending} href={address("outcome=pending")}>sent for approval</Figure>
       </p>
       <div class="columns">
-        <Chart title="Calls by the hour" labels={labels} series={[{ name: "reads", tone: "quiet", values: reads }, { name: "changes", tone: "good", values: changes }, { name: "refused", tone: "bad", values: refused }, { name: "waiting", tone: "wait", values: waiting }]} />
-        <Chart title="95 of 100 calls took at most" labels={labels} series={[{ name: "", tone: "accent", values: durations.map((values) => percentile(values, 0.95)) }]} format={duration} />
-        <section aria-labelledby="refusals"><h3 id="refusals">Refused because</h3>
-          {rules.length ? <table class="dense"><tbody>{rules.slice(0, REASONS).map(([rule, number]) => <tr key={rule}><th scope="row" class="wrap"><Refusal rule={rule} /></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">Nothing was refused.</p>}
+        <Chart title="Calls by the hour" labels={labels} series={[series("reads", "quiet", ({ reads, commands }) => reads + commands), series("changes", "good", ({ changes }) => changes), series("not done", "bad", ({ refused, failed }) => refused + failed), series("waiting", "wait", ({ pending }) => pending)]} />
+        <section aria-labelledby="refusals"><h3 id="refusals">Not done because</h3>
+          {reasons.length ? <table class="dense"><tbody>{reasons.filter(({ outcome }) => outcome !== "pending").slice(0, REASONS).map(({ outcome, reason, records }) => <tr key={`${outcome} ${reason}`}><th scope="row" class="wrap"><Refusal rule={reason} /></th><td class="number">{count(records)}</td></tr>)}</tbody></table> : <p class="quiet">Every call was done.</p>}
         </section>
       </div>
     </>
   );
 }
 
-/** Why calls were refused, with the records of it: by the code, or else all that were refused. */
+/** Why calls were not done, with the records of it: by the code, or else all that were blocked or denied. */
 function Refusal({ rule }: { rule: string }) {
   const isCode = /^[A-Z_]+$/.test(rule);
-  return <a href={`/audit?${isCode ? `code=${rule}` : "outcome=refused"}`} title={visible(rule)}>{isCode ? <code>{rule}</code> : visible(ruleInWords(rule).replace(/^changes (?=a file)/, ""))}</a>;
+  return <a href={`/audit?span=24&${isCode ? `code=${rule}` : "decision=DENY"}`} title={visible(rule)}>{isCode ? <code>{rule}</code> : visible(ruleInWords(rule).replace(/^changes (?=a file)/, ""))}</a>;
 }

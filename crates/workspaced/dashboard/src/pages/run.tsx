@@ -1,10 +1,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, query, runPath } from "../lib/api.ts";
-import { count, short, span, visible } from "../lib/format.ts";
+import { get, runPath } from "../lib/api.ts";
+import { count, duration, short, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { runHref, useRoute } from "../lib/route.ts";
-import { type AuditRecord, changesOf, type Page, type Report, type Run } from "../lib/types.ts";
+import { changesOf, type Report, type Run } from "../lib/types.ts";
 import { VERIFY_AT_ONCE, verifyRun, type Verdict } from "../lib/verify.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { agentOf, repositoryOf, taskOf } from "../lib/words.ts";
@@ -13,6 +13,7 @@ import { Changes } from "./run/changes.tsx";
 import { Files } from "./run/files.tsx";
 import { ReportTab } from "./run/report.tsx";
 import { Side } from "./run/side.tsx";
+import { RunMenu } from "./run/menu.tsx";
 import { Timeline } from "./run/timeline.tsx";
 
 const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", false], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", false]];
@@ -25,8 +26,6 @@ export function RunPage({ run, seq, rights }: Props) {
   const load = useLoad(`run ${run}`, (signal) => get<Run>(runPath(run), signal), 5000);
   const proof = useProof(run, load.data?.headSeq);
   const report = useReport(load.data);
-  // What the run was asked to do; the first prompt is near the start of the chain.
-  const prompt = useLoad(`prompt ${run}`, (signal) => get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ tool: "event.prompt", limit: 1 })}`, signal).then(({ items }) => items[0]?.input?.summary ?? ""));
   if (!load.data) return load.error ? <><Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /><p><a href="/runs">All runs</a></p></> : <Loading what="the run" />;
   const tabs = TABS.filter(([, , needsAudit]) => rights.audit || !needsAudit);
   const wanted = params.get("tab") ?? "";
@@ -34,7 +33,7 @@ export function RunPage({ run, seq, rights }: Props) {
   const verdict = proof.verdict;
   return (
     <div class={`run-page ${verdict?.state === "broken" ? "broken" : ""}`}>
-      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} prompt={prompt.data} verdict={verdict} /></Boundary>
+      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} verdict={verdict} rights={rights} changed={load.reload} /></Boundary>
       {load.error && <Failed error={load.error} what="Refreshing the run" retry={load.reload} />}
       <nav class="tabs" aria-label="Views of the run">
         {tabs.map(([id, text]) => <a key={id} href={`${runHref(run)}${id ? `?tab=${id}` : ""}`} aria-current={id === tab ? "page" : undefined}>{text}</a>)}
@@ -54,12 +53,12 @@ export function RunPage({ run, seq, rights }: Props) {
   );
 }
 
-interface HeaderProps { run: Run; report?: Report; prompt?: string; verdict?: Verdict }
+interface HeaderProps { run: Run; report?: Report; verdict?: Verdict; rights: Rights; changed: () => void }
 
 /** What the run is, what it was asked to do, and what came of it. */
-function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
+function RunHeader({ run, report, verdict, rights, changed }: HeaderProps) {
   const [repository, task, agent] = [repositoryOf(run.labels) ?? run.source.url ?? run.source.path, taskOf(run.labels), agentOf(run.labels)];
-  const others = Object.entries(run.labels).filter(([, value]) => value !== repository && value !== task && value !== agent);
+  const others = Object.entries(run.labels).filter(([name, value]) => value !== repository && value !== task && name !== "agent" && name !== "model");
   const last = report?.timeline.at(-1)?.timestamp;
   return (
     <header class="run-header">
@@ -67,14 +66,15 @@ function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
         <h1 class="cut">{run.runId}</h1> <Badge state={run.state} pill />
         {report?.diff && <a href={`${runHref(run.runId)}?tab=changes`}>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></a>}
         <ProofLine verdict={verdict} head={run.headSeq} />
+        <RunMenu run={run} rights={rights} changed={changed} />
       </div>
-      {prompt && <p class="run-prompt"><Foreign text={prompt} /></p>}
+      {run.prompt && <p class="run-prompt"><Foreign text={run.prompt} /></p>}
       <div class="run-facts">
         {repository && <b><Foreign text={repository} /></b>}
         {task && <b><Foreign text={task} /></b>}
         {agent && <span>by <Foreign text={agent} /></span>}
-        <span><Time at={run.createdAt} />{(run.closedAt ?? last) && <>, for {span((Date.parse((run.closedAt ?? last)!) - Date.parse(run.createdAt)) / 1000)}</>}</span>
-        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} denied</span></>}</span>
+        <span>started <Time at={run.createdAt} />{(run.closedAt ?? last) && <> · lasted {duration(1000 * (Date.parse((run.closedAt ?? last)!) - Date.parse(run.createdAt)))}</>}</span>
+        <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} blocked or denied</span></>}</span>
         {others.slice(0, 4).map(([name, value]) => <span key={name} class="cut">{visible(name)}:{visible(value)}</span>)}
         <span>base <code>{short(run.baseCommit ?? "none")}</code></span>
       </div>
@@ -83,12 +83,12 @@ function RunHeader({ run, report, prompt, verdict }: HeaderProps) {
 }
 
 function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
-  if (!verdict) return null;
+  if (!verdict) return <span class="proof" />;
   if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(Math.max(head, verdict.checked))}</span>;
   if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   // Whoever looks at the run adds reads to it: they are checked like the others, and are not counted among what happened.
   const upTo = (last: number) => count(last - (verdict.reads ?? []).filter((seq) => seq <= last).length);
-  const aside = verdict.reads?.length ? <span class="quiet reads">{" "}· {count(verdict.reads.length)} {verdict.reads.length === 1 ? "read" : "reads"} of people not shown</span> : null;
+  const aside = verdict.reads?.length ? <span class="quiet reads">{" "}· {count(verdict.reads.length)} {verdict.reads.length === 1 ? "view" : "views"} by people hidden</span> : null;
   if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {upTo(verdict.checked)} records checked, not signed{aside}</span>;
   return <span class="proof tone-good">✓ {upTo(verdict.checked)} records checked, {upTo(verdict.signed)} signed{aside}</span>;
 }

@@ -3,6 +3,7 @@ import { count, exactTime, hoursAgo, visible } from "../lib/format.ts";
 import { useNewest } from "../lib/newest.ts";
 import { navigate, runHref, setParams, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
+import { agentOf } from "../lib/words.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Counts, Field, Filters, Time } from "../ui/parts.tsx";
 
@@ -10,7 +11,7 @@ export const FIRST_RUN = `curl -H "Authorization: Bearer $OPERATOR" -H 'Content-
   ${location.origin}/v1/runs -d '{"source":{"type":"empty"}}'`;
 
 const REFRESH_MILLIS = 5000;
-const STATES: [string, string][] = [["", "all but deleted"], ["any", "every state"], ["preparing", "preparing"], ["open", "open"], ["awaiting_approval", "waiting for approval"], ["closed", "closed"], ["deleted", "deleted"]];
+const STATES: [string, string][] = [["", "all but deleted"], ["any", "every state"], ["preparing", "preparing"], ["open", "open"], ["awaiting_approval", "waiting"], ["closed", "closed"], ["deleted", "deleted"]];
 
 /** What the runs may be ordered by, and whether the last or the most comes first unless the reader asks otherwise. */
 const SORTS = new Map([["created", true], ["activity", true], ["changes", true], ["waiting", true], ["repository", false], ["agent", false]]);
@@ -67,24 +68,24 @@ function Head({ sort, order }: { sort: string; order: string }) {
   return (
     <div class="row run-row table-head" role="group" aria-label="Order of the runs">
       {column("created", "Run")}<span>State</span>{column("repository", "Repository")}{column("agent", "Agent")}<span>Prompt and labels</span><span class="number">Calls</span>
-      {column("changes", "Lines", true)}<span class="number">Denied</span>{column("waiting", "Waiting", true)}{column("activity", "Last activity")}
+      {column("changes", "Lines", true)}<span class="number">Blocked</span>{column("waiting", "Waiting", true)}{column("activity", "Last activity")}
     </div>
   );
 }
 
 function RunRow({ run, isFocused }: { run: Run; isFocused: boolean }) {
   const { counts } = run;
-  const labels = Object.entries(run.labels).filter(([, value]) => value !== run.repository && value !== run.agent).map(([name, value]) => `${visible(name)}:${visible(value)}`).join("  ");
+  const labels = Object.entries(run.labels).filter(([name, value]) => value !== run.repository && name !== "agent" && name !== "model").map(([name, value]) => `${visible(name)}:${visible(value)}`).join("  ");
   return (
     <a class={`row run-row ${isFocused ? "focused" : ""}`} href={runHref(run.runId)} title={`Created ${exactTime(run.createdAt)}`}>
       <span class="cut strong">{run.runId}</span>
       <span><Badge state={run.state} /></span>
       <span class="cut"><bdi>{visible(shortRepository(run.repository))}</bdi></span>
-      <span class="cut"><bdi>{visible(run.agent ?? "")}</bdi></span>
+      <span class="cut"><bdi>{visible(agentOf(run.labels) ?? "")}</bdi></span>
       <span class="cut quiet" title={visible(run.prompt ?? "")}><bdi>{visible(run.prompt ?? "")}</bdi> <bdi>{labels}</bdi></span>
       <span class="number" title="calls">{count(counts.calls)}</span>
       <span class="number">{counts.insertions + counts.deletions > 0 && <Counts plus={counts.insertions} minus={counts.deletions} />}</span>
-      <span class={`number ${counts.denied ? "tone-bad" : "quiet"}`} title="denied">{count(counts.denied)}</span>
+      <span class={`number ${counts.denied ? "tone-bad" : "quiet"}`} title="blocked or denied">{count(counts.denied)}</span>
       <span class={`number ${counts.pendingApprovals ? "tone-wait" : "quiet"}`} title="waiting">{count(counts.pendingApprovals)}</span>
       <span class="quiet"><Time at={run.lastActivityAt ?? run.archivedAt ?? run.createdAt} /></span>
     </a>

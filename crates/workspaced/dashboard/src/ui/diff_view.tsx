@@ -1,17 +1,17 @@
 /** The diff viewer: unified or side by side, coloured, folded, and rendered only where it can be seen. */
 
-import { type ComponentChildren, createContext } from "preact";
-import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { count, exactTime, visible } from "../lib/format.ts";
 import { buildRows, type Comment, type FileDiff, inReadingOrder, isMachineMade, type Line, parseDiff, type Row, wordMarks } from "../lib/diff.ts";
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
 import type { LineReader } from "../lib/files.ts";
-import { type Doubt, spanOf } from "../lib/span_hint.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
 import type { Viewed } from "../lib/viewed.ts";
 import { Boundary } from "./boundary.tsx";
 import { Counts, Failed, Path } from "./parts.tsx";
+import { wrapped } from "../lib/wrap.ts";
 import { scrollerOf, Windowed } from "./window.tsx";
 
 /** The height of the lines of a diff or a file, as `--line-height` in the style sheet. */
@@ -47,17 +47,10 @@ interface Shown {
   label?: string;
   /** The line of a new version that is to be seen. */
   cited?: { path: string; line: number };
-  /** How many lines files had before the change, where that is known. */
-  lengths?: Map<string, number>;
-  /** The lines that compute something else than they should. */
-  doubts?: Doubt[];
   /** Shows a binary file. */
   show?: (file: FileDiff) => void;
 }
 interface Props extends Shown { text: string }
-
-/** The lines of the diff around that compute something else than they should. */
-const Doubts = createContext<Doubt[]>([]);
 
 /** What a tree beside the diff needs to know of it. */
 export interface TreeProps { files: FileDiff[]; hidden: Set<number>; current: number; jump: (file: number) => void; filter: string; setFilter: (filter: string) => void }
@@ -86,10 +79,8 @@ function PlainDiff({ text, error }: { text: string; error: Error }) {
   );
 }
 
-const NO_DOUBTS: Doubt[] = [];
-
 /** Files of a diff, in the given order. */
-export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, lengths, doubts = NO_DOUBTS, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
+export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, comments, comment, readFile, cited, show, label, isOne, seen, context: shownContext }: Shown & { files: FileDiff[] }) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const [folded, setFolded] = useState(() => new Set(files.filter((file) => viewed?.has(file) || (!isWhole && (isLarge(file) || (files.length > 1 && isMachineMade(file))))).map(({ path }) => path)));
@@ -102,14 +93,16 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const hasRest = readLines !== undefined;
   const context = shownContext ?? (seen && isLong(files) ? 1 : undefined);
   const rows = useMemo(() => {
-    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context, lengths });
+    const all = buildRows(files, { split, folded: foldedIndexes, expanded, hidden, comments, hasRest, context });
     return isOne ? all.filter(({ type }) => type !== "file") : all;
-  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, lengths, isOne]);
+  }, [files, split, foldedIndexes, expanded, hidden, comments, hasRest, context, isOne]);
   const changedFrom = useRef<Uint32Array>(new Uint32Array(1));
   changedFrom.current = useMemo(() => (seen ? changedFromEach(rows) : new Uint32Array(1)), [rows, !seen]);
   const rowOf = (line: { path: string; line: number }) => rows.findIndex((row) => row.type === "line" && files[row.file].path === line.path && row.right?.new === line.line);
   const isCited = cited !== undefined && focus >= 0 && rowOf(cited) === focus;
-  const width = useMemo(() => longestLine(rows), [rows]);
+  const isWrapped = params.get("wrap") !== "off";
+  const width = useMemo(() => (isWrapped ? 0 : longestLine(rows)), [rows, isWrapped]);
+  const linesOf = useMemo(() => (isWrapped ? (index: number, columns: number) => linesOfRow(rows[index], split ? Math.floor(columns / 2) - HALF : columns - GUTTER) : undefined), [rows, split, isWrapped]);
   const step = (direction: 1 | -1) => {
     for (let index = focus + direction; index >= 0 && index < rows.length; index += direction)
       if (rows[index].type === "file" || isChangeStart(rows, index)) return setFocus(index);
@@ -134,13 +127,14 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   const added = useRef(0);
   useLayoutEffect(() => {
     // What was hidden above a change appears above it: the change stays where it is seen.
-    if (added.current) scrollerOf(element.current!.querySelector<HTMLElement>(".window-content")!).scrollTop += added.current * LINE_HEIGHT;
+    const content = element.current?.querySelector<HTMLElement>(".window-content");
+    if (added.current && content) scrollerOf(content).scrollTop += content.offsetHeight - added.current;
     added.current = 0;
   }, [expanded]);
   const expand = async (row: Row & { type: "gap" }) => {
     try {
       const lines = await readLines!(files[row.file].path, row.from, row.to, row.shift);
-      added.current = row.isRest || isLastOf(rows, row) ? 0 : lines.length - 1;
+      added.current = row.isRest || isLastOf(rows, row) ? 0 : element.current!.querySelector<HTMLElement>(".window-content")!.offsetHeight;
       setExpanded((before) => new Map(before).set(row.key, lines));
     } catch (error) {
       setProblem((error as Error).message);
@@ -169,7 +163,7 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
   /** The file whose lines are at the top, once its own row is above. */
   const head = (top: number) => rows[top] && (isOne ? top > 0 : rows[top].type !== "file") && rows.length > 40 ? <div class="diff-head"><Path path={files[rows[top].file].path} /> <Counts plus={files[rows[top].file].insertions} minus={files[rows[top].file].deletions} /></div> : null;
   return (
-    <Doubts.Provider value={doubts}><div class={tree ? "diff-columns" : "diff-alone"}>
+    <div class={tree ? "diff-columns" : "diff-alone"}>
       {tree?.({ files, hidden, current, jump, filter, setFilter })}
       <section ref={element} class="diff" aria-label={label ? `Diff: ${label}` : "Diff"}>
         {!isBare && <div class="toolbar">
@@ -179,19 +173,24 @@ export function FilesDiff({ files, readLines, isWhole, isBare, viewed, tree, com
           <LayoutOfDiff />
         </div>}
         {problem && <p role="alert" class="tone-bad">{problem}</p>}
-        <Windowed class={`diff-window ${split ? "split" : ""}`} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={`${split ? width * 2 + 16 : width + 16}ch`} />
+        <Windowed class={`diff-window ${split ? "split" : ""} ${isWrapped ? "wraps" : ""}`} linesOf={linesOf} count={rows.length} rowHeight={LINE_HEIGHT} fit isInline={!tree} label={label ? `Lines of the diff: ${label}` : "Lines of the diff"} render={render} onSeen={seen && ((shown) => seen(changedFrom.current[Math.max(0, Math.min(shown, changedFrom.current.length - 1))]))} focus={focus} focusAtTop focusSeen={isCited} head={head} minWidth={isWrapped ? undefined : `${split ? width * 2 + 16 : width + 16}ch`} />
       </section>
-    </div></Doubts.Provider>
+    </div>
   );
 }
 
+/** Wraps the long lines of diffs and files, or cuts them: the address says so. */
+export const toggleWrap = (): void => setParams({ wrap: new URLSearchParams(location.search).get("wrap") === "off" ? "" : "off" });
+
 /** The choice between the layouts of every diff. */
 export function LayoutOfDiff() {
-  const split = useRoute().params.get("diff") === "split";
+  const { params } = useRoute();
+  const [split, isWrapped] = [params.get("diff") === "split", params.get("wrap") !== "off"];
   return (
     <span class="segments" role="group" aria-label="Layout of the diff">
       <button type="button" aria-pressed={!split} onClick={() => setParams({ diff: "" })}>Unified</button>
       <button type="button" aria-pressed={split} onClick={() => setParams({ diff: "split" })}>Side by side</button>
+      <button type="button" aria-pressed={isWrapped} aria-keyshortcuts="w" onClick={toggleWrap}>Wrap</button>
     </span>
   );
 }
@@ -209,6 +208,15 @@ function changedFromEach(rows: Row[]): Uint32Array {
 
 /** Images that a browser shows without running anything of them. */
 export const isImage = (path: string): boolean => /\.(png|jpe?g|gif|webp|avif|bmp|ico)$/i.test(path);
+
+/** Characters that the numbers and the sign of a line take, whole and in a half; one is left over. */
+const [GUTTER, HALF] = [15, 9];
+
+/** The lines that a row takes where long lines are wrapped. */
+function linesOfRow(row: Row, columns: number): number {
+  if (row.type !== "line") return 1;
+  return [row.left, row.right].reduce((most, line) => (line ? Math.max(most, wrapped(line.noNewline ? `${line.text}   ` : line.text, Math.max(10, columns))) : most), 1);
+}
 
 function longestLine(rows: Row[]): number {
   let longest = 40;
@@ -316,15 +324,12 @@ function Code(props: CodeProps) {
 
 function ColouredCode({ line, path, other }: CodeProps) {
   const marks = other ? (line.type === "delete" ? wordMarks(line.text, other.text).left : wordMarks(other.text, line.text).right) : [];
-  const hint = line.type === "context" ? undefined : spanOf(line.text);
-  const isDoubtful = useContext(Doubts).some((doubt) => line.type === "add" && doubt.path === path && doubt.line === line.new);
   return (
     <code>
       <span class="sign">{SIGNS[line.type]}</span>
       {mark(tokens(line.text, languageOf(path)), marks).map((part, index) => (
         <span key={index} class={`${part.kind ? `syntax-${part.kind}` : ""} ${part.marked ? "marked" : ""}`}>{visible(part.text)}</span>
       ))}
-      {hint !== undefined && <span class={isDoubtful ? "hint doubtful" : "hint"} title="The product in this line"> = {hint}</span>}
       {line.noNewline && <span class="quiet" title="No newline at the end of the file"> ⏎̸</span>}
     </code>
   );

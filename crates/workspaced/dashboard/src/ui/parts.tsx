@@ -11,14 +11,14 @@ import { rulesInWords } from "../lib/words.ts";
 
 const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
   ["ok", ["✓", "good", "ok"]],
-  ["refused", ["✕", "bad", "refused"]],
+  ["blocked", ["⊘", "bad", "blocked"]],
   ["failed", ["✕", "bad", "failed"]],
-  ["pending", ["◐", "wait", "waiting for approval"]],
+  ["pending", ["◐", "wait", "waiting"]],
   ["approved", ["✓", "good", "approved"]],
   ["denied", ["✕", "bad", "denied"]],
   ["expired", ["○", "quiet", "expired"]],
   ["open", ["●", "good", "open"]],
-  ["awaiting_approval", ["◐", "wait", "waiting for approval"]],
+  ["awaiting_approval", ["◐", "wait", "waiting"]],
   ["preparing", ["◌", "quiet", "preparing"]],
   ["closed", ["■", "quiet", "closed"]],
   ["deleted", ["✕", "quiet", "deleted"]],
@@ -88,8 +88,8 @@ export function Counts({ plus, minus }: { plus: number; minus: number }) {
   return <span class="counts"><span class="tone-good">+{count(plus)}</span> <span class="tone-bad">−{count(minus)}</span></span>;
 }
 
-export function Loading({ what }: { what: string }) {
-  return <p class="state" role="status">Loading {what}…</p>;
+export function Loading({ what, text = `Loading ${what}…` }: { what?: string; text?: string }) {
+  return <p class="state" role="status">{text}</p>;
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {

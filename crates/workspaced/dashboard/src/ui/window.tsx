@@ -1,8 +1,9 @@
 /** A list that renders only the rows that can be seen. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { visible } from "../lib/format.ts";
+import { rowAt, startsOf } from "../lib/wrap.ts";
 import { Boundary } from "./boundary.tsx";
 
 interface Props {
@@ -26,6 +27,8 @@ interface Props {
   onSeen?: (rows: number) => void;
   /** How many rows were put before the first ones: the rows in view do not move. */
   above?: number;
+  /** How many lines of `rowHeight` a row takes, in a list of so many characters of one width. One without it. */
+  linesOf?: (row: number, columns: number) => number;
   /** The width of the content, if it is wider than the list. */
   minWidth?: string;
   /** Makes the list as high as its rows, up to the limit of the style sheet. */
@@ -40,6 +43,8 @@ interface Props {
 /** The height of the rows of every list, as `--row` in the style sheet. */
 export const ROW_HEIGHT = 36;
 const OVERSCAN = 12;
+/** The width of a character is that of these, by their number. */
+const RULER = "0".repeat(100);
 
 /** Returns the element whose scrolling moves this one: the nearest that scrolls upwards and downwards. */
 export function scrollerOf(element: HTMLElement): HTMLElement {
@@ -60,21 +65,27 @@ export function showAtTop(element: HTMLElement): void {
 const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
 const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;
 
-export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, focusSeen, follow, onEnd, onStart, onRange, onSeen, above = 0, minWidth, fit, isInline, class: name, head }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, focusSeen, follow, onEnd, onStart, onRange, onSeen, above = 0, linesOf, minWidth, fit, isInline, class: name, head }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const scroller = useRef<HTMLElement | null>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const wasAtEnd = useRef(true);
+  const [columns, setColumns] = useState(0);
+  const ruler = useRef<HTMLSpanElement>(null);
+  const starts = useMemo(() => (linesOf && columns ? startsOf(count, (row) => linesOf(row, columns)) : undefined), [count, linesOf, columns]);
+  const topOf = (row: number) => (starts ? starts[Math.min(row, count)] : row) * rowHeight;
+  const rowOf = (top: number) => (starts ? rowAt(starts, Math.floor(top / rowHeight)) : Math.floor(top / rowHeight));
   const update = () => {
     const element = box.current;
     if (!element) return;
+    if (ruler.current) setColumns(Math.floor(element.clientWidth / (ruler.current.getBoundingClientRect().width / RULER.length)));
     if (scroller.current) {
       // What lies above the list may be any height: only what is scrolled past is left out.
       const top = Math.max(0, scroller.current.getBoundingClientRect().top - element.getBoundingClientRect().top);
       const height = scroller.current.clientHeight;
       if (onSeen) {
         const bar = scroller.current.querySelector(":scope > .bar");
-        onSeen(Math.floor(((bar?.getBoundingClientRect().top ?? scroller.current.getBoundingClientRect().bottom) - element.getBoundingClientRect().top) / rowHeight));
+        onSeen(rowOf((bar?.getBoundingClientRect().top ?? scroller.current.getBoundingClientRect().bottom) - element.getBoundingClientRect().top));
       }
       return setView((before) => (before.top === top && before.height === height ? before : { top, height }));
     }
@@ -104,11 +115,11 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
     const element = box.current!;
     if (follow && wasAtEnd.current) element.scrollTop = element.scrollHeight;
     update();
-  }, [count, follow]);
+  }, [count, follow, starts, linesOf === undefined]);
   useLayoutEffect(() => {
     if (focus === undefined || focus < 0) return;
     const element = box.current!;
-    const top = focus * rowHeight;
+    const top = topOf(focus);
     if (scroller.current) {
       // A row in the upper half stays where it is.
       const box = scroller.current.getBoundingClientRect();
@@ -124,17 +135,18 @@ export function Windowed({ count, rowHeight, label, render, focus, focusAtTop, f
     else if (top + rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight - element.clientHeight;
     update();
   }, [focus === undefined || focus < 0 ? undefined : focus - above]);
-  const first = Math.max(0, Math.floor(view.top / rowHeight) - OVERSCAN);
-  const last = Math.min(count, Math.ceil((view.top + view.height) / rowHeight) + OVERSCAN);
+  const first = Math.max(0, rowOf(view.top) - OVERSCAN);
+  const last = Math.min(count, rowOf(view.top + view.height) + 1 + OVERSCAN);
   useEffect(() => onRange?.(first, last - 1), [first, last]);
   const rows = [];
   for (let index = first; index < last; index += 1)
-    rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}><Boundary what="a row" instead={brokenRow}><Row index={index} render={render} /></Boundary></div>);
-  const top = head && <div class="window-head" aria-hidden="true">{head(Math.floor(view.top / rowHeight))}</div>;
+    rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${topOf(index)}px)`, height: `${topOf(index + 1) - topOf(index)}px` }}><Boundary what="a row" instead={brokenRow}><Row index={index} render={render} /></Boundary></div>);
+  const top = head && <div class="window-head" aria-hidden="true">{head(rowOf(view.top))}</div>;
   const list = (
-    <div ref={box} class={`window ${fit ? "fit" : ""} ${isInline ? "inline-window" : ""} ${name ?? ""}`} style={fit && !isInline ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
+    <div ref={box} class={`window ${fit ? "fit" : ""} ${isInline ? "inline-window" : ""} ${name ?? ""}`} style={fit && !isInline ? { height: `${topOf(count) + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
       {!isInline && top}
-      <div role="list" class="window-content" aria-label={label} style={{ height: `${count * rowHeight}px`, minWidth }}>{rows}</div>
+      {linesOf && <span ref={ruler} class="ruler" aria-hidden="true">{RULER}</span>}
+      <div role="list" class="window-content" aria-label={label} style={{ height: `${topOf(count)}px`, minWidth }}>{rows}</div>
     </div>
   );
   // The head stays at the top of what scrolls, which is not this list.

@@ -43,5 +43,8 @@ export async function work(call) {
   return waiting.approvalId;
 }
 
-/** Waits until the page says what became of a change: where it is open, or above the next one. */
-export const becomes = (page, path, text) => page.locator(".last-decision, .approval-head").filter({ hasText: path }).filter({ hasText: text }).first().waitFor();
+/** Waits until the page says what became of a change, once that was sent: where it is open, or above the next one. */
+export const becomes = (page, path, text) => page.locator(".last-decision.sent, .approval-head").filter({ hasText: path }).filter({ hasText: text }).first().waitFor();
+
+/** Waits until the change that is open may be decided. */
+export const armed = (page) => page.locator(".decide.armed").waitFor();

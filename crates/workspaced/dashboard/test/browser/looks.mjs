@@ -70,3 +70,22 @@ export async function signing_in_loading_and_failing_are_accessible_at_every_siz
   }
   assert.equal(problems.join("\n"), "");
 }
+
+export async function nothing_moves_while_a_page_is_read({ base, operator, open }) {
+  const call = await startRun(operator, "still-42");
+  const id = await work(call);
+  for (const { options, label } of DIAGONAL) {
+    const { page, close } = await open("operator", options);
+    await page.addInitScript(() => {
+      window.moved = [0];
+      new PerformanceObserver((list) => list.getEntries().forEach((entry) => entry.hadRecentInput || (window.moved[0] += entry.value))).observe({ type: "layout-shift", buffered: true });
+    });
+    for (const address of ["/", `/approvals?id=${id}`, "/runs/still-42", "/runs/still-42/calls/5", "/audit", "/runs"]) {
+      await page.goto(base + address);
+      await page.waitForLoadState("networkidle", { timeout: 1500 }).catch(() => undefined);
+      const [moved] = await page.evaluate(() => window.moved);
+      assert.ok(moved < 0.1, `${label} ${address}: ${moved}`);
+    }
+    await close();
+  }
+}

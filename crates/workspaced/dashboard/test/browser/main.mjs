@@ -14,6 +14,7 @@ import * as decisions from "./decisions.mjs";
 import * as docs from "./docs.mjs";
 import * as evidence from "./evidence.mjs";
 import * as huge from "./huge.mjs";
+import * as incident from "./incident.mjs";
 import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
@@ -26,6 +27,7 @@ import * as realistic from "./realistic.mjs";
 import * as signIn from "./sign_in.mjs";
 import * as slow from "./slow.mjs";
 import * as stress from "./stress.mjs";
+import * as undo from "./undo.mjs";
 
 const env = (name) => process.env[name] ?? (() => { throw new Error(`${name} is not set`); })();
 const base = env("WORKSPACED_URL");
@@ -58,7 +60,7 @@ async function open(token, options = {}, address = base, others = []) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : process.env.WORKSPACED_SIGN_IN ? signIn : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...deciding, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...deciding, ...undo, ...incident, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

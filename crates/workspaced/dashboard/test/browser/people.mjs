@@ -41,15 +41,16 @@ export async function a_token_that_is_revoked_signs_its_page_out({ base, operato
 export async function operators_are_made_rotated_and_revoked_and_a_token_is_shown_once({ base, open }) {
   const { page, close } = await open("operator", { permissions: ["clipboard-read", "clipboard-write"] });
   await page.getByRole("link", { name: "Operators" }).click();
-  const form = page.getByRole("region", { name: "Make an operator" });
+  const form = page.getByRole("region", { name: "Add a person or service" });
   await form.getByLabel("Name").fill("Grace");
-  await form.getByRole("button", { name: "Make" }).click();
-  await form.getByRole("alert").waitFor();
-  await form.getByLabel("approve").check();
+  await form.getByRole("button", { name: "Create" }).click();
+  // A role must be chosen.
+  assert.equal(await form.locator("input:invalid").count() > 0, true);
+  await form.getByLabel(/Reviewer Decides/).check();
   await form.getByLabel("Expires").fill("2099-01-01");
-  await form.getByRole("button", { name: "Make" }).click();
+  await form.getByRole("button", { name: "Create" }).click();
   const dialog = page.getByRole("dialog", { name: "Token of Grace" });
-  await dialog.getByText("It is shown this once.").waitFor();
+  await dialog.getByText("it won't be shown again").waitFor();
   const first = await dialog.locator("pre").textContent();
   await dialog.getByRole("button", { name: "Copy" }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), first);
@@ -57,14 +58,14 @@ export async function operators_are_made_rotated_and_revoked_and_a_token_is_show
   assert.equal((await page.content()).includes(first), false);
   assert.equal(await form.getByRole("alert").count(), 0);
   const row = page.getByRole("row", { name: /^Grace/ });
-  await row.getByText("approve").waitFor();
+  await row.getByText("Reviewer").waitFor();
   await row.getByText("never", { exact: true }).waitFor();
   const status = async (token) => (await new Client(base, token).request("GET", "/v1/operators/self")).status;
   assert.equal(await status(first), 200);
 
   // A change asks first, and can be left.
   await row.getByRole("button", { name: "Rotate the token of Grace" }).click();
-  await row.getByText("The present token ends in an hour.").waitFor();
+  await row.getByText("The current token works for one more hour.").waitFor();
   await row.getByRole("button", { name: "Cancel" }).click();
   await row.getByRole("button", { name: "Rotate the token of Grace" }).click();
   await row.getByRole("button", { name: "Rotate", exact: true }).click();
@@ -74,7 +75,7 @@ export async function operators_are_made_rotated_and_revoked_and_a_token_is_show
   await dialog.getByRole("button", { name: "Close" }).click();
   const present = page.getByRole("row", { name: /^Grace/ }).first();
   await present.getByRole("button", { name: "Revoke Grace" }).click();
-  await present.getByText("Its requests end at once.").waitFor();
+  await present.getByText("Takes effect immediately.").waitFor();
   await present.getByRole("button", { name: "Revoke", exact: true }).click();
   await page.getByRole("row", { name: /^Grace/ }).first().waitFor({ state: "detached" });
   assert.deepEqual([await status(first), await status(second)], [401, 401]);

@@ -196,3 +196,28 @@ export async function a_report_is_copied_as_the_body_of_a_pull_request({ base, o
   await page.getByRole("region", { name: "Body of a pull request" }).waitFor({ state: "detached" });
   await close();
 }
+
+/** Going from call to call keeps the page: its stream, its proof, what was read, and where the reader was. */
+export async function stepping_between_calls_reads_nothing_again({ base, operator, open }) {
+  await work(await startRun(operator, "stepped"));
+  const { page, close } = await open("audit");
+  await page.goto(`${base}/runs/stepped`);
+  await page.getByText(/9 records checked/).waitFor();
+  await row(page, "trim the name").waitFor();
+  const asked = [];
+  page.on("request", (request) => /\/(audit|report|checkpoint|stream)/.test(request.url()) && asked.push(request.url()));
+  await row(page, "trim the name").click();
+  await page.getByRole("region", { name: "Call 5" }).waitFor();
+  await page.keyboard.press("j");
+  await page.getByRole("region", { name: "Call 6" }).waitFor();
+  await page.keyboard.press("k");
+  await page.getByRole("region", { name: "Call 5" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByText(/9 records checked/).waitFor();
+  // Where the reader was, the next one follows.
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.getByRole("region", { name: "Call 6" }).waitFor();
+  assert.deepEqual(asked, []);
+  await close();
+}

@@ -98,7 +98,7 @@ describe("rules in words", () => {
   it("name kinds, budgets and decisions", () => {
     expect(["TEXT_SOURCE", "LOCKFILE", "SECRET_LIKE", "DIRECTORY", "OTHER"].map(kindInWords)).toEqual(["source", "lock file", "may hold secrets", "folder", "OTHER"]);
     expect(["maxFilesTouched", "approvalsRequested", "reads"].map(nameInWords)).toEqual(["files touched", "approvals requested", "reads"]);
-    expect(["ALLOW", "DENY", "OTHER"].map(decisionInWords)).toEqual(["allowed", "refused", "OTHER"]);
+    expect(["ALLOW", "DENY", "OTHER"].map(decisionInWords)).toEqual(["allowed by policy", "blocked by policy", "OTHER"]);
   });
   it("leave a rule without words as it is", () => {
     for (const rule of ["deny:src/**", "requireApprovalIf:constructor", "toString", "commands:ask:cargo publish"]) expect(ruleInWords(rule)).toBe(rule.startsWith("commands") ? "runs `cargo publish`" : rule);

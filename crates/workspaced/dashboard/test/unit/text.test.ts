@@ -4,9 +4,7 @@ import { buildRows, pairs, parseDiff, unquote, wordMarks } from "../../src/lib/d
 import { bytes, duration, span, visible } from "../../src/lib/format.ts";
 import { languageOf, mark, tokens } from "../../src/lib/highlight.ts";
 import { parse } from "../../src/lib/route.ts";
-import { summarise } from "../../src/lib/summary.ts";
 import { roundUp } from "../../src/ui/chart.tsx";
-import type { AuditRecord } from "../../src/lib/types.ts";
 
 const DIFF = `diff --git a/src/a.rs b/src/a.rs
 --- a/src/a.rs
@@ -114,17 +112,6 @@ test("amounts have units", () => {
 test("an address is parsed, also one that is malformed", () => {
   expect(parse("/runs/a%2Fb/calls/3", "?q=x").path).toEqual(["runs", "a/b", "calls", "3"]);
   expect(parse("/runs/%E0%A4%A", "").path).toEqual(["runs", "%E0%A4%A"]);
-});
-
-test("a summary counts by hour and by rule", () => {
-  const now = Date.parse("2026-01-01T12:30:00Z");
-  const record = (at: string, more: Partial<AuditRecord>) => ({ timestamp: at, tool: "read_file", mutates: false, outcome: "ok", decision: "ALLOW", reasons: [], durationMicros: 5, ...more }) as AuditRecord;
-  const summary = summarise([
-    record("2026-01-01T12:01:00Z", {}), record("2026-01-01T11:01:00Z", { mutates: true }), record("2026-01-01T12:02:00Z", { tool: "run.create" }),
-    record("2026-01-01T12:03:00Z", { outcome: "refused", decision: "DENY", reasons: ["kind:SECRET_LIKE"] }), record("2025-12-01T12:03:00Z", {}),
-    ...["apr_1", "apr_2"].map((id) => record("2026-01-01T11:04:00Z", { outcome: "refused", decision: "DENY", reasons: [`approval:${id}:denied`] })),
-  ], now, 2);
-  expect([summary.reads, summary.changes, summary.refused, summary.rules]).toEqual([[0, 1], [1, 0], [2, 1], [["approval:denied", 2], ["kind:SECRET_LIKE", 1]]]);
 });
 
 test("the axis of a chart ends at a number that is read at a glance", () => {

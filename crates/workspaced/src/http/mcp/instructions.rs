@@ -32,7 +32,7 @@ pub(super) fn of_run(run: &Run, format: Option<&ModelFormat>, may: impl Fn(Permi
         Permission::FileDelete,
         Permission::FileMove,
     ];
-    if writes.into_iter().any(may) && !policy.write.is_empty() {
+    if writes.into_iter().any(may) && !(policy.write.is_empty() && policy.ask.is_empty()) {
         changes(&mut text, policy);
         if format.is_none_or(ModelFormat::has_own_tools) {
             text.push_str("revert_calls undoes your last change, or with last: N so many.\n");
@@ -75,6 +75,7 @@ fn changes(text: &mut String, policy: &Policy) {
     list(text, "Changes to these kinds of files are denied", &kinds(&[KindDecision::Deny, KindDecision::Redact]));
     let mut asks = kinds(&[KindDecision::RequireApproval, KindDecision::RequireEvidence]);
     asks.extend(policy.require_approval_if.iter().map(|trigger| trigger.as_str()));
+    asks.extend(policy.ask.iter().take(MAX_GLOBS).map(String::as_str));
     list(text, "A person must approve (the call answers APPROVAL_REQUIRED; go on with other work)", &asks);
     if policy.ignored_files != Verdict::Allow {
         text.push_str("Files that git ignores are not accessible.\n");

@@ -157,9 +157,9 @@ async fn webhooks_and_deliveries_are_listed_and_sent_again(#[values(Backend::Sql
 async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, asked) = Run::shared(backend, &[("Cargo.lock", "one\n"), ("go.sum", "one\n")]).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
-    for file in ["Cargo.lock", "go.sum"] {
+    for (file, new) in [("Cargo.lock", "newString=two"), ("go.sum", "newString=https://new.example.net/")] {
         let path = format!("path={file}");
-        let args = ["call", "edit_file", "--run", &asked.id, &path, "oldString=one", "newString=two", "reason=update"];
+        let args = ["call", "edit_file", "--run", &asked.id, &path, "oldString=one", new, "reason=update"];
         let agent = |args: &[&str]| run(command(&server.base, asked.agent.token.as_ref().unwrap(), args));
         agent(&["call", "read_file", "--run", &asked.id, &path]).ok();
         agent(&args).failed(1, "APPROVAL_REQUIRED: ");
@@ -175,6 +175,13 @@ async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite)] backe
     }
     let shown = operator(&["approvals", "show", first]).ok();
     assert!(shown.contains("files         replace Cargo.lock\n") && shown.ends_with("-one\n+two\n"), "{shown}");
+
+    assert!(table.lines().nth(1).unwrap().contains(" NEW_HOST ") && table.matches("NEW_HOST").count() == 1, "{table}");
+    let warned = operator(&["approvals", "show", second]).ok();
+    assert!(
+        warned.contains("\nwarning       doubt NEW_HOST go.sum:1: An added line names the host new.example.net"),
+        "{warned}"
+    );
 
     operator(&["approvals", "approve", first]).failed(1, "INVALID_REQUEST: ");
     let approved =

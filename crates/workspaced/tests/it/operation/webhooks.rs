@@ -87,8 +87,7 @@ async fn cause_events(server: &Server, clock: &std::path::Path) -> Run {
     let approve = ask(&run, "approved\n").await;
     let decision = json!({"onBehalfOf": "ada"});
     run.operator.post(&format!("/v1/approvals/{approve}/approve"), decision.clone()).await.ok();
-    let mut input =
-        json!({"path": "Cargo.lock", "content": "denied\n", "reason": "r", "expectedSha256": sha256("approved\n")});
+    let mut input = json!({"path": "Cargo.lock", "content": "https://new.example.net/\n", "reason": "r", "expectedSha256": sha256("approved\n")});
     let denied = run.call("write_file", input.clone()).await.refused("APPROVAL_REQUIRED");
     let id = denied["approvalId"].as_str().unwrap();
     run.operator.post(&format!("/v1/approvals/{id}/deny"), decision).await.ok();
@@ -158,6 +157,13 @@ async fn every_event_reaches_the_receiver_with_a_signature(
     );
     assert_eq!((&of("budget.reached")["member"], &of("budget.reached")["used"]), (&json!("maxInsertions"), &json!(9)));
     assert_eq!(of("run.needs_repair"), &json!({"runId": broken.id}));
+    let warnings: Vec<_> = messages.iter().map(|message| &message.body["data"]["warnings"][0]).collect();
+    let warned = warnings.iter().find(|warning| warning["code"] == "NEW_HOST").unwrap();
+    assert_eq!(
+        (&warned["severity"], &warned["path"], &warned["line"]),
+        (&json!("doubt"), &json!("Cargo.lock"), &json!(1)),
+        "{warned:#}"
+    );
     let decided: Vec<_> = messages.iter().filter(|message| message.event() == "approval.decided").collect();
     assert_eq!(
         (&decided[0].body["data"]["state"], &decided[1].body["data"]["state"]),

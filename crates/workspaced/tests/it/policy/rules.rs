@@ -326,6 +326,61 @@ async fn sensitive_paths_require_approval(#[values(Backend::Sqlite)] backend: Ba
 
 #[rstest]
 #[tokio::test]
+async fn authentication_code_requires_approval_and_its_documentation_does_not(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let run = run_with(backend, &[], json!({})).await;
+    for path in ["auth/session.py", "src/LoginForm.tsx", "lib/permissions.rs"] {
+        let asked = run.call("write_file", write(path)).await.refused("APPROVAL_REQUIRED");
+        assert_eq!(asked["reasons"], json!(["requireApprovalIf:touchesSecuritySensitivePath"]), "{path}");
+    }
+    for path in ["docs/auth.md", "src/author.rs"] {
+        run.ok("write_file", write(path)).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn ask_stands_between_deny_and_write(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let policy = json!({"write": ["src/**"], "ask": ["**/billing/**", "migrations/"], "deny": ["src/billing/keys/**"]});
+    let run = run_with(backend, &[], policy).await;
+    assert_eq!(run.get().await["policy"]["ask"], json!(["**/billing/**", "migrations/"]));
+    run.ok("write_file", write("src/a.rs")).await;
+    let asked = async |path: &str| {
+        let refused = run.call("write_file", write(path)).await.refused("APPROVAL_REQUIRED");
+        let approval =
+            run.operator.get(&format!("/v1/approvals/{}", refused["approvalId"].as_str().unwrap())).await.ok();
+        let codes: Vec<_> = approval["warnings"].as_array().unwrap().iter().map(|one| one["code"].clone()).collect();
+        (refused["reasons"].clone(), json!(codes))
+    };
+    assert_eq!(asked("src/billing/a.rs").await, (json!(["ask:**/billing/**"]), json!([])));
+    assert_eq!(asked("Migrations/1.sql").await, (json!(["ask:migrations/"]), json!(["OUTSIDE_WRITE"])));
+    let denied = run.call("write_file", write("src/billing/keys/a.rs")).await.refused("POLICY_DENIED");
+    assert_eq!(denied["reasons"], json!(["deny:src/billing/keys/**"]));
+    let denied = run.call("write_file", write("docs/a.md")).await.refused("POLICY_DENIED");
+    assert_eq!(denied["reasons"], json!(["write:no-match"]));
+    assert!(
+        denied["hint"].as_str().unwrap().contains("once a person approves: `**/billing/**`, `migrations/`"),
+        "{denied:#}"
+    );
+    let bad = run.operator.post("/v1/runs", json!({"source": {"type": "empty"}, "policy": {"ask": ["[" ]}})).await;
+    bad.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_new_test_file_is_not_public_api(#[values(Backend::Sqlite)] backend: Backend) {
+    let run = run_with(backend, &[], json!({"requireApprovalIf": ["changesPublicApi"]})).await;
+    let create = async |path: &str| {
+        let content = "def test_a():\n    assert 1\n";
+        run.call("write_file", json!({"path": path, "content": content, "reason": "r"})).await
+    };
+    assert_eq!(create("tests/test_a.py").await.status, 200);
+    create("src/a.py").await.refused("APPROVAL_REQUIRED");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_mode_change_needs_permission_by_policy(#[values(Backend::Sqlite)] backend: Backend) {
     let patch = "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n";
     let strict = run_with(backend, &[("run.sh", "id\n")], json!({})).await;

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { callTool, getText, query, get, runPath } from "../../lib/api.ts";
 import { blame, type Change } from "../../lib/blame.ts";
 import { parseDiff } from "../../lib/diff.ts";
@@ -9,6 +9,7 @@ import { useLoad } from "../../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../../lib/route.ts";
 import { type AuditRecord, type ChangeList, changesOf, type Run, type RunChange, type TreeEntry } from "../../lib/types.ts";
 import { Boundary } from "../../ui/boundary.tsx";
+import { wrapped } from "../../lib/wrap.ts";
 import { LINE_HEIGHT } from "../../ui/diff_view.tsx";
 import { kindInWords } from "../../lib/words.ts";
 import { Choice, Empty, Failed, Field, Foreign, Loading, Path, Time } from "../../ui/parts.tsx";
@@ -50,7 +51,7 @@ export function Files({ run }: { run: Run }) {
           <input type="range" min={1} max={run.headSeq} value={at} onInput={(event) => setShownSeq(event.currentTarget.valueAsNumber)}
             onChange={(event) => { setShownSeq(undefined); setParams({ at: event.currentTarget.valueAsNumber >= run.headSeq ? "" : event.currentTarget.value }); }} />
         </label>
-        <span class="quiet">The service records each look-up of a folder and of a file.</span>
+        <span class="quiet">Viewing files is recorded in the audit.</span>
       </div>
       {changes.error && <Failed error={changes.error} what="Reading the changes" retry={changes.reload} />}
       <div class="files">
@@ -265,11 +266,15 @@ function Lines({ run, path, lines, total, history }: LinesProps) {
   const diffs = useLoad(history ? `blame ${path} ${history.length}` : "", (signal) => readDiffs(run, path, history ?? [], signal));
   const owners = history && diffs.data ? blame(total, diffs.data) : undefined;
   const language = languageOf(path);
+  const isWrapped = useRoute().params.get("wrap") !== "off";
+  // The numbers of the lines, and of the records if they are shown.
+  const gutter = owners ? 13 : 7;
+  const linesOf = useMemo(() => (isWrapped ? (index: number, columns: number) => wrapped(lines[index], Math.max(10, columns - gutter)) : undefined), [lines, isWrapped, gutter]);
   const width = Math.min(2000, lines.reduce((longest, line) => Math.max(longest, line.length), 40));
   return (
     <>
       {history && diffs.error && <Failed error={diffs.error} what="Reading the history" retry={diffs.reload} />}
-      <Windowed class="diff-window" count={lines.length} rowHeight={LINE_HEIGHT} label={`Content of ${path}`} minWidth={`${width + 14}ch`} render={(index) => (
+      <Windowed class={`diff-window ${isWrapped ? "wraps" : ""}`} linesOf={linesOf} count={lines.length} rowHeight={LINE_HEIGHT} label={`Content of ${path}`} minWidth={isWrapped ? undefined : `${width + 14}ch`} render={(index) => (
         <div class="diff-line context">
           {owners && <span class="owner">{owners[index] ? <a href={callHref(run, owners[index])}>#{owners[index]}</a> : <span class="quiet">base</span>}</span>}
           <span class="number">{index + 1}</span>

@@ -57,7 +57,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       </>}
       <h2>Files</h2>
       <div class="scroll" role="region" aria-label="Files" tabIndex={0}><table class="counted">
-        <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col" class="number">Reads</th><th scope="col" class="number">Writes</th><th scope="col" class="number">Refused</th><th scope="col" class="number">Last</th></tr></thead>
+        <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col" class="number">Reads</th><th scope="col" class="number">Writes</th><th scope="col" class="number">Not done</th><th scope="col" class="number">Last</th></tr></thead>
         <tbody>{report.files.map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet" title={file.kind}>{kindInWords(file.kind ?? "")}</td><td class="number">{count(file.reads)}</td><td class="number">{count(file.writes)}</td><td class="number">{count(file.refused)}</td><td class="number"><a href={callHref(run, file.lastSeq)}>#{file.lastSeq}</a></td></tr>)}</tbody>
       </table></div>
       {report.moreFiles > 0 && <p class="quiet">{count(report.moreFiles)} more files are not listed.</p>}

@@ -1,7 +1,8 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Rights } from "../../app.tsx";
+import { endOf, lookedFor, subject, whoOf } from "../../lib/acts.ts";
 import { commandOf, ended } from "../../lib/command.ts";
-import { clockTime, count, duration, exactTime, span, visible, visiblePath } from "../../lib/format.ts";
+import { clockTime, count, duration, exactTime, span, visible } from "../../lib/format.ts";
 import { getAll } from "../../lib/api.ts";
 import { useKeys, useLoad } from "../../lib/hooks.ts";
 import { type RecordCache, type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
@@ -14,8 +15,8 @@ import { Badge, Choice, Empty, Exit, Failed, Field, Loading } from "../../ui/par
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 import { Call } from "../call.tsx";
 
-export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "refused"], ["pending", "waiting"], ["failed", "failed"]];
-const BY: [string, string][] = [["", "the story"], ["all", "everyone"], ["agent", "the agent"], ["operator", "people"], ["service", "the service"]];
+export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "not done"], ["pending", "waiting"], ["failed", "service error"]];
+const BY: [string, string][] = [["", "Agent activity"], ["all", "All"], ["agent", "the agent alone"], ["operator", "people"], ["service", "the service"]];
 const KINDS: [string, string][] = [["", "everything"], ["changes", "changes"], ["reads", "reads"], ["events", "events"]];
 
 /** So many records are read whole, to be grouped by steps. */
@@ -42,7 +43,7 @@ function isOfKind(record: AuditRecord, kind: string): boolean {
 
 function hasWords(record: AuditRecord, words: string[]): boolean {
   if (!words.length) return true;
-  const text = `${record.tool} ${record.reason ?? ""} ${record.input?.summary ?? ""} ${record.code ?? ""} ${record.stepId ?? ""} ${record.pathsRead.join(" ")} ${record.pathsWritten.join(" ")}`.toLowerCase();
+  const text = `${record.tool} ${record.reason ?? ""} ${record.input?.summary ?? ""} ${record.code ?? ""} ${lookedFor(record) ?? ""} ${record.stepId ?? ""} ${record.pathsRead.join(" ")} ${record.pathsWritten.join(" ")}`.toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -115,7 +116,8 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
     if (seq !== undefined && !selected) records.want("call", seq, seq);
   }, [seq, cache.head, selected]);
   const located = useRef<number | undefined>(undefined);
-  useEffect(() => {
+  // Before the call is painted: the next key goes on from it.
+  useLayoutEffect(() => {
     if (seq === undefined || located.current === seq || rows.indexOf(seq) < 0 || seq > cache.head) return;
     located.current = seq;
     setFocusSeq(seq);
@@ -160,13 +162,13 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
           <span class="live" role="status">{records.state === "live" ? (isLoading ? "reading…" : "● live") : records.state === "refused" ? "not live" : `◌ ${records.state}`}</span>
         </div>
         {error && <Failed error={error} what="Reading the records" retry={records.error ? records.retry : matches.retry} />}
-        {isLoading && !rows.count && !error && <Loading what="the records" />}
         {!isLoading && !rows.count && !error && <Empty><p>{filter ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
         {filter && matches.older && <p class="quiet"><button type="button" disabled={matches.isLoading} onClick={matches.older}>{matches.isLoading ? "Searching…" : "Search older records"}</button> {matches.from > 2 ? `Records 1 to ${count(matches.from - 1)} are` : "Record 1 is"} not searched yet.</p>}
         <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={ROW_HEIGHT} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
           onRange={(first, end) => filter || items || records.want("view", first + 1, end + 1)}
           render={(index) => rows.stepAt?.(index) ? <StepRow step={rows.stepAt(index)!} isOpen={!folded.has(rows.stepAt(index)!.first)} toggle={() => fold(rows.stepAt!(index)!)} /> : <TimelineRow record={rows.at(index)} approval={decided.get(rows.at(index)?.toolCallId ?? "") ?? edited.get(rows.seqAt(index) ?? 0)} seq={rows.seqAt(index)!} before={items ? undefined : rows.at(index - 1)} hasSteps={items !== undefined} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
-        {aside > 0 && <p class="small quiet aside" title="Uploads, and what runners did, stand with the records that name them">{[peopleReads > 0 && `${count(peopleReads)} ${peopleReads === 1 ? "read" : "reads"} of people`, aside > peopleReads && `${count(aside - peopleReads)} ${aside - peopleReads === 1 ? "record" : "records"} of uploads and runners`].filter(Boolean).join(" and ")} not shown. <a href={`${runHref(run)}?by=all`}>Show all {count(cache.head)}</a></p>}
+        {isLoading && !rows.count && !error && <Loading what="the records" />}
+        {aside > 0 && <p class="small quiet aside" title="Uploads, and what runners did, stand with the records that name them">{[peopleReads > 0 && `${count(peopleReads)} ${peopleReads === 1 ? "view" : "views"} by people`, aside > peopleReads && `${count(aside - peopleReads)} internal ${aside - peopleReads === 1 ? "record" : "records"}`].filter(Boolean).join(" and ")} hidden. <a href={`${runHref(run)}?by=all`}>Show all {count(cache.head)}</a></p>}
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
       {seq !== undefined && (selected ? <Boundary key={selected.seq} what={`record ${selected.seq}`}><Call record={selected} rights={rights} close={close} last={cache.head} /></Boundary> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
@@ -177,28 +179,13 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
 /** How many records are hidden in folded steps. */
 const foldedRecords = (items: Item[], folded: Set<number>): number => items.reduce((sum, item) => sum + ("step" in item && folded.has(item.step.first) ? item.step.records : 0), 0);
 
-/** What a record is about, in a few words. */
-export function subject(record: AuditRecord): string {
-  if (record.input?.summary) return record.input.summary;
-  if (record.runId === "_service" && typeof record.input?.name === "string") return record.input.name;
-  if (record.tool === "move_file" && record.files.length === 2) {
-    const [from, to] = record.files[0].newSha256 ? [record.files[1], record.files[0]] : record.files;
-    return `${visiblePath(from.path)} → ${visiblePath(to.path)}`;
-  }
-  const read = record.pathsRead.filter((path, _, all) => path !== "." || all.length === 1);
-  const paths = record.pathsWritten.length ? record.pathsWritten : read.length ? read : record.files.map(({ path }) => path);
-  // A refused path is named among the reasons.
-  if (!paths.length) return record.reasons.find((reason) => reason.startsWith("path: "))?.slice(6) ?? "";
-  const names = paths.slice(0, 3).map(visiblePath).join(", ");
-  return paths.length > 3 ? `${names} and ${paths.length - 3} more` : names;
-}
-
 function StepRow({ step, isOpen, toggle }: { step: Step; isOpen: boolean; toggle: () => void }) {
+  const notDone: [number, string][] = [[step.blocked, "blocked"], [step.denied, "denied"], [step.refused - step.blocked - step.denied, "failed"]];
   const parts: [number, string][] = [[step.reads, "read"], [step.changes, "changed"], [step.commands, "run"]];
   return (
     <button type="button" class="row step-row" aria-expanded={isOpen} onClick={toggle}>
       <span class="cut"><span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <bdi class="strong">{visible(step.name)}</bdi></span>
-      <span class="inline">{step.waiting > 0 && <span class="tone-wait">◐ {step.waiting} asked</span>} {step.refused > 0 && <span class="tone-bad">✕ {step.refused} refused</span>} {step.isFailed !== undefined && <Badge state={step.isFailed ? "exit failed" : "exit"} text={`${step.isFailed ? "last command failed" : "commands passed"}${step.changedSince ? `, before ${count(step.changedSince)} later ${step.changedSince === 1 ? "change" : "changes"}` : ""}`} />}</span>
+      <span class="inline">{step.waiting > 0 && <span class="tone-wait">◐ {step.waiting} waiting</span>} {notDone.map(([number, word]) => number > 0 && <span key={word} class="tone-bad">✕ {number} {word}</span>)} {step.isFailed !== undefined && <Badge state={step.isFailed ? "exit failed" : "exit"} text={`${step.isFailed ? "last command failed" : "commands passed"}${step.changedSince ? `; ${count(step.changedSince)} ${step.changedSince === 1 ? "change" : "changes"} since` : ""}`} />}</span>
       <span class="quiet small">{parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(" · ")}</span>
       <span class="number quiet small">{span((Date.parse(step.endedAt) - Date.parse(step.startedAt)) / 1000)}</span>
     </button>
@@ -208,7 +195,7 @@ function StepRow({ step, isOpen, toggle }: { step: Step; isOpen: boolean; toggle
 /** How a call has ended; of a command that is its exit code. */
 const OutcomeOf = ({ record }: { record: AuditRecord }) => {
   const command = commandOf(record);
-  return record.outcome === "ok" && command && ended(command) ? <Exit record={record} /> : <Badge state={record.outcome} short={record.outcome === "ok"} />;
+  return record.outcome === "ok" && command && ended(command) ? <Exit record={record} /> : <Badge {...endOf(record)} short={record.outcome === "ok"} />;
 };
 
 interface RowProps { record?: AuditRecord; approval?: Approval; seq: number; before?: AuditRecord; hasSteps: boolean; run: string; isFocused: boolean; isBroken: boolean }
@@ -247,7 +234,7 @@ function decisionOf(record: AuditRecord, { state, decidedSeq, editedSeq, decided
 }
 
 /** A change that a person has made by a call of their own. */
-const editOf = (record: AuditRecord): PersonsDecision | undefined => (isEditOfPerson(record) ? { verb: record.tool === "revert_calls" ? "reverted" : "edited", person: record.actor.replace(/^operator:/, ""), tool: record.tool, note: record.reason } : undefined);
+const editOf = (record: AuditRecord): PersonsDecision | undefined => (isEditOfPerson(record) ? { verb: record.tool === "revert_calls" ? "reverted" : "edited", person: whoOf(record), tool: record.tool, note: record.reason } : undefined);
 
 /** A row of a person, which is told from those of the agent. */
 function DecisionRow({ record, decision: { verb, person, tool, note }, run, isFocused, isBroken }: { record: AuditRecord; decision: PersonsDecision; run: string; isFocused: boolean; isBroken: boolean }) {
