@@ -10,8 +10,8 @@ use flate2::read::GzDecoder;
 use futures_util::{Stream, StreamExt as _};
 use model::{FileKind, RunId};
 use shim::{
-    AppliedLayer, CheckedOut, CommandFolder, LayerConflict, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError,
-    check_layer,
+    AppliedLayer, ChangeKind, CheckedOut, CommandFolder, LayerConflict, LeftEntry, PathChange, ReadLimits, ScanReport,
+    ShimError, check_layer,
 };
 use tempfile::SpooledTempFile;
 use tokio::runtime::Handle;
@@ -87,6 +87,8 @@ pub struct Pulled {
     pub applied: AppliedLayer,
     /// Entries of the run that are not in the folder, such as files that look like secrets.
     pub left_out: u64,
+    /// The paths of the first of those.
+    pub left_out_paths: Vec<String>,
     /// What was changed both here and in the run, and is as it was here. The folder is behind the run then: `now` is as before, until
     /// each of them was pushed, made equal, or taken from the run.
     pub conflicts: Vec<LayerConflict>,
@@ -211,7 +213,27 @@ impl Checkout {
     pub async fn pull_rest(&mut self, theirs: Vec<String>) -> Result<Pulled, FolderError> {
         let from = self.base().await?.map(|have| have.seq);
         let layer = self.client.layer(&self.run, from).await?;
-        self.apply(layer, from, theirs).await
+        let now = self.state_of(&layer);
+        self.apply(layer, from, now, theirs).await
+    }
+
+    /// Puts what was changed at the paths of `changes` aside, into `.workspaced/aside`, and writes the run's version there. What was put
+    /// aside before is removed.
+    pub(crate) async fn restore(&mut self, changes: &[PathChange]) -> Result<(), FolderError> {
+        let base = self.checked_out().await?;
+        let paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
+        self.folder.with(move |folder| Ok(folder.put_aside(&paths)?)).await?;
+        if changes.iter().any(|change| change.change != ChangeKind::Added) {
+            let layer = self.client.layer(&self.run, None).await?;
+            // The whole tree does not say what was deleted: the next pull does.
+            self.apply(layer, Some(base.seq), base, Vec::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns what a folder has after a layer.
+    fn state_of(&self, layer: &RunLayer) -> CheckedOut {
+        CheckedOut { run: self.run.to_string(), seq: layer.seq, head_hash: layer.head_hash.to_string() }
     }
 
     /// Finds what differs from the run. Files that are too large for a set are among what is left.
@@ -258,7 +280,8 @@ impl Checkout {
     ///
     /// # Errors
     ///
-    /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; or a folder that cannot be read.
+    /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; [`FolderError::NothingSent`] if no change could be
+    /// sent; or a folder that cannot be read.
     #[boxed]
     pub async fn push(&mut self, scope: ScanScope, options: &PushOptions) -> Result<Option<Pushed>, FolderError> {
         self.checked_out().await?;
@@ -266,7 +289,7 @@ impl Checkout {
         self.push_changes(&report.changes, options, None).await
     }
 
-    /// Sends `changes` as one set, and takes what the run made of them. `None` if nothing could be sent.
+    /// Sends `changes` as one set, and takes what the run made of them. `None` if there is nothing to send.
     ///
     /// # Errors
     ///
@@ -284,7 +307,7 @@ impl Checkout {
         }
         let layer = self.layer_of(changes).await?;
         if layer.entries == 0 {
-            return Ok(None);
+            return if layer.left.is_empty() { Ok(None) } else { Err(FolderError::NothingSent { left: layer.left }) };
         }
         let changeset = NewChangeset {
             changeset_id: options.changeset_id.clone(),
@@ -313,7 +336,8 @@ impl Checkout {
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
         let known = std::mem::take(&mut self.left);
-        let mut conflicts = self.apply(layer, Some(base), Vec::new()).await?.conflicts;
+        let now = self.state_of(&layer);
+        let mut conflicts = self.apply(layer, Some(base), now, Vec::new()).await?.conflicts;
         conflicts.retain(|conflict| !known.contains(&conflict.path));
         if conflicts.is_empty() { Ok(()) } else { Err(ShimError::Conflicts(conflicts).into()) }
     }
@@ -340,9 +364,15 @@ impl Checkout {
         }
     }
 
-    /// Applies a layer of the run. At the paths `theirs` its version is taken.
-    async fn apply(&mut self, layer: RunLayer, from: Option<u64>, theirs: Vec<String>) -> Result<Pulled, FolderError> {
-        let now = CheckedOut { run: self.run.to_string(), seq: layer.seq, head_hash: layer.head_hash.to_string() };
+    /// Applies a layer of the run, after which the folder is at `now`. At the paths `theirs` its version is taken.
+    async fn apply(
+        &mut self,
+        layer: RunLayer,
+        from: Option<u64>,
+        now: CheckedOut,
+        theirs: Vec<String>,
+    ) -> Result<Pulled, FolderError> {
+        let (left_out, left_out_paths) = (layer.left_out, layer.left_out_paths);
         let content = ContentReader {
             chunks: Box::pin(layer.content.into_stream()),
             chunk: Bytes::new(),
@@ -362,7 +392,7 @@ impl Checkout {
             Ok(applied) if applied.conflicts.is_empty() => {
                 self.known = vec![Some(now.clone())];
                 self.left.clear();
-                Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts: Vec::new() })
+                Ok(Pulled { from, now, applied, left_out, left_out_paths, conflicts: Vec::new() })
             }
             Ok(mut applied) => {
                 self.known.pop();
@@ -372,7 +402,7 @@ impl Checkout {
                     // A first checkout has none.
                     return Err(ShimError::Conflicts(conflicts).into());
                 };
-                Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts })
+                Ok(Pulled { from, now, applied, left_out, left_out_paths, conflicts })
             }
             Err(error) => {
                 if !matches!(error, FolderError::Folder(ShimError::Lost(_))) {
