@@ -385,6 +385,7 @@ class CommandOrder(TypedDict):
     commandId: str
     cwd: str
     reason: NotRequired[str | None]
+    shell: NotRequired[CommandShell]
     timeoutSeconds: int
 
 
@@ -409,6 +410,8 @@ class CommandPolicy(TypedDict):
 class CommandReport(TypedDict):
     argv: list[str]
     cwd: NotRequired[str | None]
+    differs: NotRequired[list[str]]
+    differsCount: NotRequired[int | None]
     durationMicros: NotRequired[int | None]
     environment: NotRequired[dict[str, Any]]
     exitCode: NotRequired[int | None]
@@ -421,6 +424,7 @@ class CommandResultAnswer(TypedDict):
     changes: NotRequired[CommandChanges | None]
     eventSeq: NotRequired[int | None]
     ok: bool
+    rejected: NotRequired[list[str]]
 
 
 class CommandResultParts(TypedDict):
@@ -430,12 +434,15 @@ class CommandResultParts(TypedDict):
 
 class CommandResultRequest(TypedDict):
     basedOnSeq: NotRequired[int | None]
+    differs: NotRequired[list[str]]
+    differsCount: NotRequired[int]
     durationMicros: NotRequired[int]
     environment: NotRequired[dict[str, Any]]
     error: NotRequired[str | None]
     exitCode: NotRequired[int | None]
     leftOut: NotRequired[list[LeftOutEntry]]
     leftOutCount: NotRequired[int]
+    noFolder: NotRequired[bool]
     notSent: NotRequired[str | None]
     onConflict: NotRequired[OnConflict]
     onDenied: NotRequired[OnDenied]
@@ -443,11 +450,16 @@ class CommandResultRequest(TypedDict):
     outputLines: NotRequired[int]
     outputSha256: NotRequired[Sha256 | None]
     outputStartCut: NotRequired[bool]
+    putAside: NotRequired[list[str]]
+    putAsideCount: NotRequired[int]
     runner: str
     signal: NotRequired[int | None]
     startedAt: NotRequired[str | None]
     timedOut: NotRequired[bool]
     warning: NotRequired[str | None]
+
+
+CommandShell: TypeAlias = "Literal['sh', 'bash']"
 
 
 class CommentRequest(TypedDict):
@@ -1269,6 +1281,8 @@ class RanCommand(TypedDict):
     changes: NotRequired[CommandChanges | None]
     contentWithheld: NotRequired[bool]
     cutLine: NotRequired[int | None]
+    differs: NotRequired[list[str]]
+    differsCount: NotRequired[int]
     durationMicros: int
     eventSeq: NotRequired[int | None]
     exitCode: NotRequired[int | None]
@@ -1282,7 +1296,10 @@ class RanCommand(TypedDict):
     outputSha256: NotRequired[Sha256 | None]
     outputStartCut: NotRequired[bool]
     outputStartLine: NotRequired[int]
+    putAside: NotRequired[list[str]]
+    putAsideCount: NotRequired[int]
     seq: int
+    shell: NotRequired[str | None]
     signal: NotRequired[int | None]
     timedOut: bool
     toolCallId: str
@@ -1400,6 +1417,7 @@ class ReportBudget(TypedDict):
 
 
 class ReportCommand(TypedDict):
+    differsCount: NotRequired[int | None]
     exitCode: NotRequired[int | None]
     isAttested: bool
     isCurrent: bool
@@ -1593,6 +1611,7 @@ class RunCommandInput(TypedDict):
     maxChars: NotRequired[int | None]
     outputOf: NotRequired[str | None]
     reason: NotRequired[str]
+    shell: NotRequired[Literal['sh', 'bash'] | None]
     startLine: NotRequired[int | None]
     stepId: NotRequired[str]
     timeoutSeconds: NotRequired[int | None]
