@@ -94,7 +94,7 @@ struct RecordSummary {
     is_applied: bool,
     /// Why the folder does not have the run's state now, although the changes are in the run.
     stale: Option<FolderError>,
-    /// How many changed files could not be sent.
+    /// How many changed files could not be sent, because they change all the time.
     unsent: usize,
 }
 
@@ -261,7 +261,7 @@ fn applied(output: Output, pushed: Pushed) -> Result<RecordSummary, CliError> {
     }
     let answer = serde_json::to_value(&pushed.answer).map_err(|error| CliError::Failed(error.to_string()))?;
     let members = Map::from_iter([("changeset".to_owned(), answer)]);
-    let (is_applied, unsent) = (pushed.answer.seq.is_some(), pushed.left.len());
+    let (is_applied, unsent) = (pushed.answer.seq.is_some(), pushed.unsteady);
     let mut text = pushed_summary(&pushed.answer);
     if pushed.stale.is_some() {
         text += ", the folder is not up to date";

@@ -33,6 +33,8 @@ const MAX_LAYER_IN_MEMORY: usize = 16 << 20;
 const MAX_LEFT: usize = 100;
 /// The most characters of a path that is only shown.
 const MAX_SHOWN_CHARS: usize = 300;
+/// Why a file is left that changes again and again.
+const UNSTEADY: &str = "it changes while it is read";
 /// How often files that change while they are read are read again.
 const MAX_READS: usize = 3;
 
@@ -101,6 +103,8 @@ pub struct Pushed {
     pub answer: ChangesetOutcome,
     /// What was not sent.
     pub left: Vec<LeftEntry>,
+    /// How many of those change again and again while they are read.
+    pub unsteady: usize,
     /// Why the folder does not have the state of the run that the set made. The set is applied nevertheless.
     pub stale: Option<FolderError>,
 }
@@ -326,7 +330,8 @@ impl Checkout {
             // A failure here undoes nothing in the run: the answer is told first.
             self.take_back(taken).await.err()
         };
-        Ok(Some(Pushed { answer, left: layer.left, stale }))
+        let unsteady = layer.left.iter().filter(|entry| entry.why == UNSTEADY).count();
+        Ok(Some(Pushed { answer, left: layer.left, unsteady, stale }))
     }
 
     /// Brings the folder to the state after its set was applied: what was merged comes back, and so does what others have changed
@@ -444,7 +449,7 @@ fn read(
         }
         if attempt >= MAX_READS {
             paths.retain(|path| !report.torn.contains(path));
-            let why = "it changes while it is read".to_owned();
+            let why = UNSTEADY.to_owned();
             changing.extend(report.torn.into_iter().map(|path| LeftEntry { path, why: why.clone() }));
         }
     }

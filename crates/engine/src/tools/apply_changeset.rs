@@ -608,6 +608,30 @@ impl ApplyChangeset {
         Ok(old_mode)
     }
 
+    /// Keeps a file that the command has moved to a path of the `denied` ones: otherwise it would be lost.
+    fn keep_moved(
+        &mut self,
+        denied: &BTreeMap<LogicalPath, NewState>,
+        desired: &mut Vec<DesiredFile>,
+        targets: &[Target],
+    ) {
+        for (path, state) in denied {
+            let NewState::File { content: LayerContent::Held(bytes), .. } = state else { continue };
+            let sha256 = Sha256::of(bytes);
+            let is_same = |target: &&Target| {
+                target.before.as_ref().is_some_and(|(state, _)| state.size_bytes > 0 && state.sha256 == sha256)
+            };
+            let found = targets.iter().filter(is_same).find_map(|target| {
+                desired.iter().position(|file| file.effect == Effect::Delete && file.path == target.path)
+            });
+            let rule = self.left.iter().find(|left| left.path == path.as_str()).map(|left| left.rule.clone());
+            if let (Some(at), Some(rule)) = (found, rule) {
+                let source = desired.remove(at).path;
+                self.left.push(LeftFile { path: source.to_string(), rule });
+            }
+        }
+    }
+
     /// Returns what has changed at `path` since the state that the change set is based on, if the file is not as it was then.
     fn conflict(&self, path: &LogicalPath, current: Option<Sha256>) -> Option<&FileSince> {
         self.since.files.get(path).filter(|changed| changed.before != current)
@@ -748,6 +772,7 @@ impl Mutation for ApplyChangeset {
         if let Some(conflict) = first {
             return Err(conflict);
         }
+        self.keep_moved(&files, &mut desired, &targets);
         let moves = pair_moves(&mut desired, &targets);
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, large);
         if self.input.on_denied == OnDenied::Leave {

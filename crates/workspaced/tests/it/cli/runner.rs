@@ -443,7 +443,9 @@ async fn the_files_of_a_refused_deletion_are_back_for_the_next_command(#[values(
     let names: Vec<_> = (0..8).map(|number| format!("f{number}.txt")).collect();
     let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), "1\n")).collect();
     files.push((".gitignore", "out/\n"));
-    let policy = json!({"policy": {"profile": "SUPERVISED_PR", "commandBudget": {"maxFilesDeleted": 3}}});
+    let policy = json!({"policy": {
+        "profile": "SUPERVISED_PR", "commandBudget": {"maxFilesDeleted": 3}, "requireApprovalIf": ["deletesFile"]
+    }});
     let run = server.run_with_files(&files, policy).await;
     let (_, dir) = sandbox(&server);
     let _runner = start(&server, &run, &dir).await;
@@ -502,7 +504,8 @@ async fn what_happens_beside_a_command_is_told_for_what_it_is() {
     assert_eq!((&committed["exitCode"], left_out(&committed)), (&json!(0), json!(".git/")), "{committed:#}");
 
     // A process that left the group of its command, and writes after it.
-    let late = "setsid sh -c 'while [ ! -e ../go ]; do sleep 0.05; done; echo late > late.txt; touch ../gone' >/dev/null 2>&1 &";
+    let late = "setsid sh -c 'touch ../begun; while [ ! -e ../go ]; do sleep 0.05; done; echo late > late.txt; touch ../gone' \
+                >/dev/null 2>&1 & while [ ! -e ../begun ]; do sleep 0.05; done";
     run.ok("run_command", json!({"command": late})).await;
     std::fs::write(server.home.join("go"), "").unwrap();
     until("it has written", async || server.home.join("gone").exists()).await;
