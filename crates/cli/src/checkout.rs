@@ -161,10 +161,10 @@ async fn existing(client: &Client, dir: PathBuf, run: Option<&RunId>, env: &Env<
 async fn print_pulled(output: Output, pulled: &Pulled, checkout: &Checkout) -> Result<(), CliError> {
     let folder = checkout.folder();
     if output.is_json {
-        let Pulled { from, now, applied, left_out, conflicts } = pulled;
+        let Pulled { from, now, applied, left_out, left_out_paths, conflicts } = pulled;
         let answer = json!({
             "run": now.run, "fromSeq": from, "seq": now.seq, "headHash": now.head_hash, "written": applied.written,
-            "deleted": applied.deleted, "leftOut": left_out, "treeSha256": checkout.tree_sha256().await?,
+            "deleted": applied.deleted, "leftOut": left_out, "leftOutPaths": left_out_paths, "treeSha256": checkout.tree_sha256().await?,
             "folder": folder.shown(), "conflicts": conflicts,
         });
         return Ok(output.json(&answer)?);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use workspaced_client::{
-    CommandOutcome, CommandSignals, CommandSpec, ExecMode, ExecOptions, Executed, FolderError, FolderPlace, OpenFolder,
+    CommandSignals, CommandSpec, ExecMode, ExecOptions, Executed, Execution, FolderError, FolderPlace, OpenFolder,
     OutputStream, Pushed, RecordedCommand, RunId, SandboxAddress, SandboxPlace, ScanReport,
 };
 
@@ -46,9 +46,15 @@ pub struct ExecArgs {
     /// Folder in which the command runs, inside the checkout.
     #[arg(long, value_name = "DIR", default_value = ".")]
     cwd: String,
-    /// Apply what the command changed to the run, as one set.
-    #[arg(long, conflicts_with = "test")]
-    push: bool,
+    /// Apply what the command changed to the run, as one set; with `--push=ok`, only if the command succeeded.
+    #[arg(
+        long, conflicts_with = "test", value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
+        default_missing_value = "any"
+    )]
+    push: Option<PushWhen>,
+    /// End the command after this many seconds. What it left is not applied, and the exit code is 124.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
     /// Record it as a test: what it changed is named in the record and not applied.
     #[arg(long)]
     test: bool,
@@ -67,12 +73,29 @@ pub struct ExecArgs {
     pub(super) connection: Connection,
 }
 
+/// When what a command changed is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PushWhen {
+    /// Whatever its exit code is.
+    Any,
+    /// If it succeeded.
+    Ok,
+}
+
+/// The exit code of a command that its time limit has ended, as that of `timeout`.
+const TIMED_OUT: u8 = 124;
+/// The exit code of a program that SIGTERM has ended.
+const TERMINATED: u8 = 143;
+
 /// What came of the changes.
 struct RecordSummary {
     text: String,
     members: Map<String, Value>,
+    is_applied: bool,
     /// Why the folder does not have the run's state now, although the changes are in the run.
     stale: Option<FolderError>,
+    /// How many changed files could not be sent, because they change all the time.
+    unsent: usize,
 }
 
 /// Runs `exec`. The exit code is the command's.
@@ -85,25 +108,27 @@ pub(super) async fn run(args: ExecArgs, env: &Env<'_>) -> Result<ExitCode, CliEr
         CheckoutNotes::of(env).add(Path::new(dir), checkout.run().as_str())?;
     }
     let options = options(&args);
-    let listener = tokio::spawn(pass_signals_on(options.signals.clone())?);
-    let executed = checkout
-        .exec_in(pulled, &options, &mut |stream, chunk| {
-            // Without a reader, the command goes on: its output is kept.
-            let _ = if stream == OutputStream::Stdout && !output.is_json {
-                io::stdout().write_all(chunk).and_then(|()| io::stdout().flush())
-            } else {
-                io::stderr().write_all(chunk)
-            };
-        })
-        .await;
-    listener.abort();
-    print(&args, output, executed?)
+    let signals = pass_signals_on(options.signals.clone())?;
+    let mut sink = |stream: OutputStream, chunk: &[u8]| {
+        // Without a reader, the command goes on: its output is kept.
+        let _ = if stream == OutputStream::Stdout && !output.is_json {
+            io::stdout().write_all(chunk).and_then(|()| io::stdout().flush())
+        } else {
+            io::stderr().write_all(chunk)
+        };
+    };
+    tokio::select! {
+        executed = checkout.exec_in(pulled, &options, &mut sink) => print(&args, output, executed?),
+        // The command is killed, and its end is not waited for.
+        () = signals => Ok(ExitCode::from(TERMINATED)),
+    }
 }
 
 /// Prints what came of the command, and returns its exit code.
 fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode, CliError> {
     let Executed { pulled, execution, report, earlier, recorded } = executed;
-    let mut line = vec![pulled_summary(&pulled), ended(&execution.outcome), changed(&report)];
+    let is_ok = execution.outcome.exit_code == Some(0);
+    let mut line = vec![pulled_summary(&pulled), ended(&execution), changed(&report)];
     if !output.is_json {
         print_conflicts(output, &pulled);
         print_changes(output, &report);
@@ -111,8 +136,22 @@ fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode
     }
     let recorded = recorded.map_err(CliError::from).and_then(|recorded| summary(output, recorded, &report));
     match &recorded {
-        Ok(recorded) => line.push(recorded.text.clone()),
-        Err(_) if args.push => line.push("not applied".to_owned()),
+        Ok(recorded) => {
+            line.push(recorded.text.clone());
+            match args.push {
+                Some(PushWhen::Any) if !is_ok && recorded.is_applied => {
+                    line.push("applied although the command failed".to_owned());
+                }
+                Some(PushWhen::Ok) if !is_ok && !report.changes.is_empty() => {
+                    line.push("not applied, because the command failed".to_owned());
+                }
+                _ => {}
+            }
+            if recorded.unsent > 0 {
+                line.push(format!("{} not sent", recorded.unsent));
+            }
+        }
+        Err(_) if args.push.is_some() => line.push("not applied".to_owned()),
         Err(_) => line.push("not recorded".to_owned()),
     }
     output.note(&line.join(" · "));
@@ -132,7 +171,11 @@ fn print(args: &ExecArgs, output: Output, executed: Executed) -> Result<ExitCode
     if let Some(stale) = recorded.stale {
         return Err(stale.into());
     }
-    Ok(ExitCode::from(u8::try_from(execution.outcome.shell_code()).unwrap_or(1)))
+    Ok(match u8::try_from(execution.outcome.shell_code()).unwrap_or(1) {
+        _ if execution.is_timed_out => ExitCode::from(TIMED_OUT),
+        0 if recorded.unsent > 0 => ExitCode::FAILURE,
+        code => ExitCode::from(code),
+    })
 }
 
 fn place(args: &ExecArgs) -> FolderPlace {
@@ -149,7 +192,7 @@ fn place(args: &ExecArgs) -> FolderPlace {
 }
 
 fn options(args: &ExecArgs) -> ExecOptions {
-    let mode = if args.push {
+    let mode = if args.push.is_some() {
         ExecMode::Push(args.flags.options(args.reason.as_deref().unwrap_or_default()))
     } else if args.test {
         ExecMode::Test
@@ -157,26 +200,41 @@ fn options(args: &ExecArgs) -> ExecOptions {
         ExecMode::Record
     };
     let command = CommandSpec { argv: args.command.clone(), cwd: args.cwd.clone(), env: Vec::new() };
-    ExecOptions { command, mode, scope: args.flags.scope(), ..ExecOptions::default() }
+    ExecOptions {
+        command,
+        mode,
+        scope: args.flags.scope(),
+        time_limit: args.timeout.map(Duration::from_secs),
+        requires_success: args.push == Some(PushWhen::Ok),
+        ..ExecOptions::default()
+    }
 }
 
-/// Passes interrupts to the command, which has no terminal, and kills it if it does not heed several.
+/// Passes interrupts to the command, which has no terminal, and kills it if it does not heed several. SIGTERM ends it, with its time to do
+/// so; at a second one, this completes.
 fn pass_signals_on(command: CommandSignals) -> Result<impl Future<Output = ()> + Send + 'static, CliError> {
     let listen = |kind| signal(kind).map_err(|error| CliError::file("signals", &error));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     Ok(async move {
-        let mut interrupts = 0;
+        let (mut interrupts, mut is_ending) = (0, false);
         loop {
-            let kind = tokio::select! {
-                Some(()) = interrupt.recv() => SignalKind::interrupt(),
-                Some(()) = terminate.recv() => SignalKind::terminate(),
+            tokio::select! {
+                Some(()) = interrupt.recv() => {
+                    interrupts += 1;
+                    if interrupts > MAX_INTERRUPTS {
+                        command.kill();
+                    } else {
+                        command.signal(SignalKind::interrupt().as_raw_value());
+                    }
+                }
+                Some(()) = terminate.recv() => {
+                    if is_ending {
+                        return;
+                    }
+                    is_ending = true;
+                    command.end();
+                }
                 else => return,
-            };
-            interrupts += 1;
-            if interrupts > MAX_INTERRUPTS {
-                command.kill();
-            } else {
-                command.signal(kind.as_raw_value());
             }
         }
     })
@@ -190,7 +248,8 @@ fn summary(output: Output, recorded: RecordedCommand, report: &ScanReport) -> Re
             let mut members = Map::new();
             members.insert("eventSeq".to_owned(), json!(event.seq));
             members.extend(output.map(|uploaded| ("output".to_owned(), json!(uploaded))));
-            Ok(RecordSummary { text: format!("{what} as {}", event.seq), members, stale: None })
+            let text = format!("{what} as {}", event.seq);
+            Ok(RecordSummary { text, members, stale: None, is_applied: false, unsent: 0 })
         }
     }
 }
@@ -202,15 +261,20 @@ fn applied(output: Output, pushed: Pushed) -> Result<RecordSummary, CliError> {
     }
     let answer = serde_json::to_value(&pushed.answer).map_err(|error| CliError::Failed(error.to_string()))?;
     let members = Map::from_iter([("changeset".to_owned(), answer)]);
+    let (is_applied, unsent) = (pushed.answer.seq.is_some(), pushed.unsteady);
     let mut text = pushed_summary(&pushed.answer);
     if pushed.stale.is_some() {
         text += ", the folder is not up to date";
     }
-    Ok(RecordSummary { text, members, stale: pushed.stale })
+    Ok(RecordSummary { text, members, stale: pushed.stale, is_applied, unsent })
 }
 
-fn ended(outcome: &CommandOutcome) -> String {
+fn ended(execution: &Execution) -> String {
+    let outcome = &execution.outcome;
     let seconds = Duration::from_micros(outcome.duration_micros).as_secs_f64();
+    if execution.is_timed_out {
+        return format!("ended by --timeout after {seconds:.1} s");
+    }
     match (outcome.exit_code, outcome.signal) {
         (Some(code), _) => format!("exit {code} in {seconds:.1} s"),
         (None, signal) => format!("ended by signal {} after {seconds:.1} s", signal.unwrap_or(0)),

@@ -67,6 +67,12 @@ pub(super) async fn run(args: RunnerArgs, env: &Env<'_>) -> Result<(), CliError>
         signals.await;
         stop.cancel();
     });
+    if args.sandbox.is_none() && is_operators(&client).await {
+        output.note(
+            "warning: the commands run as you, on this machine, with an operator's token in this process: give the runner a token of its own \
+             (`workspaced token create`), or a sandbox by --in",
+        );
+    }
     let done = match (&args.run, &args.label) {
         (Some(run), _) => {
             let run = resolve_run(&client, run.clone()).await?;
@@ -78,6 +84,12 @@ pub(super) async fn run(args: RunnerArgs, env: &Env<'_>) -> Result<(), CliError>
     };
     listener.abort();
     done
+}
+
+/// Whether the token is an operator's: others may not list runs.
+async fn is_operators(client: &Client) -> bool {
+    let runs = client.labelled_runs(Some(RunState::Open), ("workspaced", "runner"));
+    std::pin::pin!(runs).try_next().await.is_ok()
 }
 
 fn interrupts() -> Result<impl Future<Output = ()> + Send + 'static, CliError> {

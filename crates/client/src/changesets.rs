@@ -3,6 +3,7 @@
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use model::{RunId, Sha256};
+use percent_encoding::percent_decode_str;
 use reqwest::{Method, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -22,6 +23,8 @@ pub struct RunLayer {
     pub head_hash: Sha256,
     /// How many entries are left out, such as files that look like secrets.
     pub left_out: u64,
+    /// The paths of the first of those.
+    pub left_out_paths: Vec<String>,
     /// Whether it is a tar.gz, not a tar.
     pub is_compressed: bool,
     /// The tar.
@@ -74,6 +77,12 @@ pub struct ChangesetCommand {
     /// Where it ran.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub environment: Map<String, Value>,
+    /// What was not the run's when it began: the first paths. A folder, with a slash at its end, stands for new files in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
+    /// How many there are of those, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub differs_count: Option<u64>,
 }
 
 /// A set of changes, whose files are in a layer.
@@ -184,8 +193,12 @@ impl Client {
         let seq = text("workspaced-seq").and_then(|seq| seq.parse().ok()).ok_or_else(missing)?;
         let head_hash = text("workspaced-head-hash").and_then(|hash| Sha256::parse(hash).ok()).ok_or_else(missing)?;
         let left_out = text("workspaced-left-out").and_then(|count| count.parse().ok()).unwrap_or(0);
+        let left_out_paths = text("workspaced-left-out-paths").unwrap_or_default();
+        let left_out_paths = left_out_paths.split(',').filter(|path| !path.is_empty());
+        let left_out_paths =
+            left_out_paths.map(|path| percent_decode_str(path).decode_utf8_lossy().into_owned()).collect();
         let is_compressed = text(header::CONTENT_TYPE.as_str()).is_some_and(|media_type| media_type.contains("gzip"));
-        Ok(RunLayer { seq, head_hash, left_out, is_compressed, content: Download::new(response) })
+        Ok(RunLayer { seq, head_hash, left_out, left_out_paths, is_compressed, content: Download::new(response) })
     }
 
     /// Applies a set of changes: all of them, or none. May be sent again.

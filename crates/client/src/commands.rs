@@ -38,6 +38,9 @@ pub struct CommandOrder {
     pub timeout_seconds: u64,
     /// Why it is wanted.
     pub reason: Option<String>,
+    /// The shell that is wanted, if it is another one than `sh`.
+    #[serde(default)]
+    pub shell: Option<String>,
 }
 
 /// How a command ended.
@@ -82,6 +85,18 @@ pub struct CommandResult {
     /// How many there are of those, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out_count: Option<u64>,
+    /// What was not the run's when it began: the first paths. A folder, with a slash at its end, stands for new files in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
+    /// How many there are of those, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub differs_count: Option<u64>,
+    /// Versions that the run did not take, and which gave way to the run's before it began: the first paths.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub put_aside: Vec<String>,
+    /// How many there are of those, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put_aside_count: Option<u64>,
     /// Why the files that it has seen are not those of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
@@ -91,6 +106,9 @@ pub struct CommandResult {
     /// Why the command could not be started. Nothing else counts then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether it could not be started because its folder is missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_folder: bool,
 }
 
 impl CommandResult {
@@ -119,6 +137,9 @@ pub struct ReportedCommand {
     pub event_seq: Option<u64>,
     /// What became of the changes.
     pub changes: Option<ReportedChanges>,
+    /// The paths of a refused or waiting set, without those that a run never takes. Empty if there are too many: all of them then.
+    #[serde(default)]
+    pub rejected: Vec<String>,
 }
 
 /// What became of the changes of a command.
@@ -133,6 +154,8 @@ pub struct ReportedChanges {
     pub merged: Vec<ChangesetPath>,
     /// What was denied.
     pub left: Vec<ChangesetPath>,
+    /// The code with which the set was refused or waits.
+    pub code: Option<String>,
     /// Why nothing of it is in the run.
     pub message: Option<String>,
 }

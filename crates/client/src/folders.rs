@@ -21,6 +21,7 @@
 mod address;
 mod checkout;
 mod command;
+mod differing;
 mod error;
 mod exec;
 mod kept_output;

@@ -5,6 +5,7 @@ pub(crate) mod changesets;
 pub(crate) mod commands;
 pub(crate) mod comments;
 pub(crate) mod deciding;
+pub(crate) mod differing;
 pub(crate) mod dispatch;
 pub(crate) mod events;
 mod stop;

@@ -49,6 +49,8 @@ pub(crate) struct Application<'a> {
     began_ns: i64,
     /// What is overwritten although it was changed here.
     theirs: BTreeSet<String>,
+    /// What was put aside: the run's version is written, although it was changed here.
+    restored: BTreeSet<String>,
     changes: IndexChanges,
 }
 
@@ -59,8 +61,9 @@ impl<'a> Application<'a> {
         index: &'a CheckoutIndex,
         is_first: bool,
         theirs: BTreeSet<String>,
+        restored: BTreeSet<String>,
     ) -> Result<Self, ShimError> {
-        Ok(Self { root, own, index, is_first, began_ns: own.now_ns()?, theirs, changes: IndexChanges::new() })
+        Ok(Self { root, own, index, is_first, began_ns: own.now_ns()?, theirs, restored, changes: IndexChanges::new() })
     }
 
     /// Writes the layer, and returns what is new in the index.
@@ -226,6 +229,7 @@ impl<'a> Application<'a> {
             // Not written again: a build would take it for newer than its output.
             (LookedAt::Unchanged(stamp), ..) if is_runs => Comparison::Same(stamp),
             (LookedAt::Unchanged(_), ..) => Comparison::Write,
+            (LookedAt::Absent, ..) if self.restored.contains(path) => Comparison::Write,
             // What was changed here was changed from this very version.
             _ if is_runs => Comparison::Kept,
             // A folder that takes the place of a file which the run deleted is this folder's own.
@@ -424,7 +428,8 @@ fn stamp_of(dir: std::os::fd::BorrowedFd<'_>, path: &str) -> Result<NodeStamp, S
     Ok(NodeStamp::of(&found.map_err(ShimError::of(path))?))
 }
 
-fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
+/// Removes the folders above `path` that are empty.
+pub(crate) fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
     let mut folder = path;
     while let Some((above, _)) = folder.rsplit_once('/') {
         folder = above;

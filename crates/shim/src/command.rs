@@ -149,7 +149,7 @@ fn spawn(root: &Path, spec: &CommandSpec) -> Result<Child, ShimError> {
         if cwd.is_dir() {
             ShimError::io(program, error)
         } else {
-            ShimError::Refused(format!("the command's folder {:?} is no folder of the checkout", spec.cwd))
+            ShimError::NoFolder(format!("the command's folder {:?} is no folder of the checkout", spec.cwd))
         }
     })
 }
@@ -168,9 +168,12 @@ fn heed_signals(command: &mut Command) {
                 return Err(io::Error::last_os_error());
             }
         }
+        // If what started it is killed, nobody ends it at its time.
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         Ok(())
     };
-    // SAFETY: between fork and exec only `signal` is called, and nothing is allocated.
+    // SAFETY: between fork and exec only `signal` and `prctl` are called, and nothing is allocated.
     unsafe {
         command.pre_exec(reset);
     }

@@ -23,6 +23,9 @@ pub enum ShimError {
     /// What cannot be done with this folder, in one sentence.
     #[error("{0}")]
     Refused(String),
+    /// The folder in which a command is to run is missing.
+    #[error("{0}")]
+    NoFolder(String),
     /// The sandbox ended the connection.
     #[error("the connection to the sandbox was lost: {0}")]
     Lost(String),

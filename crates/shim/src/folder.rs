@@ -82,6 +82,10 @@ pub struct ScanReport {
     pub left_count: u64,
     /// Folders of build output, which were not looked into: the run has nothing in them.
     pub not_walked: Vec<String>,
+    /// When git last moved its `HEAD` in a repository that a command made in the folder, in nanoseconds since 1970; 0 if there is none. It is
+    /// no part of the run.
+    #[serde(default)]
+    pub git_ns: i64,
 }
 
 impl ScanReport {
@@ -147,6 +151,14 @@ pub trait CommandFolder: Send {
     ///
     /// If the connection to the sandbox is lost.
     fn take_theirs(&mut self, theirs: &[String]) -> Result<(), ShimError>;
+
+    /// Moves what differs from the index at `paths` to `.workspaced/aside`, and removes what was put aside before. The next layer writes the
+    /// run's version of these paths.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is no checkout, or a file cannot be moved: those before it are moved then.
+    fn put_aside(&mut self, paths: &[String]) -> Result<(), ShimError>;
 
     /// Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their
     /// paths.

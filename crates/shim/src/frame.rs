@@ -31,9 +31,11 @@ pub(crate) enum FrameKind {
     Stderr,
     /// A signal for the command: its number in one byte.
     Signal,
+    /// The shim works on an operation that sends nothing now.
+    Beat,
 }
 
-const KINDS: [FrameKind; 10] = [
+const KINDS: [FrameKind; 11] = [
     FrameKind::Hello,
     FrameKind::Request,
     FrameKind::Data,
@@ -44,6 +46,7 @@ const KINDS: [FrameKind; 10] = [
     FrameKind::Stdout,
     FrameKind::Stderr,
     FrameKind::Signal,
+    FrameKind::Beat,
 ];
 
 /// A frame that was read.
@@ -82,13 +85,11 @@ pub(crate) fn read_frame(from: &mut dyn Read) -> io::Result<Option<Frame>> {
     Ok(Some(Frame { kind, payload }))
 }
 
-/// Writes a frame, without flushing.
+/// Writes a frame at once, without flushing.
 pub(crate) fn write_frame(to: &mut dyn Write, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
     let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= MAX_FRAME_BYTES);
     let length = length.ok_or_else(|| io::Error::other("a frame that is too long"))?;
-    to.write_all(&[kind as u8])?;
-    to.write_all(&length.to_le_bytes())?;
-    to.write_all(payload)
+    to.write_all(&[&[kind as u8], &length.to_le_bytes()[..], payload].concat())
 }
 
 pub(crate) fn write_json(to: &mut dyn Write, kind: FrameKind, value: &impl Serialize) -> io::Result<()> {

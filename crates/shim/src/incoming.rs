@@ -168,7 +168,12 @@ fn is_before(time: Timespec, latest_ns: Option<i64>) -> bool {
 
 /// Removes what a layer before has left.
 pub(crate) fn remove_incoming(own: &IndexFolder) -> Result<(), ShimError> {
-    remove(&own.dir, INCOMING, 0).map_err(ShimError::of("the folder of incoming files"))
+    remove_tree(&own.dir, INCOMING).map_err(ShimError::of("the folder of incoming files"))
+}
+
+/// Removes an entry with everything in it. A missing one is no error.
+pub(crate) fn remove_tree(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
+    remove(dir, name, 0)
 }
 
 fn remove(dir: &OwnedFd, name: &str, depth: usize) -> Result<(), Errno> {

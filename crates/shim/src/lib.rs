@@ -9,6 +9,7 @@
 //! proposal, which the service judges. No symbolic link is followed, and everything is bounded.
 
 mod apply;
+mod aside;
 mod command;
 mod entry;
 mod error;

@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 
 use crate::apply::Application;
+use crate::aside::put_aside;
 use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
 use crate::error::ShimError;
 use crate::folder::{AppliedLayer, CheckedOut, CommandFolder, ReadLimits, ReadReport, ScanReport};
@@ -17,6 +21,10 @@ use crate::layer::LayerWriter;
 use crate::scan::FolderScan;
 
 const LOCK_NAME: &str = "lock";
+/// How often a lock that another program holds is tried.
+const LOCK_POLL: Duration = Duration::from_millis(50);
+/// The name of the shim's process, as the system cuts it.
+const SHIM_PROCESS: &str = "workspaced-shim";
 /// How many names are tried for a new folder.
 const MAX_NAMES_TRIED: u32 = 1000;
 
@@ -33,6 +41,8 @@ pub struct LocalFolder {
     read: IndexChanges,
     /// What the next layer may overwrite.
     theirs: BTreeSet<String>,
+    /// What was put aside and is not written again yet.
+    restored: BTreeSet<String>,
 }
 
 impl LocalFolder {
@@ -45,8 +55,9 @@ impl LocalFolder {
         let shown = path.display().to_string();
         let path = std::fs::canonicalize(path).map_err(|error| ShimError::io(&shown, error))?;
         let root = open_root(&path).map_err(ShimError::of(&shown))?;
-        let (own, read, theirs) = (IndexFolder::open(&root)?, IndexChanges::new(), BTreeSet::new());
-        let mut folder = Self { path, own, root, lock: None, index: None, read, theirs };
+        let (own, read) = (IndexFolder::open(&root)?, IndexChanges::new());
+        let (theirs, restored) = (BTreeSet::new(), BTreeSet::new());
+        let mut folder = Self { path, own, root, lock: None, index: None, read, theirs, restored };
         if folder.own.is_some() {
             folder.lock()?;
             folder.load()?;
@@ -74,7 +85,13 @@ impl LocalFolder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let failed = ShimError::of("the lock of the folder");
         let lock = rustix::fs::openat(&own.dir, LOCK_NAME, flags, Mode::RUSR | Mode::WUSR).map_err(&failed)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(&failed)?;
+        while let Err(errno) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if !matches!(errno, Errno::WOULDBLOCK | Errno::INTR) {
+                return Err(failed(errno));
+            }
+            end_stopped_holder(&lock)?;
+            std::thread::sleep(LOCK_POLL);
+        }
         self.lock = Some(lock);
         Ok(())
     }
@@ -116,8 +133,9 @@ impl CommandFolder for LocalFolder {
         if index.of.run != after.run {
             return Err(ShimError::Refused(format!("the folder is a checkout of the run {}", index.of.run)));
         }
-        let theirs = std::mem::take(&mut self.theirs);
-        let (changes, applied) = Application::new(&self.root, own, index, is_first, theirs)?.run(layer)?;
+        let (theirs, restored) = (std::mem::take(&mut self.theirs), std::mem::take(&mut self.restored));
+        let application = Application::new(&self.root, own, index, is_first, theirs, restored)?;
+        let (changes, applied) = application.run(layer)?;
         let index = self.index.get_or_insert(empty);
         index.change(changes);
         let before = index.of.clone();
@@ -135,6 +153,12 @@ impl CommandFolder for LocalFolder {
 
     fn take_theirs(&mut self, theirs: &[String]) -> Result<(), ShimError> {
         self.theirs = theirs.iter().cloned().collect();
+        Ok(())
+    }
+
+    fn put_aside(&mut self, paths: &[String]) -> Result<(), ShimError> {
+        let (root, own, index) = self.checkout()?;
+        self.restored = put_aside(root, own, index, paths)?;
         Ok(())
     }
 
@@ -179,6 +203,41 @@ impl CommandFolder for LocalFolder {
     ) -> Result<CommandOutcome, ShimError> {
         crate::command::run(&self.path, command, started, output)
     }
+}
+
+/// Kills a shim that holds the lock and is stopped, which it would hold forever: a command can stop the shim that has started it. Which
+/// process holds the lock is the system's word, not that of a file which a command can write.
+fn end_stopped_holder(lock: &OwnedFd) -> Result<(), ShimError> {
+    match stopped_holder(lock) {
+        None => Ok(()),
+        Some((holder, name)) if name == SHIM_PROCESS => {
+            // It may have ended just now.
+            let _ = rustix::process::kill_process(holder, Signal::KILL);
+            Ok(())
+        }
+        Some((holder, name)) => Err(ShimError::Refused(format!(
+            "the folder is in use by {name} (process {}), which is stopped: continue it or end it",
+            holder.as_raw_nonzero()
+        ))),
+    }
+}
+
+/// Returns the process that holds the lock, with its name, if it is stopped.
+fn stopped_holder(lock: &OwnedFd) -> Option<(Pid, String)> {
+    let inode = rustix::fs::fstat(lock).ok()?.st_ino.to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, holder, file, ..] = fields[..] else { return None };
+        if file.rsplit(':').next() != Some(&inode) {
+            return None;
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{holder}/stat")).ok()?;
+        let (process, state) = stat.rsplit_once(") ")?;
+        let name = process.split_once('(')?.1.to_owned();
+        let holder = Pid::from_raw(holder.parse().ok()?)?;
+        state.starts_with('T').then_some((holder, name))
+    })
 }
 
 impl Drop for LocalFolder {

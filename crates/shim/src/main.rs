@@ -1,6 +1,8 @@
 //! The program that is copied into a sandbox. It speaks frames on standard input and output; only `workspaced` starts it.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,8 +12,11 @@ fn main() -> ExitCode {
     let (is_fresh, Some(folder), None) = (mode.as_deref().is_some_and(|mode| mode == "fresh"), folder, more) else {
         return fail("usage: workspaced-shim folder|fresh FOLDER; `workspaced exec --in` starts it");
     };
-    let mut output = BufWriter::with_capacity(256 << 10, io::stdout().lock());
-    match shim::serve(&folder, is_fresh, io::stdin(), &mut output) {
+    let output = match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(output) => BufWriter::with_capacity(256 << 10, File::from(output)),
+        Err(error) => return fail(&error.to_string()),
+    };
+    match shim::serve(&folder, is_fresh, io::stdin(), output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),
     }

@@ -9,7 +9,7 @@ use crate::error::{LayerConflict, ShimError};
 use crate::folder::{CheckedOut, ReadLimits};
 
 /// The version of the frames and messages.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 
 /// The first message of the shim.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub(crate) struct ShimHello {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum ShimRequest {
+    /// The driver wants to hear of operations that send nothing. It is not answered.
+    Beats,
     Have,
     Tree,
     /// The layer follows as data.
@@ -42,6 +44,8 @@ pub(crate) enum ShimRequest {
     },
     /// The paths follow as items.
     Confirm,
+    /// The paths follow as items.
+    PutAside,
     Exec {
         command: CommandSpec,
     },
@@ -54,6 +58,9 @@ pub(crate) struct ShimFault {
     pub(crate) text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) conflicts: Vec<LayerConflict>,
+    /// Whether the folder in which a command is to run is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_folder_missing: bool,
 }
 
 impl From<&ShimError> for ShimFault {
@@ -61,13 +68,18 @@ impl From<&ShimError> for ShimFault {
         let mut conflicts = if let ShimError::Conflicts(conflicts) = error { conflicts.clone() } else { Vec::new() };
         // All of it in one frame, however long the paths are.
         conflicts.truncate(64);
-        Self { text: error.to_string(), conflicts }
+        let is_folder_missing = matches!(error, ShimError::NoFolder(_));
+        Self { text: error.to_string(), conflicts, is_folder_missing }
     }
 }
 
 impl From<ShimFault> for ShimError {
     fn from(fault: ShimFault) -> Self {
-        if fault.conflicts.is_empty() { Self::Refused(fault.text) } else { Self::Conflicts(fault.conflicts) }
+        match fault {
+            ShimFault { is_folder_missing: true, text, .. } => Self::NoFolder(text),
+            ShimFault { conflicts, text, .. } if conflicts.is_empty() => Self::Refused(text),
+            ShimFault { conflicts, .. } => Self::Conflicts(conflicts),
+        }
     }
 }
 

@@ -45,7 +45,9 @@ impl<R: Read + Send, W: Write + Send + 'static> RemoteFolder<R, W> {
                 "the shim speaks version {theirs}, not {ours}: use the one of this release"
             )));
         }
-        Ok(Self { from, to: Arc::new(Mutex::new(to)), folder: hello.folder, theirs: Vec::new() })
+        let remote = Self { from, to: Arc::new(Mutex::new(to)), folder: hello.folder, theirs: Vec::new() };
+        remote.request(&ShimRequest::Beats)?;
+        Ok(remote)
     }
 
     /// The path of the folder in the sandbox.
@@ -64,8 +66,14 @@ impl<R: Read + Send, W: Write + Send + 'static> RemoteFolder<R, W> {
     }
 
     fn next(&mut self) -> Result<Frame, ShimError> {
-        let frame = read_frame(&mut self.from)?.ok_or_else(|| ShimError::lost("it ended"))?;
-        if frame.kind == FrameKind::Fault { Err(frame.parse::<ShimFault>()?.into()) } else { Ok(frame) }
+        loop {
+            let frame = read_frame(&mut self.from)?.ok_or_else(|| ShimError::lost("it ended"))?;
+            match frame.kind {
+                FrameKind::Beat => {}
+                FrameKind::Fault => return Err(frame.parse::<ShimFault>()?.into()),
+                _ => return Ok(frame),
+            }
+        }
     }
 
     fn done<T: DeserializeOwned>(&mut self) -> Result<T, ShimError> {
@@ -159,6 +167,12 @@ impl<R: Read + Send, W: Write + Send + 'static> CommandFolder for RemoteFolder<R
 
     fn confirm(&mut self, paths: &[String]) -> Result<(), ShimError> {
         self.request(&ShimRequest::Confirm)?;
+        self.send_paths(paths)?;
+        self.done()
+    }
+
+    fn put_aside(&mut self, paths: &[String]) -> Result<(), ShimError> {
+        self.request(&ShimRequest::PutAside)?;
         self.send_paths(paths)?;
         self.done()
     }

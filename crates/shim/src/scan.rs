@@ -147,7 +147,14 @@ impl<'a> FolderScan<'a> {
     /// Walks through the folder at `path`, which is empty for the root and ends with a slash otherwise.
     fn folder(&mut self, dir: BorrowedFd<'_>, path: &mut String, depth: usize) -> Result<(), ShimError> {
         let length = path.len();
-        for (raw, file_type) in self.entries(dir, path)? {
+        let entries = self.entries(dir, path)?;
+        if entries.is_empty() && depth > 0 && !self.is_tracked(path) {
+            self.leave(path, "an empty folder, which a run cannot have");
+        }
+        for (raw, file_type) in entries {
+            if depth == 0 && raw.as_bytes() == b".git" {
+                self.report.git_ns = git_changed_ns(dir);
+            }
             if raw.as_bytes() == b".git" || (depth == 0 && raw.as_bytes() == OWN_FOLDER.as_bytes()) {
                 continue;
             }
@@ -201,7 +208,7 @@ impl<'a> FolderScan<'a> {
     /// Walks into the folder at `path`, which ends with a slash.
     fn enter(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &mut String, depth: usize) -> Result<(), ShimError> {
         self.skip_to(path)?;
-        let is_tracked = self.known.peek().is_some_and(|(known, _)| known.starts_with(path.as_str()));
+        let is_tracked = self.is_tracked(path);
         let is_build_output =
             || self.build_output.iter().any(|output| output.as_bytes().eq_ignore_ascii_case(name.to_bytes()));
         if !is_tracked && is_build_output() {
@@ -224,6 +231,11 @@ impl<'a> FolderScan<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the index has something in the folder at `path`, to which the walk has come.
+    fn is_tracked(&mut self, path: &str) -> bool {
+        self.known.peek().is_some_and(|(known, _)| known.starts_with(path))
     }
 
     /// Leaves a folder that cannot be looked into: nothing is said of what the index has in it.
@@ -300,6 +312,17 @@ impl<'a> FolderScan<'a> {
             self.report.left.push(LeftEntry { path, why: why.to_owned() });
         }
     }
+}
+
+/// When git last moved its `HEAD` in the repository that a command made in the folder.
+fn git_changed_ns(dir: BorrowedFd<'_>) -> i64 {
+    let changed = |dir: &OwnedFd, name: &str| {
+        let found = stat(dir, name).ok().flatten();
+        found.map_or(0, |found| NodeStamp::of(&found).changed_ns)
+    };
+    let Ok(git) = open_folder(dir, ".git") else { return 0 };
+    let logged = open_folder(&git, "logs").map_or(0, |logs| changed(&logs, "HEAD"));
+    changed(&git, "HEAD").max(logged)
 }
 
 /// Whether the link at `path` leads to a place inside the folder, as its text says.

@@ -2,9 +2,11 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
+use std::time::Duration;
 
 use crate::command::{CommandControl, CommandSpec, OutputStream};
 use crate::entry::MAX_LAYER_ENTRIES;
@@ -18,6 +20,8 @@ use crate::message::{PROTOCOL, ShimFault, ShimHello, ShimRequest};
 const MAX_SENT_CONFLICTS: usize = 64;
 /// Frames that may wait for the operation before them.
 const MAX_WAITING: usize = 4;
+/// How often the driver hears of an operation that sends nothing.
+const BEAT: Duration = Duration::from_secs(3);
 
 /// Does what is asked on `input` in the folder at `path`, or in a new one inside it, until `input` ends. A command that runs then
 /// is killed.
@@ -29,25 +33,60 @@ pub fn serve(
     path: &Path,
     is_fresh: bool,
     input: impl Read + Send + 'static,
-    output: &mut dyn Write,
+    output: impl Write + Send + 'static,
 ) -> Result<(), ShimError> {
+    let mut output = SharedOutput(Arc::new(Mutex::new(Box::new(output))));
     // Declared before the folder, which is closed before its files are removed.
     let fresh = if is_fresh { Some(FreshFolder::create(path)?) } else { None };
     let opened = LocalFolder::create(fresh.as_ref().map_or(path, FreshFolder::path));
     let folder = match opened {
         Ok(folder) => folder,
         Err(error) => {
-            write_json(output, FrameKind::Fault, &ShimFault::from(&error))?;
+            write_json(&mut output, FrameKind::Fault, &ShimFault::from(&error))?;
             output.flush()?;
             return Err(error);
         }
     };
     let hello = ShimHello { protocol: PROTOCOL, folder: folder.path().display().to_string() };
-    write_json(output, FrameKind::Hello, &hello)?;
+    write_json(&mut output, FrameKind::Hello, &hello)?;
     output.flush()?;
     let running = Running::default();
     let frames = listen(input, running.clone());
-    Shim { folder, output, frames, running }.run()
+    let is_busy = Arc::new(AtomicBool::new(false));
+    Shim { folder, output, frames, running, is_busy }.run()
+}
+
+/// The pipe to the driver. Each frame is written at once, by whichever thread has one.
+#[derive(Clone)]
+struct SharedOutput(Arc<Mutex<Box<dyn Write + Send>>>);
+
+impl Write for SharedOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
+
+/// Sends a frame at intervals while an operation is under way, so that the driver knows a shim that was stopped from one that works.
+fn beat(mut output: SharedOutput, is_busy: Weak<AtomicBool>) {
+    thread::spawn(move || {
+        while let Some(is_busy) = is_busy.upgrade() {
+            let sent = if is_busy.load(Ordering::Relaxed) {
+                write_frame(&mut output, FrameKind::Beat, &[]).and_then(|()| output.flush())
+            } else {
+                Ok(())
+            };
+            drop(is_busy);
+            if sent.is_err() {
+                break;
+            }
+            thread::sleep(BEAT);
+        }
+    });
 }
 
 /// The command that runs now.
@@ -118,18 +157,25 @@ fn listen(input: impl Read + Send + 'static, running: Running) -> Receiver<Frame
     frames
 }
 
-struct Shim<'a> {
+struct Shim {
     folder: LocalFolder,
-    output: &'a mut dyn Write,
+    output: SharedOutput,
     frames: Receiver<Frame>,
     running: Running,
+    /// Whether an operation is under way.
+    is_busy: Arc<AtomicBool>,
 }
 
-impl Shim<'_> {
+impl Shim {
     fn run(&mut self) -> Result<(), ShimError> {
         while let Ok(frame) = self.frames.recv() {
             let done = match frame.kind {
-                FrameKind::Request => self.operation(&frame),
+                FrameKind::Request => {
+                    self.is_busy.store(true, Ordering::Relaxed);
+                    let done = self.operation(&frame);
+                    self.is_busy.store(false, Ordering::Relaxed);
+                    done
+                }
                 // What remains of an operation that failed.
                 FrameKind::Data | FrameKind::Item | FrameKind::End => continue,
                 _ => return Err(ShimError::lost("an unexpected frame")),
@@ -137,7 +183,7 @@ impl Shim<'_> {
             match done {
                 Ok(()) => {}
                 Err(error @ ShimError::Lost(_)) => return Err(error),
-                Err(error) => write_json(self.output, FrameKind::Fault, &ShimFault::from(&error))?,
+                Err(error) => write_json(&mut self.output, FrameKind::Fault, &ShimFault::from(&error))?,
             }
             self.output.flush()?;
         }
@@ -145,8 +191,9 @@ impl Shim<'_> {
     }
 
     fn operation(&mut self, frame: &Frame) -> Result<(), ShimError> {
-        let output = &mut *self.output;
+        let output = &mut self.output;
         match frame.parse()? {
+            ShimRequest::Beats => beat(output.clone(), Arc::downgrade(&self.is_busy)),
             ShimRequest::Have => {
                 let have = self.folder.have()?;
                 write_json(output, FrameKind::Done, &have)?;
@@ -189,20 +236,25 @@ impl Shim<'_> {
                 self.folder.confirm(&paths)?;
                 write_json(output, FrameKind::Done, &())?;
             }
+            ShimRequest::PutAside => {
+                let paths = paths(&self.frames)?;
+                self.folder.put_aside(&paths)?;
+                write_json(output, FrameKind::Done, &())?;
+            }
             ShimRequest::Exec { command } => self.exec(&command)?,
         }
         Ok(())
     }
 
     fn exec(&mut self, command: &CommandSpec) -> Result<(), ShimError> {
-        let (output, running) = (&mut *self.output, &self.running);
+        let (output, running) = (&mut self.output, &self.running);
         let done = self.folder.exec(command, &mut |control| running.set(Some(control)), &mut |stream, chunk| {
             let kind = if stream == OutputStream::Stdout { FrameKind::Stdout } else { FrameKind::Stderr };
             write_frame(output, kind, chunk)?;
             output.flush()
         });
         running.set(None);
-        write_json(self.output, FrameKind::Done, &done?)?;
+        write_json(&mut self.output, FrameKind::Done, &done?)?;
         Ok(())
     }
 }

@@ -197,3 +197,24 @@ fn what_is_no_shim_is_no_sandbox() {
         child.wait().unwrap();
     }
 }
+
+/// A command can stop the shim that has started it, and with that everybody who waits for the folder.
+#[test]
+fn a_stopped_shim_gives_its_folder_back_and_its_command_ends_with_it() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let (mut stopped, mut remote) = start("folder", sandbox.path());
+    remote.apply(&checked_out(1), &mut layer(1).as_slice()).unwrap();
+    let running = std::thread::spawn(move || {
+        remote.exec(&shell("echo $$ > pid; kill -STOP $PPID; sleep 600"), &mut |_| {}, &mut |_, _| Ok(()))
+    });
+    let state = format!("/proc/{}/stat", stopped.id());
+    until("it is stopped", || std::fs::read_to_string(&state).unwrap().contains(") T "));
+    let (mut next, mut remote) = start("folder", sandbox.path());
+    assert_eq!(remote.have().unwrap(), Some(checked_out(1)));
+    assert!(matches!(running.join().unwrap(), Err(ShimError::Lost(_))));
+    stopped.wait().unwrap();
+    let pid = std::fs::read_to_string(sandbox.path().join("pid")).unwrap();
+    until("its command ends", || !Path::new(&format!("/proc/{}/exe", pid.trim())).exists());
+    drop(remote);
+    next.wait().unwrap();
+}

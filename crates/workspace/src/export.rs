@@ -34,6 +34,11 @@ use crate::{Workspace, WorkspaceError};
 pub use artifacts::ArtifactBundle;
 pub use bundle::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
 
+/// The most paths that are kept of what an export leaves out.
+const MAX_LEFT_OUT: usize = 100;
+/// The largest file that is looked into for a private key before an export is written.
+const MAX_KEY_BYTES: u64 = 64 * 1024;
+
 impl Workspace {
     /// Begins an export of the tree as it is now. Left out are files that policy hides or git ignores, special files, and symbolic
     /// links to paths outside the tree. Changes that are applied later do not affect the export: it keeps the files that they replace.
@@ -44,7 +49,7 @@ impl Workspace {
     pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
         // Before the first file is listed.
         let pin = Pin::new(self.kept(), self.tmp());
-        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: 0 };
+        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOut::default() };
         let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &RuleScope::default())?, Vec::new());
         while let Some((entry, scope)) = entries.pop() {
             if let (ExportEntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
@@ -72,7 +77,7 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<TreeExport, WorkspaceError> {
         let pin = Pin::new(self.kept(), self.tmp());
-        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: 0 };
+        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOut::default() };
         let (mut entries, mut deleted) = (Vec::new(), Vec::new());
         for path in paths {
             let names_whiteout = path.components().any(|name| name.starts_with(WHITEOUT));
@@ -80,12 +85,12 @@ impl Workspace {
                 || !is_readable(rules, path, false)
                 || self.tree().is_ignored(path, None, Blocking::Allowed)?
             {
-                lister.left_out += 1;
+                lister.left_out.add(Some(path));
                 continue;
             }
             match lister.present(path)? {
                 PresentEntry::Exported(kind) => entries.push(ExportEntry { path: path.clone(), kind }),
-                PresentEntry::LeftOut => lister.left_out += 1,
+                PresentEntry::LeftOut => lister.left_out.add(Some(path)),
                 PresentEntry::Missing => deleted.push(path.clone()),
             }
         }
@@ -132,8 +137,27 @@ pub struct TreeExport {
     deleted: Vec<LogicalPath>,
     /// In path order.
     entries: Vec<ExportEntry>,
-    left_out: u64,
+    left_out: LeftOut,
     pin: Pin,
+}
+
+/// What an export leaves out.
+#[derive(Clone, Debug, Default)]
+pub struct LeftOut {
+    /// The number of entries, without those that git ignores.
+    pub count: u64,
+    /// The first paths.
+    pub paths: Vec<LogicalPath>,
+}
+
+impl LeftOut {
+    /// Adds an entry, with its path if a call can name it.
+    fn add(&mut self, path: Option<&LogicalPath>) {
+        self.count += 1;
+        if self.paths.len() < MAX_LEFT_OUT {
+            self.paths.extend(path.cloned());
+        }
+    }
 }
 
 /// An entry of an export.
@@ -157,8 +181,8 @@ struct ExportLister<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
     cancel: &'a AtomicBool,
-    /// The number of entries that are left out so far, without those that git ignores.
-    left_out: u64,
+    /// What is left out so far.
+    left_out: LeftOut,
 }
 
 /// What is at a path of a layer.
@@ -196,7 +220,7 @@ impl ExportLister<'_> {
         for (name, file_type) in names {
             // No tool can name entries whose names are not UTF-8 or are Git-internal.
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else {
-                self.left_out += 1;
+                self.left_out.add(None);
                 continue;
             };
             let is_folder = file_type == FileType::Directory;
@@ -210,7 +234,7 @@ impl ExportLister<'_> {
                     && is_readable(self.rules, &path, false);
                 match if is_shown { self.kind(folder, &name, &path)? } else { None } {
                     Some(kind) => entries.push((ExportEntry { path, kind }, None)),
-                    None => self.left_out += 1,
+                    None => self.left_out.add(Some(&path)),
                 }
             }
         }
@@ -302,10 +326,36 @@ fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, Wor
 }
 
 impl TreeExport {
-    /// The number of entries that policy hides by their names, that are special, or that have names which no call can use. Of a layer,
-    /// also those that policy hides by their content.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    /// The entries that policy hides by their names, that are special, or that have names which no call can use. Of a layer, and after
+    /// [`leave_out_secrets`](Self::leave_out_secrets), also those that policy hides by their content.
+    pub fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
+    /// Leaves out the files that policy hides by their content, so that it is known before the export is written which they are.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn leave_out_secrets(&mut self, rules: &Rules) -> Result<(), WorkspaceError> {
+        for entry in std::mem::take(&mut self.entries) {
+            // One that is larger is no key alone.
+            let is_secret = match &entry.kind {
+                ExportEntryKind::File { stamp, .. } if stamp.size <= MAX_KEY_BYTES => {
+                    match self.open_file(&entry.path, *stamp)? {
+                        Some((file, _)) => is_secret_file(rules, &entry.path, &file)?,
+                        None => false,
+                    }
+                }
+                _ => false,
+            };
+            if is_secret {
+                self.left_out.add(Some(&entry.path));
+            } else {
+                self.entries.push(entry);
+            }
+        }
+        Ok(())
     }
 
     /// Writes the export as tar.gz to `out`, in path order, without the files that `rules` hide by their content.

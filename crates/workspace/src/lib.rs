@@ -41,8 +41,8 @@ pub use diff::{
 };
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
-    ArtifactBundle, Bundle, EntryTime, EntryTimes, PackedFile, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
-    pack_layer,
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, LeftOut, PackedFile, PatchFormat, PreparedBundle, PreparedPatch,
+    TreeExport, pack_layer,
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;

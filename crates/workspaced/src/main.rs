@@ -18,6 +18,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Blocking threads in addition to those for calls: for the ledger, for opening runs, for name resolution.
 const EXTRA_BLOCKING_THREADS: usize = 16;
 
+/// The variable of the token with which a client command calls a service.
+const TOKEN: &str = "WORKSPACED_TOKEN";
+
 /// Minimum number of threads of the runtime, so that blocking code of one call does not delay all others on a small machine.
 const MIN_WORKERS: usize = 3;
 
@@ -87,12 +90,29 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Client(command) => {
+            let token = hide_token();
             #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
-            let env = |name: &str| std::env::var(name).ok();
+            let env = |name: &str| if name == TOKEN { token.clone() } else { std::env::var(name).ok() };
             let runtime = runtime(EXTRA_BLOCKING_THREADS)?;
             Ok(runtime.block_on(cli::run(command, workspaced::command(), &env)))
         }
     }
+}
+
+/// Takes the token out of the environment, and this process out of the reach of others of the same user: the commands that it starts in a folder
+/// of this machine could read both. To be called before a second thread is started.
+#[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
+#[expect(unsafe_code, reason = "the environment can be changed as long as there is one thread")]
+fn hide_token() -> Option<String> {
+    let token = std::env::var(TOKEN).ok();
+    // SAFETY: no other thread has been started.
+    unsafe { std::env::remove_var(TOKEN) };
+    #[cfg(target_os = "linux")]
+    {
+        // Where it is refused, the token is as safe as the user's files.
+        let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    }
+    token
 }
 
 fn success_if(is_success: bool) -> ExitCode {

@@ -10,8 +10,8 @@ use flate2::read::GzDecoder;
 use futures_util::{Stream, StreamExt as _};
 use model::{FileKind, RunId};
 use shim::{
-    AppliedLayer, CheckedOut, CommandFolder, LayerConflict, LeftEntry, PathChange, ReadLimits, ScanReport, ShimError,
-    check_layer,
+    AppliedLayer, ChangeKind, CheckedOut, CommandFolder, LayerConflict, LeftEntry, PathChange, ReadLimits, ScanReport,
+    ShimError, check_layer,
 };
 use tempfile::SpooledTempFile;
 use tokio::runtime::Handle;
@@ -33,6 +33,8 @@ const MAX_LAYER_IN_MEMORY: usize = 16 << 20;
 const MAX_LEFT: usize = 100;
 /// The most characters of a path that is only shown.
 const MAX_SHOWN_CHARS: usize = 300;
+/// Why a file is left that changes again and again.
+const UNSTEADY: &str = "it changes while it is read";
 /// How often files that change while they are read are read again.
 const MAX_READS: usize = 3;
 
@@ -87,6 +89,8 @@ pub struct Pulled {
     pub applied: AppliedLayer,
     /// Entries of the run that are not in the folder, such as files that look like secrets.
     pub left_out: u64,
+    /// The paths of the first of those.
+    pub left_out_paths: Vec<String>,
     /// What was changed both here and in the run, and is as it was here. The folder is behind the run then: `now` is as before, until
     /// each of them was pushed, made equal, or taken from the run.
     pub conflicts: Vec<LayerConflict>,
@@ -99,6 +103,8 @@ pub struct Pushed {
     pub answer: ChangesetOutcome,
     /// What was not sent.
     pub left: Vec<LeftEntry>,
+    /// How many of those change again and again while they are read.
+    pub unsteady: usize,
     /// Why the folder does not have the state of the run that the set made. The set is applied nevertheless.
     pub stale: Option<FolderError>,
 }
@@ -211,7 +217,27 @@ impl Checkout {
     pub async fn pull_rest(&mut self, theirs: Vec<String>) -> Result<Pulled, FolderError> {
         let from = self.base().await?.map(|have| have.seq);
         let layer = self.client.layer(&self.run, from).await?;
-        self.apply(layer, from, theirs).await
+        let now = self.state_of(&layer);
+        self.apply(layer, from, now, theirs).await
+    }
+
+    /// Puts what was changed at the paths of `changes` aside, into `.workspaced/aside`, and writes the run's version there. What was put
+    /// aside before is removed.
+    pub(crate) async fn restore(&mut self, changes: &[PathChange]) -> Result<(), FolderError> {
+        let base = self.checked_out().await?;
+        let paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
+        self.folder.with(move |folder| Ok(folder.put_aside(&paths)?)).await?;
+        if changes.iter().any(|change| change.change != ChangeKind::Added) {
+            let layer = self.client.layer(&self.run, None).await?;
+            // The whole tree does not say what was deleted: the next pull does.
+            self.apply(layer, Some(base.seq), base, Vec::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns what a folder has after a layer.
+    fn state_of(&self, layer: &RunLayer) -> CheckedOut {
+        CheckedOut { run: self.run.to_string(), seq: layer.seq, head_hash: layer.head_hash.to_string() }
     }
 
     /// Finds what differs from the run. Files that are too large for a set are among what is left.
@@ -258,7 +284,8 @@ impl Checkout {
     ///
     /// # Errors
     ///
-    /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; or a folder that cannot be read.
+    /// A refusal of the service, which has changed nothing; [`FolderError::NoCheckout`]; [`FolderError::NothingSent`] if no change could be
+    /// sent; or a folder that cannot be read.
     #[boxed]
     pub async fn push(&mut self, scope: ScanScope, options: &PushOptions) -> Result<Option<Pushed>, FolderError> {
         self.checked_out().await?;
@@ -266,7 +293,7 @@ impl Checkout {
         self.push_changes(&report.changes, options, None).await
     }
 
-    /// Sends `changes` as one set, and takes what the run made of them. `None` if nothing could be sent.
+    /// Sends `changes` as one set, and takes what the run made of them. `None` if there is nothing to send.
     ///
     /// # Errors
     ///
@@ -284,7 +311,7 @@ impl Checkout {
         }
         let layer = self.layer_of(changes).await?;
         if layer.entries == 0 {
-            return Ok(None);
+            return if layer.left.is_empty() { Ok(None) } else { Err(FolderError::NothingSent { left: layer.left }) };
         }
         let changeset = NewChangeset {
             changeset_id: options.changeset_id.clone(),
@@ -303,7 +330,8 @@ impl Checkout {
             // A failure here undoes nothing in the run: the answer is told first.
             self.take_back(taken).await.err()
         };
-        Ok(Some(Pushed { answer, left: layer.left, stale }))
+        let unsteady = layer.left.iter().filter(|entry| entry.why == UNSTEADY).count();
+        Ok(Some(Pushed { answer, left: layer.left, unsteady, stale }))
     }
 
     /// Brings the folder to the state after its set was applied: what was merged comes back, and so does what others have changed
@@ -313,7 +341,8 @@ impl Checkout {
         self.folder.with(move |folder| Ok(folder.confirm(&taken)?)).await?;
         let layer = self.client.layer(&self.run, Some(base)).await?;
         let known = std::mem::take(&mut self.left);
-        let mut conflicts = self.apply(layer, Some(base), Vec::new()).await?.conflicts;
+        let now = self.state_of(&layer);
+        let mut conflicts = self.apply(layer, Some(base), now, Vec::new()).await?.conflicts;
         conflicts.retain(|conflict| !known.contains(&conflict.path));
         if conflicts.is_empty() { Ok(()) } else { Err(ShimError::Conflicts(conflicts).into()) }
     }
@@ -340,9 +369,15 @@ impl Checkout {
         }
     }
 
-    /// Applies a layer of the run. At the paths `theirs` its version is taken.
-    async fn apply(&mut self, layer: RunLayer, from: Option<u64>, theirs: Vec<String>) -> Result<Pulled, FolderError> {
-        let now = CheckedOut { run: self.run.to_string(), seq: layer.seq, head_hash: layer.head_hash.to_string() };
+    /// Applies a layer of the run, after which the folder is at `now`. At the paths `theirs` its version is taken.
+    async fn apply(
+        &mut self,
+        layer: RunLayer,
+        from: Option<u64>,
+        now: CheckedOut,
+        theirs: Vec<String>,
+    ) -> Result<Pulled, FolderError> {
+        let (left_out, left_out_paths) = (layer.left_out, layer.left_out_paths);
         let content = ContentReader {
             chunks: Box::pin(layer.content.into_stream()),
             chunk: Bytes::new(),
@@ -362,7 +397,7 @@ impl Checkout {
             Ok(applied) if applied.conflicts.is_empty() => {
                 self.known = vec![Some(now.clone())];
                 self.left.clear();
-                Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts: Vec::new() })
+                Ok(Pulled { from, now, applied, left_out, left_out_paths, conflicts: Vec::new() })
             }
             Ok(mut applied) => {
                 self.known.pop();
@@ -372,7 +407,7 @@ impl Checkout {
                     // A first checkout has none.
                     return Err(ShimError::Conflicts(conflicts).into());
                 };
-                Ok(Pulled { from, now, applied, left_out: layer.left_out, conflicts })
+                Ok(Pulled { from, now, applied, left_out, left_out_paths, conflicts })
             }
             Err(error) => {
                 if !matches!(error, FolderError::Folder(ShimError::Lost(_))) {
@@ -414,7 +449,7 @@ fn read(
         }
         if attempt >= MAX_READS {
             paths.retain(|path| !report.torn.contains(path));
-            let why = "it changes while it is read".to_owned();
+            let why = UNSTEADY.to_owned();
             changing.extend(report.torn.into_iter().map(|path| LeftEntry { path, why: why.clone() }));
         }
     }

@@ -2,9 +2,12 @@
 
 use std::io;
 
-use shim::ShimError;
+use shim::{LeftEntry, ShimError};
 
 use crate::problem::Error;
+
+/// How many files a message names.
+const MAX_NAMED: usize = 5;
 
 /// Why an operation on a checkout failed. [`FolderError::next_step`] says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,12 @@ pub enum FolderError {
     Moved {
         /// The folder.
         folder: String,
+    },
+    /// None of the changes could be sent.
+    #[error("nothing was sent: {}", named(left))]
+    NothingSent {
+        /// The changes, with why.
+        left: Vec<LeftEntry>,
     },
     /// Files change again and again while they are read.
     #[error("too many files change while they are read")]
@@ -94,7 +103,7 @@ impl FolderError {
             Self::Moved { .. } => {
                 "A command or another program has changed its index: check the run out into a new folder.".to_owned()
             }
-            Self::Unsteady => "Try again when nothing writes there.".to_owned(),
+            Self::NothingSent { .. } | Self::Unsteady => "Try again when nothing writes there.".to_owned(),
             Self::NoShim { .. } => {
                 "It is the program that is copied into the sandbox: install it beside this one, or name its file."
                     .to_owned()
@@ -114,4 +123,11 @@ impl FolderError {
     pub(crate) fn io(what: impl Into<String>, cause: io::Error) -> Self {
         Self::Io { what: what.into(), cause }
     }
+}
+
+fn named(left: &[LeftEntry]) -> String {
+    let mut text: Vec<_> = left.iter().take(MAX_NAMED).map(|entry| format!("{} ({})", entry.path, entry.why)).collect();
+    let more = left.len().saturating_sub(MAX_NAMED);
+    text.extend((more > 0).then(|| format!("{more} more")));
+    text.join(", ")
 }

@@ -11,6 +11,7 @@ use crate::changesets::ChangesetCommand;
 use crate::events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact, command_summary};
 use crate::folders::checkout::{Checkout, Pulled, PushOptions, Pushed, ScanScope};
 use crate::folders::command::{CommandSignals, Execution, Unfinished};
+use crate::folders::differing::Differing;
 use crate::folders::error::FolderError;
 
 /// How many changes an event names.
@@ -33,6 +34,8 @@ pub struct ExecOptions {
     pub scope: ScanScope,
     /// When it is ended, if it has not ended before. What it has changed is not applied then.
     pub time_limit: Option<Duration>,
+    /// Whether only what a command with exit code 0 changed is applied.
+    pub requires_success: bool,
     /// Sends it signals.
     pub signals: CommandSignals,
 }
@@ -126,8 +129,17 @@ impl Checkout {
         // A folder that cannot be looked at may be one that the command is to put in order.
         let before =
             if self.folder().is_untouched() { Ok(ScanReport::default()) } else { self.scan(options.scope).await };
-        let mut begun =
-            BegunCommand { options, based_on_seq: pulled.now.seq, environment, execution: None, lost: None };
+        let mut begun = BegunCommand {
+            options,
+            based_on_seq: pulled.now.seq,
+            environment,
+            differing: Differing::default(),
+            execution: None,
+            lost: None,
+        };
+        if let Ok(before) = &before {
+            begun.differing = Differing::of(&before.changes);
+        }
         let execution = match self.run_to_end(command, *time_limit, signals, sink).await {
             Ok(execution) => execution,
             Err(unfinished) => {
@@ -152,20 +164,22 @@ impl Checkout {
             }
         };
         let earlier = report.leave_out(&before);
-        let recorded = self.record(&begun, &execution, &report).await;
+        let recorded = self.record(&mut begun, &execution, &report, &before).await;
         Ok(Executed { pulled, execution, report, earlier, recorded })
     }
 
     /// Records the command, and applies what it changed if that is wanted.
     async fn record(
         &mut self,
-        begun: &BegunCommand<'_>,
+        begun: &mut BegunCommand<'_>,
         execution: &Execution,
         report: &ScanReport,
+        before: &ScanReport,
     ) -> Result<RecordedCommand, FolderError> {
         let output = self.keep_output(execution).await;
+        let is_wanted = !begun.options.requires_success || execution.outcome.exit_code == Some(0);
         // What an interrupted command left is half of something.
-        if let (ExecMode::Push(push), true) = (&begun.options.mode, execution.is_complete()) {
+        if let (ExecMode::Push(push), true) = (&begun.options.mode, execution.is_complete() && is_wanted) {
             let mut push = push.clone();
             if push.reason.is_empty() {
                 push.reason = reason_of(&begun.options.command.argv);
@@ -182,6 +196,9 @@ impl Checkout {
                 }
             }
         }
+        // What it changed itself is not the run's either.
+        let both: Vec<_> = before.changes.iter().chain(&report.changes).cloned().collect();
+        begun.differing = Differing::of(&both);
         let mut event = begun.event(&output);
         if !report.changes.is_empty() {
             let named: Vec<_> = report.changes.iter().take(MAX_RECORDED).map(recorded_change).collect();
@@ -242,6 +259,8 @@ struct BegunCommand<'a> {
     options: &'a ExecOptions,
     based_on_seq: u64,
     environment: Map<String, Value>,
+    /// What was not the run's when it began.
+    differing: Differing,
     /// How it ended, if that is known.
     execution: Option<&'a Execution>,
     /// What is known of it otherwise.
@@ -267,6 +286,8 @@ fn changeset_command(begun: &BegunCommand<'_>, execution: &Execution, output: &O
         output_sha256: output.uploaded.as_ref().map(|uploaded| uploaded.sha256),
         output_refused: output.refused.clone(),
         environment: begun.environment.clone(),
+        differs: begun.differing.paths.clone(),
+        differs_count: Some(begun.differing.count).filter(|count| *count > 0),
     }
 }
 
@@ -288,6 +309,10 @@ impl BegunCommand<'_> {
         add("cwd", json!(cwd(&self.options.command)));
         add("basedOnSeq", json!(self.based_on_seq));
         add("environment", json!(self.environment));
+        if self.differing.count > 0 {
+            add("differs", json!(self.differing.paths));
+            add("differsCount", json!(self.differing.count));
+        }
         if let Some(sha256) = self.execution.and_then(|execution| execution.output_sha256) {
             add("outputSha256", json!(sha256));
         }
@@ -311,6 +336,8 @@ impl BegunCommand<'_> {
     fn failed(&self, output: &OutputRecord, failure: &FolderError) -> NewEvent {
         let mut event = self.event(output);
         event.data.insert("failure".to_owned(), json!(failure.to_string()));
+        // Of what the command changed, nothing is in the run, or it is not known what it was.
+        event.data.insert("notApplied".to_owned(), json!(failure.to_string()));
         event
     }
 }

@@ -3,9 +3,10 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the client starts its user's programs")]
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write as _};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,7 +39,52 @@ const START: &str = include_str!("start.sh");
 const INSTALL: &str = include_str!("install.sh");
 
 /// A folder behind a pipe.
-pub(crate) type PipeFolder = RemoteFolder<BufReader<ChildStdout>, BufWriter<ChildStdin>>;
+pub(crate) type PipeFolder = RemoteFolder<BufReader<PipeEnd<ChildStdout>>, BufWriter<PipeEnd<ChildStdin>>>;
+
+/// An end of the pipe, which notes since when it has been waited for.
+pub(crate) struct PipeEnd<T> {
+    end: T,
+    waiting: Waiting,
+}
+
+/// Since when an end of a pipe has been waited for, if it is.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Mutex<Option<Instant>>>);
+
+impl Waiting {
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    fn lasts(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl<T> PipeEnd<T> {
+    fn wait<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
+        self.waiting.set(Some(Instant::now()));
+        let done = work(&mut self.end);
+        self.waiting.set(None);
+        done
+    }
+}
+
+impl<T: Read> Read for PipeEnd<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.wait(|end| end.read(buffer))
+    }
+}
+
+impl<T: Write> Write for PipeEnd<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.wait(|end| end.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.wait(Write::flush)
+    }
+}
 
 /// The program that holds the pipe. Its end is waited for when this is dropped.
 pub(crate) struct PipeProcess(PipeHandle);
@@ -48,6 +94,9 @@ pub(crate) struct PipeProcess(PipeHandle);
 pub(crate) struct PipeHandle {
     child: Arc<Mutex<Child>>,
     errors: KeptErrors,
+    /// Of its ends: reading and writing.
+    waiting: [Waiting; 2],
+    is_cut_silent: Arc<AtomicBool>,
 }
 
 /// The end of what a program writes on standard error.
@@ -90,7 +139,7 @@ fn start(
 ) -> Result<Option<(PipeFolder, PipeProcess)>, FolderError> {
     let (mut child, errors) = spawn(address, START, &[folder, name, mode], Stdio::piped())?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let process = PipeProcess(PipeHandle { child: Arc::new(Mutex::new(child)), errors });
+    let process = PipeProcess(PipeHandle::new(child, errors));
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
         return Err(FolderError::Address(format!("{address} has no pipe")));
     };
@@ -99,6 +148,8 @@ fn start(
         check: format!("{} true", address.program.join(" ")),
         why,
     };
+    let [reading, writing] = process.0.waiting.clone();
+    let (stdout, stdin) = (PipeEnd { end: stdout, waiting: reading }, PipeEnd { end: stdin, waiting: writing });
     let connected = process.0.within(limit, move || {
         RemoteFolder::connect(BufReader::with_capacity(256 << 10, stdout), BufWriter::new(stdin))
     });
@@ -122,7 +173,7 @@ fn install(
 ) -> Result<(), FolderError> {
     let (mut child, errors) = spawn(address, INSTALL, &[folder, name], Stdio::null())?;
     let stdin = child.stdin.take();
-    let process = PipeProcess(PipeHandle { child: Arc::new(Mutex::new(child)), errors });
+    let process = PipeProcess(PipeHandle::new(child, errors));
     let handle = process.handle();
     let copied = process.0.within(limit, move || {
         // A sandbox that does not read it says why when it ends.
@@ -218,6 +269,27 @@ impl KeptErrors {
 }
 
 impl PipeHandle {
+    fn new(child: Child, errors: KeptErrors) -> Self {
+        Self { child: Arc::new(Mutex::new(child)), errors, waiting: Default::default(), is_cut_silent: Arc::default() }
+    }
+
+    /// How long the sandbox has been waited for.
+    pub(crate) fn silence(&self) -> Duration {
+        let [reading, writing] = &self.waiting;
+        reading.lasts().max(writing.lasts())
+    }
+
+    /// Cuts the pipe, because the sandbox is silent.
+    pub(crate) fn cut_silent(&self) {
+        self.is_cut_silent.store(true, Ordering::Relaxed);
+        self.kill();
+    }
+
+    /// Whether the pipe was cut because the sandbox was silent.
+    pub(crate) fn is_cut_silent(&self) -> bool {
+        self.is_cut_silent.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }

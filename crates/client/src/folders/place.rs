@@ -7,6 +7,7 @@
 )]
 
 use async_recursion::async_recursion as boxed;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,12 +57,15 @@ pub struct SandboxPlace {
     pub shim: Option<PathBuf>,
     /// How long the sandbox may take until the shim answers.
     pub start_limit: Duration,
+    /// How long the shim may be silent while it works. A shim that works is heard every few seconds; one that a command has stopped is not.
+    pub silence_limit: Duration,
 }
 
 /// A folder that is open. Only one program at a time works with a checkout; others wait for it.
 pub struct OpenFolder {
     state: Arc<Mutex<OpenState>>,
-    pipe: Option<PipeHandle>,
+    /// With how long the shim may be silent.
+    pipe: Option<(PipeHandle, Duration)>,
     shown: String,
     environment: Map<String, Value>,
     /// Whether it is new and no command has run in it.
@@ -80,9 +84,13 @@ impl SandboxPlace {
     /// How long a sandbox may take until the shim answers, unless another time is given.
     pub const START_LIMIT: Duration = Duration::from_mins(1);
 
+    /// How long the shim may be silent, unless another time is given.
+    pub const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+
     /// The usual folder in a sandbox.
     pub fn new(address: SandboxAddress) -> Self {
-        Self { address, folder: None, is_fresh: false, shim: None, start_limit: Self::START_LIMIT }
+        let (start_limit, silence_limit) = (Self::START_LIMIT, Self::SILENCE_LIMIT);
+        Self { address, folder: None, is_fresh: false, shim: None, start_limit, silence_limit }
     }
 }
 
@@ -116,7 +124,7 @@ impl OpenFolder {
     }
 
     fn inside(place: &SandboxPlace) -> Result<Self, FolderError> {
-        let SandboxPlace { address, folder, is_fresh, shim, start_limit } = place;
+        let SandboxPlace { address, folder, is_fresh, shim, start_limit, silence_limit } = place;
         let (default, mode) = if *is_fresh { (FRESH_PARENT, "fresh") } else { (DEFAULT_FOLDER, "folder") };
         let folder = folder.as_deref().or(address.folder.as_deref()).unwrap_or(default);
         // Asked for while the shim starts, which takes as long.
@@ -129,7 +137,7 @@ impl OpenFolder {
         let (remote, process) = connect(address, folder, mode, shim.as_deref().map(Path::new), *start_limit)?;
         let shown = format!("{address} {}", remote.path());
         let environment = answer.recv_timeout(GRACE).unwrap_or_else(|_| address.name_alone());
-        let pipe = Some(process.handle());
+        let pipe = Some((process.handle(), *silence_limit));
         let state = OpenState { folder: Box::new(remote), _process: Some(process), _fresh: None };
         let is_untouched = AtomicBool::new(*is_fresh);
         Ok(Self { state: Arc::new(Mutex::new(state)), pipe, shown, environment, is_untouched })
@@ -187,21 +195,32 @@ impl OpenFolder {
         work: impl FnOnce(&mut dyn CommandFolder) -> Result<T, FolderError> + Send + 'static,
     ) -> Result<T, FolderError> {
         let (state, pipe) = (Arc::clone(&self.state), self.pipe.clone());
-        blocking(move || {
+        let watched = pipe.clone();
+        let done = blocking(move || {
             let done = work(&mut *state.lock().unwrap_or_else(PoisonError::into_inner).folder);
             done.map_err(|error| match (error, pipe) {
-                (FolderError::Folder(ShimError::Lost(why)), Some(pipe)) => {
-                    ShimError::Lost(pipe.said().unwrap_or(why)).into()
+                (FolderError::Folder(ShimError::Lost(why)), Some((pipe, silence_limit))) => {
+                    let silent = || format!("the shim was silent for {} s", silence_limit.as_secs());
+                    let why = if pipe.is_cut_silent() { silent() } else { pipe.said().unwrap_or(why) };
+                    ShimError::Lost(why).into()
                 }
                 (error, _) => error,
             })
-        })
-        .await
+        });
+        match watched {
+            None => done.await,
+            Some((pipe, limit)) => {
+                tokio::select! {
+                    done = done => done,
+                    never = cut_silent(&pipe, limit) => match never {},
+                }
+            }
+        }
     }
 
     /// Cuts the pipe to a sandbox that does not react.
     pub(crate) fn cut(&self) {
-        if let Some(pipe) = &self.pipe {
+        if let Some((pipe, _)) = &self.pipe {
             pipe.kill();
         }
     }
@@ -209,7 +228,7 @@ impl OpenFolder {
 
 impl Drop for OpenFolder {
     fn drop(&mut self) {
-        let Some(pipe) = self.pipe.take() else { return };
+        let Some((pipe, _)) = self.pipe.take() else { return };
         if matches!(self.state.try_lock(), Err(TryLockError::WouldBlock)) {
             // Nobody waits for what still runs there. The shim ends its command, if the sandbox reacts.
             let state = Arc::downgrade(&self.state);
@@ -226,6 +245,18 @@ impl Drop for OpenFolder {
 impl std::fmt::Debug for OpenFolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenFolder").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+/// Cuts a pipe that has been silent for longer than `limit` while it was waited for.
+async fn cut_silent(pipe: &PipeHandle, limit: Duration) -> Infallible {
+    let mut ticks = tokio::time::interval(limit / 8);
+    loop {
+        ticks.tick().await;
+        if pipe.silence() > limit {
+            pipe.cut_silent();
+            std::future::pending::<()>().await;
+        }
     }
 }
 

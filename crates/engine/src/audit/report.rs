@@ -228,8 +228,12 @@ pub struct ReportCommand {
     /// Its exit code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i64>,
-    /// Whether the files are still those that it has left: nothing has changed since, and what it changed itself is in the run.
+    /// Whether the files are still those that it has left: nothing has changed since, what it changed itself is in the run, and it found no
+    /// other files than those of the run.
     pub is_current: bool,
+    /// How many files it found that were not the run's, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub differs_count: Option<u64>,
     /// The record of what it changed itself, if that is not in the run: it waits for a person, or was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_applied_seq: Option<u64>,

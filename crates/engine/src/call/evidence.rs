@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::CallError;
 use crate::call::Call;
 use crate::call_error::refusals::forbidden;
+use crate::calls::differing::found_other_files;
 use crate::engine::Engine;
 use crate::tools::apply_changeset::APPLY_CHANGESET;
 
@@ -60,7 +61,7 @@ impl Call {
 
 impl Engine {
     /// Returns what the evidence of a call says. An event that it names counts if a caller that may attest has appended it, after the
-    /// run's last change, and what its command changed itself is in the run.
+    /// run's last change, what its command changed itself is in the run, and it found no other files than those of the run.
     ///
     /// # Errors
     ///
@@ -78,6 +79,7 @@ impl Engine {
         Ok(if !event.reasons.iter().any(|reason| reason == ATTESTED) {
             EvidenceFact::Unattested
         } else if data.is_some_and(|data| data.get("notApplied").is_some())
+            || found_other_files(data)
             || !self.ledger.changes(run, event.seq, 1.into()).await?.is_empty()
             || self.saw_other_files(run, id).await?
         {
@@ -161,4 +163,9 @@ fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
 /// What a command with this exit code says as evidence.
 pub(crate) fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
     if exit_code == Some(0) { EvidenceFact::Successful } else { EvidenceFact::NotSuccessful }
+}
+
+/// What a command says as evidence that has found other files than those of the run, if `is_other`.
+pub(crate) fn fact_on(fact: EvidenceFact, is_other: bool) -> EvidenceFact {
+    if is_other && fact == EvidenceFact::Successful { EvidenceFact::Stale } else { fact }
 }

@@ -5,15 +5,15 @@ use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use ledger::{Appended, Entry};
-use model::{Code, Evidence, EvidenceFact, Permission, Refusal, RunId, Sha256, ToolCallId, json};
+use model::{Code, Evidence, EvidenceFact, LogicalPath, Permission, Refusal, RunId, Sha256, ToolCallId, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::Instrument as _;
-use workspace::measure_layer;
+use workspace::{LayerEntry, measure_layer, read_layer};
 
 use crate::CallError;
 use crate::call::answer::Disclosure;
-use crate::call::evidence::{EVENT_SUFFIX, fact_of};
+use crate::call::evidence::{EVENT_SUFFIX, fact_of, fact_on};
 use crate::call::record::RecordedError;
 use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
@@ -22,12 +22,14 @@ use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
 use crate::tool::input::parse;
 use crate::tool::layer::{Layer, MAX_HELD_BYTES, layer_limits};
-use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, OnDenied};
+use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, OnDenied, is_taken};
 use crate::tools::write_file::merge::OnConflict;
 use crate::transaction::Operation;
 
 /// The longest ID of a change set.
 const MAX_ID: usize = 120;
+/// The most paths of a rejected change set that its runner is told.
+const MAX_REJECTED: usize = 10_000;
 /// The maximum length of the summary of a command, in characters.
 const MAX_SUMMARY: usize = 500;
 
@@ -95,6 +97,13 @@ pub(crate) struct CommandReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     environment: Option<Map<String, Value>>,
+    /// The paths whose content was not that of the run when it began, without which it is no evidence: at most 24 KiB of them. A folder, with a
+    /// slash at its end, stands for new files in it. What a run never takes, such as build output, is left out of the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    differs: Vec<String>,
+    /// How many there are, if not all are named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    differs_count: Option<u64>,
 }
 
 impl CommandReport {
@@ -198,6 +207,12 @@ impl Calls {
         layer: Result<Layer, Refusal>,
     ) -> Result<Answer, Failed> {
         let mut parsed = parse_changeset(run, caller, changeset, &layer);
+        if let Some(event) = &mut parsed.event {
+            let settled = self.settle_differing(event).await;
+            let tool_call_id = parsed.call.tool_call_id.clone();
+            let is_other = settled.map_err(|error| Failed { tool_call_id, error: RecordedError::left_out(error) })?;
+            parsed.evidence_fact = fact_on(parsed.evidence_fact, is_other);
+        }
         let layer = self.reserve(&mut parsed, layer).await?;
         self.apply_parsed(parsed, layer).await
     }
@@ -228,6 +243,29 @@ impl Calls {
         let mut parsed = ParsedChangeset::new(call, members, Some(set.event), set.evidence_fact);
         let layer = self.reserve(&mut parsed, layer).await?;
         self.apply_parsed(parsed, layer).await
+    }
+
+    /// Returns the paths of a layer that a run can take; none if there are too many to name.
+    pub(super) async fn takeable_paths(&self, run: &RunId, layer: Layer) -> Result<Vec<String>, CallError> {
+        let open = self.engine.open(run).await?;
+        let list = move || {
+            let mut paths = Vec::new();
+            read_layer(
+                &mut layer.reader(),
+                layer_limits(open.rules.policy()),
+                &mut |LayerEntry { path: raw, .. }, _| {
+                    let path = LogicalPath::parse(&raw);
+                    if paths.len() <= MAX_REJECTED
+                        && path.map_or(Ok(true), |path| is_taken(&open.rules, &open.workspace, &path))?
+                    {
+                        paths.push(raw);
+                    }
+                    Ok(())
+                },
+            )?;
+            Ok(if paths.len() > MAX_REJECTED { Vec::new() } else { paths })
+        };
+        self.engine.blocking(list).await
     }
 
     /// Reserves the memory of a layer; a refusal becomes that of the call.
@@ -321,9 +359,11 @@ impl Calls {
             return Ok(());
         }
         let (measured, limits) = (layer.clone(), layer_limits(self.engine.open(run).await?.rules.policy()));
-        let _permit = self.engine.write_permit().await;
+        let permit = self.engine.write_permit().await;
         let measure = move || Ok(measure_layer(&mut measured.reader(), limits, MAX_HELD_BYTES)?);
         let bytes = self.engine.blocking(measure).await?.saturating_add(layer.held_bytes());
+        // What has memory needs a permit to end: who waits for memory must not hold one.
+        drop(permit);
         Ok(self.engine.pools.acquire_body(bytes, self.engine.limits.request_timeout).await?)
     }
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::CallError;
 use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
-use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, is_check};
+use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, fact_on, is_check};
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
 use crate::call_error::refusals::{forbidden, refusal_of, run_not_open, shutting_down};
@@ -36,13 +36,15 @@ use crate::calls::events::entry_of_members;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
 use crate::tool::layer::Layer;
-use crate::tools::run_command::{CommandChanges, CommandInput, OutputStart, RanCommand, RunCommandInput};
+use crate::tools::run_command::{
+    CommandChanges, CommandInput, CommandShell, OutputStart, RanCommand, RunCommandInput, as_shown,
+};
 use crate::transaction::ask::{AskedCommand, ask_for_command};
 
 /// The longest ID of a call of `run_command`.
 const MAX_ID: usize = 118;
-/// The longest time that a request of a runner waits.
-const MAX_POLL: Duration = Duration::from_secs(30);
+/// The longest time that a request of a runner waits, during which a runner that was stopped is not noticed.
+const MAX_POLL: Duration = Duration::from_secs(5);
 /// The longest warning of a runner about the files that a command has seen, in characters.
 const MAX_WARNING: usize = 1000;
 /// The longest name that a runner gives itself, in characters.
@@ -61,9 +63,9 @@ pub struct NextCommandRequest {
     /// The command that it runs now: the answer then only says whether to end it.
     #[serde(default)]
     running: Option<String>,
-    /// How long to wait if there is nothing to do, in seconds; at most 30.
+    /// How long to wait if there is nothing to do, in seconds; more than 5 is taken as 5.
     #[serde(default)]
-    #[schema(maximum = 30, default = 25)]
+    #[schema(maximum = 30, default = 5)]
     wait_seconds: Option<u64>,
 }
 
@@ -95,6 +97,11 @@ pub struct CommandOrder {
     cwd: String,
     /// The seconds after which the runner ends it.
     timeout_seconds: u64,
+    /// The shell that its caller wants, if it is another one than `sh`. Where the sandbox does not have it, `sh` runs the line, and the result's
+    /// `environment` says so in `shell`.
+    #[serde(skip_serializing_if = "CommandShell::is_default")]
+    #[schema(required = false)]
+    shell: CommandShell,
     /// Why it is wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -113,6 +120,21 @@ pub struct CommandResultAnswer {
     /// What became of the changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<CommandChanges>,
+    /// The paths of a change set that was refused or waits, without those that a run never takes: before the next command, the sandbox gets the
+    /// run's version of them. Omitted if there are more than 10,000.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    rejected: Vec<String>,
+}
+
+/// The records of a command that has ended.
+#[derive(Default)]
+struct RecordedEnd {
+    event_seq: Option<u64>,
+    changes: Option<CommandChanges>,
+    rejected: Vec<String>,
+    /// The data of the event.
+    data: Value,
 }
 
 /// A call that has been judged.
@@ -120,6 +142,7 @@ struct AllowedCommand {
     command: String,
     cwd: String,
     timeout_seconds: u64,
+    shell: CommandShell,
     max_chars: usize,
     reasons: Vec<String>,
 }
@@ -189,13 +212,13 @@ impl Calls {
     ) -> Result<Result<Answer, RecordedError>, CallError> {
         let input = CommandInput::try_from(parse::<RunCommandInput>(members)?)?;
         self.engine.check_history(run, std::slice::from_ref(call), 0).await?;
-        let (command, cwd, timeout_seconds, max_chars) = match input {
+        let (command, cwd, timeout_seconds, shell, max_chars) = match input {
             CommandInput::Output { of, start, max_chars } => {
                 let (ran, record) = self.output_of(&call.run_id, &of, start, max_chars).await?;
                 return self.record_command_call(call, &ran, record, Vec::new()).await;
             }
-            CommandInput::Run { command, cwd, timeout_seconds, max_chars } => {
-                (command, cwd, timeout_seconds, max_chars)
+            CommandInput::Run { command, cwd, timeout_seconds, shell, max_chars } => {
+                (command, cwd, timeout_seconds, shell, max_chars)
             }
         };
         if call.tool_call_id.as_str().len() > MAX_ID {
@@ -215,6 +238,7 @@ impl Calls {
         let allowed = AllowedCommand {
             cwd,
             timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
+            shell,
             max_chars,
             reasons: decision.reasons,
             command,
@@ -236,18 +260,22 @@ impl Calls {
         allowed: AllowedCommand,
         abandoned: &CancellationToken,
     ) -> Result<Result<Answer, RecordedError>, CallError> {
-        let AllowedCommand { command, cwd, timeout_seconds, max_chars, reasons } = allowed;
+        let AllowedCommand { command, cwd, timeout_seconds, shell, max_chars, reasons } = allowed;
         let mut order = WantedCommand::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
+        order.shell = shell;
         call.asked_by().clone_into(&mut order.actor);
         order.step_id.clone_from(&call.step_id);
         order.reason.clone_from(&call.reason);
         order.call_sha256 = call.input_sha256;
-        let line = order.command.clone();
+        let (line, cwd_of_call) = (order.command.clone(), order.cwd.clone());
         let mut data = asked_members(&line, &order.cwd, Some(timeout_seconds));
         let max_calls = run.rules.policy().commands.max_calls;
         let count = CommandCount { max: max_calls, recorded: self.recorded_commands(&run.run_id, max_calls).await? };
         let ended = self.desk.run(&run.run_id, order, count, abandoned, &self.engine.shutdown).await?;
         if let Some(error) = &ended.result.error {
+            if ended.result.no_folder {
+                return Err(no_folder(&cwd_of_call).into());
+            }
             let message = format!("the runner could not run the command: {}", model::excerpt(error, 500));
             return Err(Refusal::new(Code::Unavailable, message, "Correct what it says, or try again later.").into());
         }
@@ -262,9 +290,12 @@ impl Calls {
             event_seq: ended.event_seq,
             changes: ended.changes.clone(),
             warning: result.warning.as_deref().map(|warning| model::excerpt(warning, MAX_WARNING)),
+            shell: ran_by(shell, result),
             ..RanCommand::default()
         };
-        let (output, lines) = (model::redact(&result.output), result.output_lines.min(MAX_LINES));
+        ran.add_tree(&ended.data);
+        let shown = as_shown(&result.output);
+        let (output, lines) = (model::redact(&shown), result.output_lines.min(MAX_LINES));
         ran.set_end(&output, lines, result.output_start_cut, max_chars);
         data.extend(outcome_members(&ran));
         let record = summarised(&line, &result.ended(), data);
@@ -348,7 +379,8 @@ impl Calls {
         let text = match &sha256 {
             Some(sha256) => {
                 let bytes = self.uploaded_artifact(run, sha256).await?;
-                self.engine.blocking(move || Ok(model::redact(&String::from_utf8_lossy(&bytes)).into_owned())).await?
+                let shown = move || Ok(model::redact(&as_shown(&String::from_utf8_lossy(&bytes))).into_owned());
+                self.engine.blocking(shown).await?
             }
             None => String::new(),
         };
@@ -362,6 +394,7 @@ impl Calls {
             event_seq: Some(event.seq),
             ..RanCommand::default()
         };
+        ran.add_tree(data);
         ran.set_lines(&text, start, max_chars);
         let data = json!({ "outputOf": id, "startLine": start.line });
         let data = data.as_object().cloned().unwrap_or_default();
@@ -412,6 +445,21 @@ fn outcome_members(ran: &RanCommand) -> Map<String, Value> {
     members
 }
 
+/// Returns the shell that has run a line, if it is not the one that was wanted.
+fn ran_by(wanted: CommandShell, result: &CommandResultRequest) -> Option<String> {
+    let shell = result.environment.as_ref()?.get("shell")?.as_str()?;
+    (wanted == CommandShell::Bash && shell != "bash").then(|| model::excerpt(shell, MAX_NAME))
+}
+
+fn no_folder(cwd: &str) -> Refusal {
+    let message = format!("`cwd` is `{cwd}`, which is no folder in the sandbox; the command was not run");
+    Refusal::new(
+        Code::NotFound,
+        message,
+        "Give a folder that is there, or omit cwd; an empty folder of the run is not.",
+    )
+}
+
 /// The refusal of a repetition whose caller has gone away while the first call is under way.
 fn given_up() -> Refusal {
     Refusal::new(Code::Unavailable, "the call was given up while the first one under its ID is under way", "Repeat it.")
@@ -459,7 +507,7 @@ impl Calls {
             let running = request.running.as_deref().map(ToolCallId::parse).transpose();
             let running =
                 running.map_err(|error| Refusal::invalid(error.to_string(), "Give the commandId as it was given."))?;
-            let wait = request.wait_seconds.map_or(Duration::from_secs(25), Duration::from_secs).min(MAX_POLL);
+            let wait = request.wait_seconds.map_or(MAX_POLL, Duration::from_secs).min(MAX_POLL);
             let next = self.desk.next(run, &key, running.as_ref(), wait);
             let instruction = tokio::select! {
                 next = next => next?,
@@ -528,10 +576,11 @@ impl Calls {
             }
         };
         // Boxed, since they have the whole transaction.
-        let (event_seq, changes) = Box::pin(self.record_end(run, &caller, &order, &result, layer)).await?;
-        let answer = CommandResultAnswer { ok: true, event_seq, changes: changes.clone() };
+        let recorded = Box::pin(self.record_end(run, &caller, &order, &result, layer)).await?;
+        let RecordedEnd { event_seq, changes, rejected, data } = recorded;
+        let answer = CommandResultAnswer { ok: true, event_seq, changes: changes.clone(), rejected };
         let answer = serde_json::to_value(&answer).unwrap_or_default();
-        self.desk.end(run, &key, &order, EndedCommand { result, event_seq, changes }, answer.clone());
+        self.desk.end(run, &key, &order, EndedCommand { result, event_seq, changes, data }, answer.clone());
         Ok(answer)
     }
 
@@ -543,9 +592,9 @@ impl Calls {
         order: &WantedCommand,
         result: &CommandResultRequest,
         layer: Option<Result<Layer, Refusal>>,
-    ) -> Result<(Option<u64>, Option<CommandChanges>), RecordedError> {
+    ) -> Result<RecordedEnd, RecordedError> {
         if result.error.is_some() {
-            return Ok((None, None));
+            return Ok(RecordedEnd::default());
         }
         let event_id = with_suffix(&order.id, EVENT_SUFFIX).map_err(RecordedError::left_out)?;
         // What an interrupted command left is half of something.
@@ -558,14 +607,21 @@ impl Calls {
             _ => result.not_sent.as_deref().map(|message| model::excerpt(message, 500)),
         };
         let event = result.event(order, run, not_applied.as_deref());
-        let event = entry_of_members(run, caller, event_id.clone(), event).map_err(RecordedError::left_out)?;
+        let mut event = entry_of_members(run, caller, event_id.clone(), event).map_err(RecordedError::left_out)?;
+        let is_other = self.settle_differing(&mut event).await.map_err(RecordedError::left_out)?;
+        let data = event.draft.input.as_ref().and_then(|input| input.get("data")).cloned().unwrap_or_default();
         let (left_out, left_out_count) = result.left_out();
         let Some(layer) = layer.filter(|_| is_whole) else {
             let seq = self.append_command(event).await.map_err(RecordedError::left_out)?;
             let is_told = not_applied.is_some() || left_out_count > 0;
             let changes =
                 CommandChanges { message: not_applied, left_out, left_out_count, ..CommandChanges::default() };
-            return Ok((seq, is_told.then_some(changes)));
+            return Ok(RecordedEnd {
+                event_seq: seq,
+                changes: is_told.then_some(changes),
+                data,
+                ..RecordedEnd::default()
+            });
         };
         let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
         let set = CommandSet {
@@ -576,32 +632,43 @@ impl Calls {
             step_id: order.step_id.clone(),
             on_conflict: result.on_conflict,
             on_denied: result.on_denied,
-            evidence_fact: if may_attest { fact_of(result.exit_code) } else { EvidenceFact::Unattested },
+            evidence_fact: if may_attest {
+                fact_on(fact_of(result.exit_code), is_other)
+            } else {
+                EvidenceFact::Unattested
+            },
             event_id: event_id.to_string(),
             event,
         };
         let set_id = set.id.clone();
+        let (sent, mut rejected) = (layer.as_ref().ok().cloned(), Vec::new());
         let mut changes = match Box::pin(self.apply_set_of_command(run, caller.clone(), set, layer)).await {
             Ok(answer) => {
                 let changes: Result<CommandChanges, _> = serde_json::from_str(&answer.body);
                 changes.map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))?
             }
             Err(Failed { error, .. }) => match error.as_error() {
-                CallError::Refused(refusal) if !refusal.code.is_retryable() => CommandChanges {
-                    tool_call_id: Some(set_id.to_string()),
-                    seq: refusal.details.seq,
-                    code: Some(refusal.code),
-                    message: Some(refusal.message.clone()),
-                    approval_id: refusal.details.approval_id.as_ref().map(ToString::to_string),
-                    ..CommandChanges::default()
-                },
+                CallError::Refused(refusal) if !refusal.code.is_retryable() => {
+                    if let Some(sent) = sent {
+                        // A layer that cannot be read is rejected as a whole.
+                        rejected = self.takeable_paths(run, sent).await.unwrap_or_default();
+                    }
+                    CommandChanges {
+                        tool_call_id: Some(set_id.to_string()),
+                        seq: refusal.details.seq,
+                        code: Some(refusal.code),
+                        message: Some(refusal.message.clone()),
+                        approval_id: refusal.details.approval_id.as_ref().map(ToString::to_string),
+                        ..CommandChanges::default()
+                    }
+                }
                 _ => return Err(error),
             },
         };
         (changes.left_out, changes.left_out_count) = (left_out, left_out_count);
         let recorded = self.engine.ledger.call(run, &event_id).await;
         let seq = recorded.map_err(RecordedError::left_out)?.map(|event| event.seq);
-        Ok((seq, Some(changes)))
+        Ok(RecordedEnd { event_seq: seq, changes: Some(changes), rejected, data })
     }
 
     /// Records the event of a command that changed nothing. Returns its number.
@@ -629,6 +696,7 @@ impl CommandOrder {
             command: order.command.clone(),
             cwd: order.cwd.clone(),
             timeout_seconds: order.timeout_seconds,
+            shell: order.shell,
             reason: order.reason.clone(),
         }
     }

@@ -109,7 +109,10 @@ impl Calls {
         }
         // Also closes a run whose time is over.
         self.engine.run(run).await?;
-        let entries: Vec<_> = events.into_iter().map(|event| entry_of(run, caller, event)).collect();
+        let mut entries: Vec<_> = events.into_iter().map(|event| entry_of(run, caller, event)).collect();
+        for entry in &mut entries {
+            self.settle_differing(entry).await?;
+        }
         // An event that is recorded already leaves the list, and the others are tried again.
         let mut done: Vec<Option<AppendedEvent>> = vec![None; entries.len()];
         loop {

@@ -30,7 +30,7 @@ pub(super) fn toolset() -> ModelFormat {
         tools: vec![
             FormatTool {
                 name: "bash",
-                description: "Runs a shell command in the run's files. Each runs in a new shell.",
+                description: "Runs a command in bash, in the run's files. Each runs in a new shell. Where the sandbox has no bash, sh runs it, and the answer says so.",
                 input: object(
                     json!({
                         "command": { "type": "string", "description": "The command." },
@@ -430,19 +430,20 @@ fn bash(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
             Refusal::invalid("bash: command is required", "Give it and call again.")
         });
     };
-    Ok(command_call(asked(tool, String::new()), &command, None, timeout, outputs::by_view_range))
+    let asked = asked(tool, String::new());
+    Ok(command_call(asked, (&command, Some("bash")), None, timeout, outputs::by_view_range))
 }
 
-/// A call of `run_command`, whose answer is shown as our own. `more` is how the reader gets more of the output.
+/// A call of `run_command`, whose answer is shown as our own, with the shell that runs it. `more` is how the reader gets more of the output.
 pub(super) fn command_call(
     asked: AsWritten,
-    command: &str,
+    (command, shell): (&str, Option<&str>),
     cwd: Option<&str>,
     timeout_ms: Option<u64>,
     more: fn(&str, OutputPlace) -> String,
 ) -> MappedCall {
     let seconds = timeout_ms.filter(|timeout| *timeout > 0).map(|timeout| timeout.div_ceil(1000));
-    let input = json!({ "command": command, "cwd": cwd, "timeoutSeconds": seconds });
+    let input = json!({ "command": command, "shell": shell, "cwd": cwd, "timeoutSeconds": seconds });
     MappedCall::new("run_command", asked, input, Box::new(move |answer| CommandForm::of(more).render(answer)))
 }
 

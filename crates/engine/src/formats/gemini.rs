@@ -439,7 +439,7 @@ fn shell(folder: &'static str) -> FormatTool {
             arguments.finish()?;
             let folder = folder.map(|folder| WORKSPACE.strip_folder(Some(&folder))).transpose()?;
             let more = more_of(tool.input["properties"].get("directory").is_some());
-            let mut call = command_call(asked(tool, String::new()), &command, folder.as_deref(), timeout, more);
+            let mut call = command_call(asked(tool, String::new()), (&command, None), folder.as_deref(), timeout, more);
             call.reason = reason;
             Ok(call)
         },

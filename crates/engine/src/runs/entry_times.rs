@@ -65,9 +65,17 @@ impl Runs {
             };
             Ok(ArchiveExport { export, times, is_layer: since.is_some(), head })
         };
-        let export = self.engine.blocking(begin).await?;
+        let mut archive = self.engine.blocking(begin).await?;
         drop(locked);
-        Ok(export)
+        if archive.is_layer {
+            return Ok(archive);
+        }
+        let open_run = Arc::clone(run);
+        let settle = move || {
+            archive.export.leave_out_secrets(&open_run.rules)?;
+            Ok(archive)
+        };
+        self.engine.blocking(settle).await
     }
 
     /// Adds the times of the records after `since`. Returns the last of them.

@@ -13,7 +13,7 @@ use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, R
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use shared_pool::Permit;
-use workspace::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
+use workspace::{Bundle, LeftOut, PatchFormat, PreparedBundle, PreparedPatch};
 
 use crate::admission::pools::permit_within;
 use crate::call::history_quota::{history_exceeded, unrecorded};
@@ -83,14 +83,14 @@ pub struct Export {
 }
 
 /// The state of the tree that an archive or a layer has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ExportedState {
     /// The newest record at that state. All changes up to it are in the archive, and no later one.
     pub seq: u64,
     /// The hash of that record.
     pub head_hash: Sha256,
-    /// The number of entries that are left out.
-    pub left_out: u64,
+    /// What is left out.
+    pub left_out: LeftOut,
 }
 
 /// What an export writes.
@@ -351,7 +351,7 @@ impl Export {
     pub fn state(&self) -> Option<ExportedState> {
         let ExportContent::Archive(archive) = &self.content else { return None };
         let (seq, head_hash) = archive.head;
-        Some(ExportedState { seq, head_hash, left_out: archive.export.left_out() })
+        Some(ExportedState { seq, head_hash, left_out: archive.export.left_out().clone() })
     }
 
     /// Writes the export to `out` as a stream. Setting `cancel` ends it early.

@@ -36,6 +36,8 @@ pub(crate) const LAYER: &str = "layerBase64";
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 const EXECUTABLE: u32 = 0o111;
+/// The rule that denies a change of the executable bit.
+const MODE_CHANGE: &str = "modeChange";
 /// The first bytes of a file that say whether it is text.
 const HEAD_BYTES: u64 = 8 * 1024;
 /// The folders by which the answer counts what is not taken. More are counted together.
@@ -535,7 +537,7 @@ impl ApplyChangeset {
             path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))?;
         }
         check_content(rules, target, &content)?;
-        let mode = self.wanted_mode(path, before.map(|(state, _)| state), file_type)?;
+        let mode = self.wanted_mode(rules, path, before.map(|(state, _)| state), file_type)?;
         let sha256 = content.sha256();
         let is_same =
             before.is_some_and(|(state, _)| state.sha256 == sha256 && is_link_mode(state.mode) == is_link_mode(mode));
@@ -574,9 +576,11 @@ impl ApplyChangeset {
         }))
     }
 
-    /// Returns the mode of the file or link that takes the place of `before`.
+    /// Returns the mode of the file or link that takes the place of `before`. An executable bit that policy does not let change stays, and is
+    /// named: it is no reason to refuse what else a command has changed.
     fn wanted_mode(
         &mut self,
+        rules: &Rules,
         path: &LogicalPath,
         before: Option<&FileState>,
         file_type: FileType,
@@ -589,6 +593,11 @@ impl ApplyChangeset {
             FileType::Executable => bits | EXECUTABLE,
             FileType::Link => LINK_MODE,
         };
+        let is_mode_change = is_link_mode(mode) == is_link_mode(old_mode) && (mode ^ old_mode) & EXECUTABLE != 0;
+        if before.is_some() && is_mode_change && !rules.policy().allow_mode_change {
+            self.left.push(LeftFile { path: path.to_string(), rule: MODE_CHANGE.to_owned() });
+            return Ok(old_mode);
+        }
         let changed = self.since.files.get(path).filter(|_| before.is_some() && mode != old_mode);
         let Some(changed) = changed else { return Ok(mode) };
         // No record has the mode that the command has found, so that it cannot be told who has changed it.
@@ -597,6 +606,30 @@ impl ApplyChangeset {
         }
         self.kept_modes.push(path.clone());
         Ok(old_mode)
+    }
+
+    /// Keeps a file that the command has moved to a path of the `denied` ones: otherwise it would be lost.
+    fn keep_moved(
+        &mut self,
+        denied: &BTreeMap<LogicalPath, NewState>,
+        desired: &mut Vec<DesiredFile>,
+        targets: &[Target],
+    ) {
+        for (path, state) in denied {
+            let NewState::File { content: LayerContent::Held(bytes), .. } = state else { continue };
+            let sha256 = Sha256::of(bytes);
+            let is_same = |target: &&Target| {
+                target.before.as_ref().is_some_and(|(state, _)| state.size_bytes > 0 && state.sha256 == sha256)
+            };
+            let found = targets.iter().filter(is_same).find_map(|target| {
+                desired.iter().position(|file| file.effect == Effect::Delete && file.path == target.path)
+            });
+            let rule = self.left.iter().find(|left| left.path == path.as_str()).map(|left| left.rule.clone());
+            if let (Some(at), Some(rule)) = (found, rule) {
+                let source = desired.remove(at).path;
+                self.left.push(LeftFile { path: source.to_string(), rule });
+            }
+        }
     }
 
     /// Returns what has changed at `path` since the state that the change set is based on, if the file is not as it was then.
@@ -739,6 +772,8 @@ impl Mutation for ApplyChangeset {
         if let Some(conflict) = first {
             return Err(conflict);
         }
+        self.keep_moved(&files, &mut desired, &targets);
+        let moves = pair_moves(&mut desired, &targets);
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, large);
         if self.input.on_denied == OnDenied::Leave {
             let denied = (context.denied)(&plan);
@@ -751,6 +786,15 @@ impl Mutation for ApplyChangeset {
                 self.unnamed.iter().filter(|(_, cause)| cause.as_ref().is_some_and(|cause| left.contains(cause)));
             let with_it: Vec<_> = with_it.map(|(path, _)| path.clone()).collect();
             left.extend(with_it);
+            // Half of a move would lose the file, or have it twice.
+            for (from, to) in &moves {
+                let (kept, other) = if left.contains(to) { (to, from) } else { (from, to) };
+                if left.contains(kept) && !left.contains(other) {
+                    let rule = self.left.iter().find(|file| file.path == kept.as_str()).map(|file| file.rule.clone());
+                    self.left.push(LeftFile { path: other.to_string(), rule: rule.unwrap_or_default() });
+                    left.insert(other.clone());
+                }
+            }
             if !left.is_empty() {
                 plan = plan.without(&left);
             }
@@ -810,6 +854,40 @@ impl AppliedChangeset {
     }
 }
 
+/// Makes moves of files that are deleted at one path and created at another, as `mv` does it. Returns them.
+fn pair_moves(desired: &mut [DesiredFile], targets: &[Target]) -> Vec<(LogicalPath, LogicalPath)> {
+    let states: HashMap<&LogicalPath, &FileState> =
+        targets.iter().filter_map(|target| Some((&target.path, &target.before.as_ref()?.0))).collect();
+    let mut deleted: HashMap<Sha256, Vec<usize>> = HashMap::new();
+    for (at, file) in desired.iter().enumerate().filter(|(_, file)| file.effect == Effect::Delete) {
+        // Empty files are all the same.
+        if let Some(state) = states.get(&file.path).filter(|state| state.size_bytes > 0 && !is_link_mode(state.mode)) {
+            deleted.entry(state.sha256).or_default().push(at);
+        }
+    }
+    let mut moves = Vec::new();
+    if deleted.is_empty() {
+        return moves;
+    }
+    for to in 0..desired.len() {
+        let DesiredFile { path, effect: Effect::Create, after: Some((bytes, mode)) } = &desired[to] else { continue };
+        let Some(sources) = deleted.get_mut(&Sha256::of(bytes)).filter(|_| !is_link_mode(*mode)) else { continue };
+        let is_same_name = |from: &usize| desired[*from].path.components().last() == path.components().last();
+        let from = match sources.iter().position(is_same_name) {
+            Some(at) => sources.remove(at),
+            None => match sources.pop() {
+                Some(from) => from,
+                None => continue,
+            },
+        };
+        let (from_path, to_path) = (desired[from].path.clone(), path.clone());
+        desired[from].effect = Effect::MoveFrom { to: to_path.clone() };
+        desired[to].effect = Effect::MoveTo { from: from_path.clone() };
+        moves.push((from_path, to_path));
+    }
+    moves
+}
+
 fn held((_, bytes): &(FileState, Vec<u8>)) -> u64 {
     bytes.len() as u64
 }
@@ -821,7 +899,7 @@ fn above_in(named: &BTreeMap<LogicalPath, Place>, path: &LogicalPath) -> Vec<(Lo
 }
 
 /// Whether a change set may change the file: it is neither generated nor vendored, and git does not ignore it.
-fn is_taken(rules: &Rules, workspace: &Workspace, path: &LogicalPath) -> Result<bool, WorkspaceError> {
+pub(crate) fn is_taken(rules: &Rules, workspace: &Workspace, path: &LogicalPath) -> Result<bool, WorkspaceError> {
     Ok(!matches!(rules.kind_of_path(path), FileKind::Generated | FileKind::Vendored) && !workspace.is_ignored(path)?)
 }
 

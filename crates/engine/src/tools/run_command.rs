@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use model::{Code, Permission, Refusal, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::tool::input::{any_path, bounded, max_chars};
 use crate::tool::{Tool, ToolRun, ToolSchema, text};
@@ -37,10 +38,14 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"command": "cargo test --workspace", "timeoutSeconds": 300}))]
 pub(crate) struct RunCommandInput {
-    /// The command, as a POSIX shell takes it.
+    /// The command, as the shell takes it.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 16_384)]
     command: Option<String>,
+    /// The shell: `sh` (default), or `bash` where the sandbox has it.
+    #[serde(default)]
+    #[schema(inline)]
+    shell: Option<CommandShell>,
     /// The folder in which it runs, by default the root.
     #[serde(default)]
     cwd: Option<String>,
@@ -65,6 +70,25 @@ pub(crate) struct RunCommandInput {
     max_chars: Option<u64>,
 }
 
+/// The shell that runs a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CommandShell {
+    /// The one that every sandbox has.
+    #[default]
+    Sh,
+    /// `bash`, where the sandbox has it.
+    Bash,
+}
+
+impl CommandShell {
+    /// Whether it is the one that every sandbox has.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::Sh
+    }
+}
+
 /// A parsed input.
 #[derive(Debug)]
 pub(crate) enum CommandInput {
@@ -76,6 +100,8 @@ pub(crate) enum CommandInput {
         cwd: String,
         /// The seconds that the caller gives it.
         timeout_seconds: Option<u64>,
+        /// The shell that runs it.
+        shell: CommandShell,
         /// The characters of output that are shown.
         max_chars: usize,
     },
@@ -141,7 +167,8 @@ impl TryFrom<RunCommandInput> for CommandInput {
                 let bounded_time = |seconds| bounded("timeoutSeconds", seconds, 1, u64::MAX);
                 let timeout_seconds = input.timeout_seconds.map(bounded_time).transpose()?;
                 let cwd = any_path(input.cwd.as_deref().unwrap_or_default())?.as_str().to_owned();
-                Ok(Self::Run { command, cwd, timeout_seconds, max_chars })
+                let shell = input.shell.unwrap_or_default();
+                Ok(Self::Run { command, cwd, timeout_seconds, shell, max_chars })
             }
             (None, Some(of)) => {
                 let of = ToolCallId::parse(&of).map_err(|error| {
@@ -178,7 +205,7 @@ pub struct RanCommand {
     pub(crate) timed_out: bool,
     /// How long it took, in microseconds.
     pub(crate) duration_micros: u64,
-    /// What it printed, both streams as they came, without credentials: the end of it, or from `startLine` on.
+    /// What it printed, both streams as they came and as a terminal shows them, without credentials: the end of it, or from `startLine` on.
     pub(crate) output: String,
     /// The number of the first line of `output`, from 1. Omitted for a caller without `file:read`.
     #[schema(required = false)]
@@ -205,7 +232,27 @@ pub struct RanCommand {
     /// The number of the command's record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event_seq: Option<u64>,
-    /// Why the files that it has seen are not those of the run.
+    /// The shell that has run it, if it is not the one that was wanted: the sandbox does not have that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shell: Option<String>,
+    /// Paths whose content in the sandbox was not that of the run when it began, at most 100: it is neither evidence nor a passed test.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub(crate) differs: Vec<String>,
+    /// How many there are of those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub(crate) differs_count: u64,
+    /// Paths whose content the run had not taken from an earlier command, at most 100: the sandbox had the run's version again when this one
+    /// began, and the other one in `.workspaced/aside`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub(crate) put_aside: Vec<String>,
+    /// How many there are of those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub(crate) put_aside_count: u64,
+    /// What else its caller has to know of the files that it has seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
     /// What it changed; omitted if nothing.
@@ -276,6 +323,14 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl RanCommand {
+    /// Takes what the record of the command says of the files that it has found.
+    pub(crate) fn add_tree(&mut self, data: &Value) {
+        let paths = |name: &str| serde_json::from_value(data[name].clone()).unwrap_or_default();
+        let count = |name: &str| data[name].as_u64().unwrap_or(0);
+        (self.differs, self.differs_count) = (paths("differs"), count("differsCount"));
+        (self.put_aside, self.put_aside_count) = (paths("putAside"), count("putAsideCount"));
+    }
+
     /// Takes as many of the last lines of `text` as `max_chars` characters. The output has `lines` in all, of which `text` may be the end;
     /// `is_cut` is whether it begins within a line.
     pub(crate) fn set_end(&mut self, text: &str, lines: u64, is_cut: bool, max_chars: usize) {
@@ -320,6 +375,67 @@ impl RanCommand {
     }
 }
 
+/// Returns an output as a terminal shows it: without escape sequences, and of a line that was written again from its beginning, such as a
+/// progress bar, the last version. Each line stays one.
+pub(crate) fn as_shown(output: &str) -> Cow<'_, str> {
+    if !output.contains(['\r', '\u{1b}', '\u{8}', '\u{9b}']) {
+        return Cow::Borrowed(output);
+    }
+    let mut shown = String::with_capacity(output.len());
+    for line in output.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let line = without_escapes(line);
+        let line = line.trim_end_matches('\r');
+        let from = line.rfind('\r').map_or(0, |at| at + 1);
+        for c in line[from..].chars() {
+            if c == '\u{8}' {
+                if shown.ends_with('\n') || shown.is_empty() {
+                    continue;
+                }
+                shown.pop();
+            } else {
+                shown.push(c);
+            }
+        }
+        shown.push_str(end);
+    }
+    Cow::Owned(shown)
+}
+
+/// Removes escape sequences: those with parameters (`ESC [`), strings up to their end (`ESC ]` and the like), and short ones.
+fn without_escapes(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        let kind = match c {
+            '\u{9b}' => Some('['),
+            '\u{1b}' => chars.next(),
+            _ => {
+                plain.push(c);
+                continue;
+            }
+        };
+        match kind {
+            Some('[') => {
+                let is_parameter = |c: &char| ('\u{20}'..='\u{3f}').contains(c);
+                while chars.next_if(is_parameter).is_some() {}
+                chars.next_if(|c| ('@'..='~').contains(c));
+            }
+            Some(']' | 'P' | '_' | '^' | 'X') => {
+                while let Some(c) = chars.next() {
+                    if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
+                        break;
+                    }
+                }
+            }
+            // Such as the choice of a character set.
+            Some(' '..='/') => drop(chars.next()),
+            Some(_) | None => {}
+        }
+    }
+    plain
+}
+
 /// How many lines a text has.
 pub(crate) fn line_count(text: &str) -> u64 {
     text.lines().count() as u64
@@ -361,6 +477,18 @@ mod tests {
         assert_eq!(end("f\nz\n", true, 40), ("z\n".into(), 9, false));
         assert_eq!(end("f\n", true, 40), ("f\n".into(), 9, true));
         assert_eq!(end("", true, 40), (String::new(), 10, false));
+    }
+
+    #[test]
+    fn an_output_is_shown_as_a_terminal_shows_it() {
+        let shown = |text| as_shown(text).into_owned();
+        assert_eq!(shown("plain\n"), "plain\n");
+        assert_eq!(shown(" 1%\r 50%\r100%\nnext\r\nlast"), "100%\nnext\nlast");
+        assert_eq!(shown("\u{1b}[1;31mred\u{1b}[0m \u{1b}]0;title\u{7}x\u{1b}(By\n"), "red xy\n");
+        assert_eq!(shown("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\\n"), "link\n");
+        assert_eq!(shown("ab\u{8}c\n\u{8}d"), "ac\nd");
+        assert_eq!(shown("\u{1b}"), "");
+        assert_eq!(shown("\u{1b}[2K\rdone\r"), "done");
     }
 
     #[test]

@@ -500,3 +500,28 @@ fn a_file_that_changes_while_it_is_read_is_noticed() {
     let report = folder.read(&["shrinks".to_owned()], LIMITS, &mut Vec::new()).unwrap();
     assert_eq!(report.torn, Vec::<String>::new());
 }
+
+#[test]
+fn what_is_put_aside_gives_way_to_the_runs_version() {
+    let files = [("t.sh", "exit 1"), ("d/gone", "gone"), ("d/f", "f"), ("was/file", "x"), ("same", "same")];
+    let mut checkout = Checkout::of(&files);
+    let before = tree(checkout.dir.path());
+    checkout.put("t.sh", "exit 0");
+    checkout.put("new/added", "added");
+    std::fs::remove_dir_all(checkout.path("d")).unwrap();
+    std::fs::remove_dir_all(checkout.path("was")).unwrap();
+    checkout.put("was", "a file now");
+    let paths: Vec<_> = checkout.scan().changes.into_iter().map(|change| change.path).collect();
+    assert_eq!(paths, ["d/f", "d/gone", "new/added", "t.sh", "was", "was/file"]);
+    checkout.folder.put_aside(&paths).unwrap();
+    assert!(!checkout.path("new").exists(), "the folder that is empty goes too");
+    let aside = |path: &str| std::fs::read_to_string(checkout.path(".workspaced/aside").join(path)).ok();
+    assert_eq!(["t.sh", "new/added", "was"].map(aside), ["exit 0", "added", "a file now"].map(|x| Some(x.to_owned())));
+    // Its own version is the one that the folder has of the run.
+    let now: Vec<_> = files.iter().map(|(path, content)| (*path, Put::File(content))).collect();
+    assert_eq!(checkout.pull(&layer(&now)).unwrap(), (4, 0));
+    assert_eq!(tree(checkout.dir.path()), before);
+    assert_eq!(checkout.changes(), Vec::<String>::new());
+    checkout.folder.put_aside(&[]).unwrap();
+    assert!(!checkout.path(".workspaced/aside").exists());
+}

@@ -342,3 +342,17 @@ fn a_scan_leaves_out_what_an_earlier_one_has_found_as_it_is_now() {
         ("other", 1, vec!["sub/target/".into()])
     );
 }
+
+#[test]
+fn an_empty_folder_and_a_commit_are_named() {
+    let mut checkout = Checkout::of(&[("d/a", "1")]);
+    assert_eq!(checkout.scan().git_ns, 0);
+    std::fs::remove_file(checkout.path("d/a")).unwrap();
+    std::fs::create_dir_all(checkout.path("new/empty")).unwrap();
+    std::fs::create_dir_all(checkout.path(".git/logs")).unwrap();
+    std::fs::write(checkout.path(".git/logs/HEAD"), "a commit").unwrap();
+    let report = checkout.scan();
+    assert!(report.git_ns > 0);
+    let left: Vec<_> = report.left.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(left, ["new/empty/"], "the run does not have the other one either");
+}

@@ -33,7 +33,7 @@ pub(crate) struct CommandResultParts {
 /// Take the next command
 ///
 /// What a runner has to do next: a command that a caller of `run_command` wants run, or to end the one that it runs. The answer waits up to
-/// `waitSeconds` for it. A runner is attached to the run while it asks, and for a minute after; as long as one is, `run_command` is in the
+/// `waitSeconds` for it. A runner is attached to the run while it asks, and for 14 seconds after; as long as one is, `run_command` is in the
 /// catalogue of the run's tokens. A command is given to one runner, which has one at a time, and again if the answer was lost: a runner
 /// runs each `commandId` once. Requires the permission `command:serve`, which a token has only if it was issued with it.
 #[utoipa::path(

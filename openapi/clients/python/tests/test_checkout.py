@@ -407,7 +407,7 @@ class HostileSandboxes(unittest.TestCase):
         return folder
 
     def test_what_a_sandbox_sends_is_bounded_and_only_a_proposal(self) -> None:
-        hello = (0, b'{"protocol":4,"folder":"/w"}')
+        hello = (0, b'{"protocol":5,"folder":"/w"}')
         report = (5, b'{"changes":[],"left":[],"leftCount":0,"notWalked":[]}')
 
         def change(path: str) -> bytes:

@@ -8,6 +8,7 @@ const MAX_RECORDED = 200;
 const MAX_REASON_CHARS = 500;
 // The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
 const MAX_RECORDED_ARGV = 16 << 10;
+const MAX_DIFFERS = 24 << 10;
 /**
  * A run's files in a folder, which stays open: several commands run in it, one after the other. `Run.checkout` opens it.
  *
@@ -94,6 +95,8 @@ export class Checkout {
         const began = new Date();
         const kept = new KeptOutput();
         const about = { argv: recordedArgv(argv), cwd: options.cwd || ".", startedAt: began.toISOString(), environment };
+        if (!(before instanceof FolderError))
+            Object.assign(about, differing(before.changes));
         const kind = options.test ? "test" : "command";
         const limit = new TimeLimit(this.open, options.timeoutMillis);
         const outcome = await this.execute(argv, options, kept, limit).catch(async (failure) => {
@@ -211,6 +214,8 @@ export class Checkout {
     async recordEvent(kind, about, pulled, kept, done, failure, timedOut = done?.timedOut ?? false) {
         const command = shownCommand(about.argv);
         const data = { command, cwd: about.cwd, basedOnSeq: pulled.seq, environment: about.environment, ...kept };
+        // What the command changed itself is not the run's either.
+        Object.assign(data, done === null ? pickDiffering(about) : differing([...done.earlier, ...done.changed.changes]));
         let ended = "it is not known how it ended";
         if (done !== null) {
             const code = done.exitCode ?? 128 + (done.signal ?? 0);
@@ -220,7 +225,7 @@ export class Checkout {
             data["timedOut"] = true;
         const changes = done?.changed.changes ?? [];
         if (failure !== null) {
-            data["failure"] = failure.detail;
+            data["failure"] = data["notApplied"] = failure.detail;
         }
         else if (changes.length > 0) {
             const named = changes.slice(0, MAX_RECORDED);
@@ -422,4 +427,20 @@ function form(changeset, layer) {
         `${JSON.stringify(changeset)}\r\n` +
         `--${boundary}\r\nContent-Disposition: form-data; name="layer"\r\nContent-Type: application/x-tar\r\n\r\n`;
     return { content: joined([bytes(head), layer, bytes(`\r\n--${boundary}--\r\n`)]), type: `multipart/form-data; boundary=${boundary}` };
+}
+/** Returns what a record says of files that are not those of the run: the first paths, those that the run has before others. */
+function differing(changes) {
+    const paths = [...changes.filter(({ change }) => change !== "added"), ...changes.filter(({ change }) => change === "added")];
+    const named = [];
+    let size = 0;
+    for (const { path } of paths) {
+        size += path.length;
+        if (size > MAX_DIFFERS)
+            break;
+        named.push(path);
+    }
+    return paths.length > 0 ? { differs: named, differsCount: paths.length } : {};
+}
+function pickDiffering({ differs, differsCount }) {
+    return differs === undefined ? {} : { differs, differsCount };
 }

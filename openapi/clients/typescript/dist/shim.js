@@ -4,7 +4,7 @@
 import { crypto } from "./crypto.js";
 import { FolderError } from "./errors.js";
 import { node } from "./node.js";
-const PROTOCOL = 4;
+const PROTOCOL = 5;
 const SHIM_NAME = "workspaced-shim";
 const [HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const MAX_FRAME_BYTES = 1 << 20;

@@ -346,6 +346,7 @@ export interface CommandOrder {
     commandId: string;
     cwd: string;
     reason?: string | null;
+    shell?: CommandShell;
     timeoutSeconds: number;
 }
 export interface CommandOverrides {
@@ -367,6 +368,8 @@ export interface CommandPolicy {
 export interface CommandReport {
     argv: Array<string>;
     cwd?: string | null;
+    differs?: Array<string>;
+    differsCount?: number | null;
     durationMicros?: number | null;
     environment?: {
         [name: string]: unknown;
@@ -380,6 +383,7 @@ export interface CommandResultAnswer {
     changes?: CommandChanges | null;
     eventSeq?: number | null;
     ok: boolean;
+    rejected?: Array<string>;
 }
 export interface CommandResultParts {
     layer?: string | null;
@@ -387,6 +391,8 @@ export interface CommandResultParts {
 }
 export interface CommandResultRequest {
     basedOnSeq?: number | null;
+    differs?: Array<string>;
+    differsCount?: number;
     durationMicros?: number;
     environment?: {
         [name: string]: unknown;
@@ -395,6 +401,7 @@ export interface CommandResultRequest {
     exitCode?: number | null;
     leftOut?: Array<LeftOutEntry>;
     leftOutCount?: number;
+    noFolder?: boolean;
     notSent?: string | null;
     onConflict?: OnConflict;
     onDenied?: OnDenied;
@@ -402,12 +409,15 @@ export interface CommandResultRequest {
     outputLines?: number;
     outputSha256?: Sha256 | null;
     outputStartCut?: boolean;
+    putAside?: Array<string>;
+    putAsideCount?: number;
     runner: string;
     signal?: number | null;
     startedAt?: string | null;
     timedOut?: boolean;
     warning?: string | null;
 }
+export type CommandShell = "sh" | "bash";
 export interface CommentRequest {
     line?: number | null;
     onBehalfOf?: string | null;
@@ -1135,6 +1145,8 @@ export interface RanCommand {
     changes?: CommandChanges | null;
     contentWithheld?: boolean;
     cutLine?: number | null;
+    differs?: Array<string>;
+    differsCount?: number;
     durationMicros: number;
     eventSeq?: number | null;
     exitCode?: number | null;
@@ -1148,7 +1160,10 @@ export interface RanCommand {
     outputSha256?: Sha256 | null;
     outputStartCut?: boolean;
     outputStartLine?: number;
+    putAside?: Array<string>;
+    putAsideCount?: number;
     seq: number;
+    shell?: string | null;
     signal?: number | null;
     timedOut: boolean;
     toolCallId: string;
@@ -1270,6 +1285,7 @@ export interface ReportBudget {
     used: number;
 }
 export interface ReportCommand {
+    differsCount?: number | null;
     exitCode?: number | null;
     isAttested: boolean;
     isCurrent: boolean;
@@ -1450,6 +1466,7 @@ export interface RunCommandInput {
     maxChars?: number | null;
     outputOf?: string | null;
     reason?: string;
+    shell?: "sh" | "bash" | null;
     startLine?: number | null;
     stepId?: string;
     timeoutSeconds?: number | null;

@@ -376,6 +376,7 @@ export interface CommandOrder {
   commandId: string;
   cwd: string;
   reason?: string | null;
+  shell?: CommandShell;
   timeoutSeconds: number;
 }
 
@@ -400,6 +401,8 @@ export interface CommandPolicy {
 export interface CommandReport {
   argv: Array<string>;
   cwd?: string | null;
+  differs?: Array<string>;
+  differsCount?: number | null;
   durationMicros?: number | null;
   environment?: { [name: string]: unknown };
   exitCode?: number | null;
@@ -412,6 +415,7 @@ export interface CommandResultAnswer {
   changes?: CommandChanges | null;
   eventSeq?: number | null;
   ok: boolean;
+  rejected?: Array<string>;
 }
 
 export interface CommandResultParts {
@@ -421,12 +425,15 @@ export interface CommandResultParts {
 
 export interface CommandResultRequest {
   basedOnSeq?: number | null;
+  differs?: Array<string>;
+  differsCount?: number;
   durationMicros?: number;
   environment?: { [name: string]: unknown };
   error?: string | null;
   exitCode?: number | null;
   leftOut?: Array<LeftOutEntry>;
   leftOutCount?: number;
+  noFolder?: boolean;
   notSent?: string | null;
   onConflict?: OnConflict;
   onDenied?: OnDenied;
@@ -434,12 +441,16 @@ export interface CommandResultRequest {
   outputLines?: number;
   outputSha256?: Sha256 | null;
   outputStartCut?: boolean;
+  putAside?: Array<string>;
+  putAsideCount?: number;
   runner: string;
   signal?: number | null;
   startedAt?: string | null;
   timedOut?: boolean;
   warning?: string | null;
 }
+
+export type CommandShell = "sh" | "bash";
 
 export interface CommentRequest {
   line?: number | null;
@@ -1259,6 +1270,8 @@ export interface RanCommand {
   changes?: CommandChanges | null;
   contentWithheld?: boolean;
   cutLine?: number | null;
+  differs?: Array<string>;
+  differsCount?: number;
   durationMicros: number;
   eventSeq?: number | null;
   exitCode?: number | null;
@@ -1272,7 +1285,10 @@ export interface RanCommand {
   outputSha256?: Sha256 | null;
   outputStartCut?: boolean;
   outputStartLine?: number;
+  putAside?: Array<string>;
+  putAsideCount?: number;
   seq: number;
+  shell?: string | null;
   signal?: number | null;
   timedOut: boolean;
   toolCallId: string;
@@ -1405,6 +1421,7 @@ export interface ReportBudget {
 }
 
 export interface ReportCommand {
+  differsCount?: number | null;
   exitCode?: number | null;
   isAttested: boolean;
   isCurrent: boolean;
@@ -1600,6 +1617,7 @@ export interface RunCommandInput {
   maxChars?: number | null;
   outputOf?: string | null;
   reason?: string;
+  shell?: "sh" | "bash" | null;
   startLine?: number | null;
   stepId?: string;
   timeoutSeconds?: number | null;

@@ -352,7 +352,7 @@ test("what a sandbox sends is bounded and only a proposal", async (t) => {
   /** Opens a folder whose shim sends this, whatever it is asked. */
   const sandbox = async (...frames) => {
     const dir = mkdtempSync(join(tmpdir(), "workspaced-client-"));
-    const hello = frame(0, JSON.stringify({ protocol: 4, folder: "/w" }));
+    const hello = frame(0, JSON.stringify({ protocol: 5, folder: "/w" }));
     writeFileSync(join(dir, "sent"), Buffer.concat([hello, ...frames]));
     writeFileSync(join(dir, "shim"), `#!/bin/sh\ncat ${dir}/sent; cat >/dev/null\n`, { mode: 0o755 });
     const folder = await ShimFolder.open({ dir, shim: join(dir, "shim") });

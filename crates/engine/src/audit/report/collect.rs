@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::entry::{EntryKind, ReportEntry, paths_of};
 use super::{ReportCommand, ReportCounts, ReportFile};
 use crate::call::evidence::ATTESTED;
+use crate::calls::differing::{DIFFERS_COUNT, found_other_files};
 use crate::tools::apply_changeset::APPLY_CHANGESET;
 
 /// The records of commands and tests.
@@ -170,6 +171,7 @@ impl Collector {
         let not_applied = self.not_applied.iter().find(|(event, _)| *event == record.tool_call_id).map(|(_, seq)| *seq);
         // Or what it changed did not come in at all.
         let not_applied = not_applied.or(data.and_then(|data| data.get("notApplied")).map(|_| record.seq));
+        let differs = data.and_then(|data| data.get(DIFFERS_COUNT)).and_then(Value::as_u64);
         self.commands.push_back(ReportCommand {
             id: record.tool_call_id.clone(),
             not_applied_seq: not_applied,
@@ -177,7 +179,8 @@ impl Collector {
             tool: record.tool.clone(),
             summary: cut(summary),
             exit_code: data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64),
-            is_current: not_applied.is_none(),
+            is_current: not_applied.is_none() && !found_other_files(data),
+            differs_count: differs,
             is_attested: record.reasons.iter().any(|reason| reason == ATTESTED),
             output_sha256: hash(data.and_then(|data| data.get("outputSha256"))),
             tree_sha256: hash(data.and_then(|data| data.pointer("/environment/treeSha256"))),

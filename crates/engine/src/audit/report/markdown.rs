@@ -186,10 +186,11 @@ fn command_line(command: &ReportCommand) -> String {
         Some(0) => "exit 0",
         _ => "**failed**",
     };
-    let files = match (command.not_applied_seq, command.is_current) {
-        (Some(seq), _) => format!("with changes of its own that are not in the run ({seq})"),
-        (None, true) => "on the present files".to_owned(),
-        (None, false) => "before later changes".to_owned(),
+    let files = match (command.not_applied_seq, command.differs_count, command.is_current) {
+        (Some(seq), ..) => format!("with changes of its own that are not in the run ({seq})"),
+        (None, Some(differing), _) => format!("with {} that differed from the run", count(differing, "file")),
+        (None, None, true) => "on the present files".to_owned(),
+        (None, None, false) => "before later changes".to_owned(),
     };
     let said = if command.is_attested { "" } else { ", not attested" };
     format!("- {} {}: {outcome}, {files}{said}", command.seq, quote(&command.summary))

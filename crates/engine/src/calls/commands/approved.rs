@@ -78,7 +78,7 @@ impl Calls {
             return Err(CallError::Internal("a stored input is not an object".into()));
         };
         let input = CommandInput::try_from(parse::<RunCommandInput>(Call::without_common(members))?)?;
-        let CommandInput::Run { command, cwd, timeout_seconds, max_chars } = input else {
+        let CommandInput::Run { command, cwd, timeout_seconds, shell, max_chars } = input else {
             return Err(CallError::Internal("an approved call is no command".into()));
         };
         check_open(run)?;
@@ -100,6 +100,7 @@ impl Calls {
         let allowed = AllowedCommand {
             cwd,
             timeout_seconds: timeout_seconds.unwrap_or(most).min(most),
+            shell,
             max_chars,
             reasons,
             command,

@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::result::EndedCommand;
 use crate::call_error::refusals::shutting_down;
+use crate::tools::run_command::CommandShell;
 
-/// How long a runner stays attached without a request.
-const LEASE: Duration = Duration::from_mins(1);
+/// How long a runner stays attached without a request. With the longest wait of a request, a runner that is silent is noticed within 20
+/// seconds.
+const LEASE: Duration = Duration::from_secs(14);
 /// How long a command waits until a runner is free.
 const MAX_WAIT: Duration = Duration::from_mins(5);
 /// How long a runner has after a command's time is over, to end it and to report.
@@ -49,6 +51,8 @@ pub(crate) struct WantedCommand {
     pub(crate) cwd: String,
     /// How long it may run.
     pub(crate) timeout_seconds: u64,
+    /// The shell that its caller wants.
+    pub(crate) shell: CommandShell,
     /// Who made the call.
     pub(crate) actor: String,
     /// The caller's step.
@@ -86,6 +90,7 @@ impl WantedCommand {
             command,
             cwd,
             timeout_seconds,
+            shell: CommandShell::Sh,
             actor: String::new(),
             step_id: None,
             reason: None,
@@ -468,6 +473,9 @@ impl RunDesk {
         (given.elapsed() > most).then(lost)
     }
 }
+
+/// A runner that is stopped just after it has asked is noticed within 20 seconds.
+const _: () = assert!(LEASE.as_secs() + super::MAX_POLL.as_secs() < 20);
 
 fn no_runner() -> Refusal {
     let message = "no runner is attached to the run, so that no command can be run";

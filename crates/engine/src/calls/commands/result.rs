@@ -18,6 +18,8 @@ const MAX_ENVIRONMENT_BYTES: usize = 4096;
 pub(crate) const MAX_LINES: u64 = 1 << 53;
 /// The bytes of the paths that are kept of those that cannot be part of a run, with why.
 const MAX_LEFT_OUT_BYTES: usize = 8 * 1024;
+/// The most paths that were put aside which a record names.
+const MAX_PUT_ASIDE: usize = 100;
 /// The largest end of an output in a result, in bytes.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
@@ -77,7 +79,20 @@ pub struct CommandResultRequest {
     /// How many there are of those.
     #[serde(default)]
     pub(crate) left_out_count: u64,
-    /// Why the files that it has seen are not those of the run.
+    /// The paths whose content was not that of the run when it began, without which it is no evidence: at most 24 KiB of them. A folder, with a
+    /// slash at its end, stands for new files in it. What a run never takes, such as build output, is left out of the record.
+    #[serde(default)]
+    pub(crate) differs: Vec<String>,
+    /// How many there are, if not all are named.
+    #[serde(default)]
+    pub(crate) differs_count: u64,
+    /// The paths whose content the run had not taken, and which gave way to the run's before it began: at most 100.
+    #[serde(default)]
+    pub(crate) put_aside: Vec<String>,
+    /// How many there are, if not all are named.
+    #[serde(default)]
+    pub(crate) put_aside_count: u64,
+    /// What its caller has to know of the files that it has seen.
     #[serde(default)]
     pub(crate) warning: Option<String>,
     /// Why the changes are not sent, if there are any.
@@ -86,6 +101,9 @@ pub struct CommandResultRequest {
     /// Why the command could not be started. Nothing else is reported then.
     #[serde(default)]
     pub(crate) error: Option<String>,
+    /// Whether it could not be started because its folder is missing.
+    #[serde(default)]
+    pub(crate) no_folder: bool,
 }
 
 fn merge() -> OnConflict {
@@ -101,6 +119,8 @@ pub(crate) struct EndedCommand {
     pub(crate) result: CommandResultRequest,
     pub(crate) event_seq: Option<u64>,
     pub(crate) changes: Option<CommandChanges>,
+    /// The record's data of the command.
+    pub(crate) data: Value,
 }
 
 impl CommandResultRequest {
@@ -130,6 +150,12 @@ impl CommandResultRequest {
         (kept, self.left_out_count.min(MAX_LINES).max(self.left_out.len() as u64))
     }
 
+    /// Returns the paths that were put aside, and how many there are.
+    fn put_aside(&self) -> (&[String], u64) {
+        let named = &self.put_aside[..self.put_aside.len().min(MAX_PUT_ASIDE)];
+        (named, self.put_aside_count.min(MAX_LINES).max(self.put_aside.len() as u64))
+    }
+
     /// The event that records the command.
     pub(crate) fn event(&self, order: &WantedCommand, run: &RunId, not_applied: Option<&str>) -> Map<String, Value> {
         let mut data = asked_members(&order.command, &order.cwd, None);
@@ -153,6 +179,11 @@ impl CommandResultRequest {
         add("leftOut", (!left_out.is_empty()).then(|| json!(left_out)));
         add("leftOutCount", (count > 0).then(|| json!(count)));
         add("notApplied", not_applied.map(Value::from));
+        add("differs", (!self.differs.is_empty() || self.differs_count > 0).then(|| json!(self.differs)));
+        add("differsCount", (self.differs_count > 0).then(|| json!(self.differs_count.min(MAX_LINES))));
+        let (put_aside, count) = self.put_aside();
+        add("putAside", (count > 0).then(|| json!(put_aside)));
+        add("putAsideCount", (count > 0).then(|| json!(count)));
         let mut event = summarised(&order.command, &self.ended(), data);
         let mut add = |name: &str, value: Option<Value>| event.extend(value.map(|value| (name.to_owned(), value)));
         add("kind", Some(json!("command")));

@@ -35,6 +35,16 @@ struct Ran<'a> {
     #[serde(default)]
     content_withheld: bool,
     #[serde(borrow, default)]
+    shell: Option<Cow<'a, str>>,
+    #[serde(default)]
+    differs: Vec<String>,
+    #[serde(default)]
+    differs_count: u64,
+    #[serde(default)]
+    put_aside: Vec<String>,
+    #[serde(default)]
+    put_aside_count: u64,
+    #[serde(borrow, default)]
     warning: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     changes: Option<ChangedByCommand<'a>>,
@@ -162,6 +172,18 @@ impl Ran<'_> {
 fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) -> String) -> Rendered {
     let mut body = String::new();
     body.push_line(head);
+    if let Some(shell) = &ran.shell {
+        body.push_line(format_args!(
+            "[run by {}: the sandbox does not have the shell that was wanted]",
+            quote::one_line(shell)
+        ));
+    }
+    let path = |path: &String| quote::path(path).into_owned();
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let title = "the run's version was taken before this command (what the run had not taken is in .workspaced/aside until the next one)";
+    add_files_of(&mut body, title, ran.put_aside.iter().map(path), count(ran.put_aside_count));
+    let title = "not as in the run when this command began, so that it is no evidence";
+    add_files_of(&mut body, title, ran.differs.iter().map(path), count(ran.differs_count));
     // Before the output, which may have lines that look like these.
     if let Some(warning) = &ran.warning {
         body.push_line(format_args!("[{}]", quote::one_line(warning)));
@@ -175,9 +197,9 @@ fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) 
     }
     if !ran.output.is_empty() {
         body.push_line(label);
-        body.push_str(&ran.output);
-        if !ran.output.ends_with('\n') {
-            body.push('\n');
+        // So that no line of it can be taken for one of the service.
+        for line in ran.output.lines() {
+            body.push_line(format_args!("  {line}"));
         }
     }
     Rendered { body, end: ran.what_is_not_shown(more) }

@@ -10,7 +10,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
 use engine::runs::{BundleCommit, Export, ExportFormat, ExportedState};
-use model::RunId;
+use model::{LogicalPath, RunId};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,6 +31,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 static SEQ: HeaderName = HeaderName::from_static("workspaced-seq");
 static HEAD_HASH: HeaderName = HeaderName::from_static("workspaced-head-hash");
 static LEFT_OUT: HeaderName = HeaderName::from_static("workspaced-left-out");
+static LEFT_OUT_PATHS: HeaderName = HeaderName::from_static("workspaced-left-out-paths");
+/// The most bytes of the paths in a header.
+const MAX_NAMED_BYTES: usize = 4 * 1024;
 
 /// The parameters of an archive.
 #[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -57,6 +61,7 @@ pub(crate) struct ArchiveQuery {
             ("Workspaced-Seq" = u64, description = "The newest record at this state of the tree."),
             ("Workspaced-Head-Hash" = String, description = "The hash of that record."),
             ("Workspaced-Left-Out" = u64, description = "The number of entries that are left out, without those that git ignores."),
+            ("Workspaced-Left-Out-Paths" = String, description = "Their paths, percent-encoded, with commas between them: the first ones, in 4 KiB."),
         )),
         (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -80,10 +85,33 @@ pub(crate) async fn get_archive(
     if let Some(ExportedState { seq, head_hash, left_out }) = state {
         let headers = response.headers_mut();
         headers.insert(&SEQ, HeaderValue::from(seq));
-        headers.insert(&LEFT_OUT, HeaderValue::from(left_out));
+        headers.insert(&LEFT_OUT, HeaderValue::from(left_out.count));
+        let paths = named(&left_out.paths);
+        headers.extend(
+            HeaderValue::from_str(&paths)
+                .ok()
+                .filter(|_| !paths.is_empty())
+                .map(|paths| (LEFT_OUT_PATHS.clone(), paths)),
+        );
         headers.extend(HeaderValue::from_str(&head_hash.to_string()).ok().map(|hash| (HEAD_HASH.clone(), hash)));
     }
     Ok(response)
+}
+
+/// Returns as many paths as a header has room for, percent-encoded, with commas between them.
+fn named(paths: &[LogicalPath]) -> String {
+    let mut named = String::new();
+    for path in paths {
+        let path = utf8_percent_encode(path.as_str(), NON_ALPHANUMERIC).to_string();
+        if named.len() + path.len() > MAX_NAMED_BYTES {
+            break;
+        }
+        if !named.is_empty() {
+            named.push(',');
+        }
+        named.push_str(&path);
+    }
+    named
 }
 
 /// Whether the reader asks for a tar by name.

@@ -470,3 +470,23 @@ async fn a_command_that_is_asked_to_end_leaves_nothing_to_apply(#[values(Backend
     assert_eq!((execution.outcome.exit_code, execution.is_timed_out, execution.is_complete()), (Some(0), false, false));
     assert_eq!(used.run.on_disk("a.txt"), "one\n");
 }
+
+/// A command that stops the shim which has started it keeps nobody from the folder.
+#[tokio::test]
+async fn a_shim_that_was_stopped_is_noticed_and_gives_its_folder_back() {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "a\n")]).await;
+    let FolderPlace::Sandbox(place) = used.place(true) else { panic!() };
+    let place = FolderPlace::Sandbox(SandboxPlace { silence_limit: Duration::from_secs(5), ..place });
+    let mut checkout = Checkout::open(&used.client, &used.id, &place).await.unwrap();
+    checkout.pull().await.unwrap();
+    // One that works is heard.
+    let quiet = checkout.exec(&ExecOptions::shell("sleep 6"), &mut |_, _| {}).await.unwrap();
+    assert_eq!(quiet.execution.outcome.exit_code, Some(0));
+    let stops = ExecOptions::shell("kill -STOP $PPID; exec sleep 600");
+    let error = checkout.exec(&stops, &mut |_, _| {}).await.unwrap_err();
+    assert!(error.to_string().contains("the shim was silent for 5 s"), "{error}");
+    drop(checkout);
+    let mut again = used.checkout(true).await;
+    let done = again.exec(&ExecOptions::shell("cat a.txt"), &mut |_, _| {}).await.unwrap();
+    assert_eq!((done.execution.output.as_str(), done.execution.outcome.exit_code), ("a\n", Some(0)));
+}

@@ -570,3 +570,112 @@ async fn a_link_that_stays_inside_goes_both_ways(#[values(Backend::Sqlite)] back
         assert_eq!(found, tree, "{}", folder.display());
     }
 }
+
+/// A test on files that are not the run's, by hand or of its own making, is none of the run.
+#[rstest]
+#[tokio::test]
+async fn a_test_on_other_files_than_the_runs_names_them(#[values(Backend::Sqlite)] backend: Backend) {
+    let files = [("a.txt", "one\n"), (".gitignore", "*.log\n")];
+    let used = Used::new(backend, &files).await;
+    let dir = ["--dir", used.folder(), "--test"];
+    used.exec(&dir, "echo l > x.log");
+    std::fs::write(used.folder.join("a.txt"), "by hand\n").unwrap();
+    used.exec(&dir, "true");
+    let differs: Vec<_> =
+        used.records("event.test").await.iter().map(|event| event["input"]["data"]["differs"].clone()).collect();
+    assert_eq!(differs, [json!(null), json!(["a.txt"])]);
+    let set = used.exec(&["--dir", used.folder(), "--push"], "echo b > b.txt");
+    assert_eq!(set.code, 0, "{set:?}");
+    assert_eq!(used.records("event.command").await[0]["input"]["data"]["differs"], json!(["a.txt"]));
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_failed_command_left_is_applied_only_if_that_is_wanted(#[values(Backend::Sqlite)] backend: Backend) {
+    let used = Used::new(backend, &[("a.txt", "one\n")]).await;
+    let any = used.exec(&["--dir", used.folder(), "--push"], "echo half > half.txt; exit 3");
+    assert!(any.code == 3 && last(&any).ends_with(" · applied although the command failed"), "{any:?}");
+    assert_eq!(used.run.on_disk("half.txt"), "half\n");
+    let ok = used.exec(&["--dir", used.folder(), "--push=ok"], "echo more > half.txt; exit 4");
+    assert!(ok.code == 4 && last(&ok).ends_with(" · not applied, because the command failed"), "{ok:?}");
+    assert_eq!(used.run.on_disk("half.txt"), "half\n");
+    let good = used.exec(&["--dir", used.folder(), "--push=ok"], "echo good > good.txt");
+    assert!(good.code == 0 && used.run.files().contains_key("good.txt"), "{good:?}");
+}
+
+/// What was changed and could not be sent is no success.
+#[tokio::test]
+async fn a_file_that_grows_all_the_time_fails_a_push() {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    let writer = "while [ -e ../go ]; do echo more >> busy.txt; done";
+    std::fs::write(used.server.home.join("go"), "").unwrap();
+    let script = format!("setsid sh -c '{writer}' >/dev/null 2>&1 & while [ ! -s busy.txt ]; do :; done");
+    let printed = used.exec(&["--dir", used.folder(), "--push"], &script);
+    std::fs::remove_file(used.server.home.join("go")).unwrap();
+    if !used.run.files().contains_key("busy.txt") {
+        assert!(printed.code == 1 && printed.err.contains("busy.txt (it changes while it is read)"), "{printed:?}");
+        let event = &used.records("event.command").await[0];
+        assert!(event["input"]["data"]["notApplied"].as_str().unwrap().contains("busy.txt"), "{event:#}");
+    }
+}
+
+#[tokio::test]
+async fn exec_ends_at_its_time_and_at_sigterm() {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    let limited = used.exec(&["--dir", used.folder(), "--push", "--timeout", "1"], "echo x > x.txt; exec sleep 600");
+    assert!(limited.code == 124 && last(&limited).contains(" · ended by --timeout after "), "{limited:?}");
+    assert!(!used.run.files().contains_key("x.txt"));
+    for heeds in [true, false] {
+        let trap = if heeds { "" } else { "trap '' TERM; " };
+        let script = format!("{trap}echo ready > ready; while :; do sleep 0.1; done");
+        let mut started = used.exec_command(&["--dir", used.folder()], &script);
+        let mut child =
+            started.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        until("the command has begun", async || used.folder.join("ready").exists()).await;
+        std::fs::remove_file(used.folder.join("ready")).unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let mut ended = None;
+        // The first asks the command, the second does not wait for it.
+        for _ in 0..if heeds { 1 } else { 2 } {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            ended = child.try_wait().unwrap();
+        }
+        let status = match ended {
+            Some(status) => status,
+            None => child.wait().unwrap(),
+        };
+        assert_eq!(status.code(), Some(143), "{heeds}");
+    }
+}
+
+/// A command in a folder of this machine runs as the user of the program that has the token.
+#[tokio::test]
+async fn a_command_cannot_read_the_token_of_the_program_that_runs_it() {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let dir = folder.path().join("checkout");
+    let mut command = used.exec_command(&["--dir", dir.to_str().unwrap()], "cat /proc/$PPID/environ; env");
+    command.env("XDG_STATE_HOME", folder.path().join("state")).current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        // From root, nothing is hidden.
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    }
+    let printed = run(command);
+    assert!(printed.code == 0 && printed.out.contains("PATH="), "{printed:?}");
+    assert!(!printed.out.contains(&used.runner) && printed.err.contains("ermission denied"), "{printed:?}");
+}
+
+#[tokio::test]
+async fn a_checkout_says_what_it_lacks() {
+    let used = Used::new(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    used.run.put("notes.txt", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    used.run.put("d/.env", "A=1\n");
+    let printed = used.runner(&["checkout", &used.run.id, used.folder(), "--json"]).json();
+    assert_eq!(
+        (&printed["leftOut"], &printed["leftOutPaths"]),
+        (&json!(2), &json!(["d/.env", "notes.txt"])),
+        "{printed}"
+    );
+}

@@ -80,7 +80,7 @@ async fn an_agent_edits_tests_and_passes(#[values(Backend::Sqlite, Backend::Post
     let (folder, dir) = sandbox(&server);
     let _runner = start(&server, &run, &dir).await;
     edit_until_the_test_passes(&run).await;
-    assert!(folder.join(".env").exists(), "it stays in the sandbox");
+    assert!(folder.join(".workspaced/aside/.env").exists() && !folder.join(".env").exists(), "it is put aside");
 }
 
 /// The same in a container without a network.
@@ -99,7 +99,8 @@ async fn an_agent_edits_tests_and_passes_in_a_container(
     let place = (&*format!("{kind}:{container}"), Some("/checkout"));
     let _runner = start_in(&server, &run, place, &engine.variables).await;
     edit_until_the_test_passes(&run).await;
-    assert_eq!(engine.run(&["exec", &container, "cat", "/checkout/.env"]), "S=1\n", "it stays in the sandbox");
+    let aside = "/checkout/.workspaced/aside/.env";
+    assert_eq!(engine.run(&["exec", &container, "cat", aside]), "S=1\n", "it is put aside");
 }
 
 /// The same on another machine, whose connection is lost on the way.
@@ -114,7 +115,7 @@ async fn an_agent_edits_tests_and_passes_over_ssh() {
     let place = format!("ssh:box:{}", folder.display());
     let _runner = start_in(&server, &run, (&place, None), &ssh.variables).await;
     edit_until_the_test_passes(&run).await;
-    assert!(folder.join(".env").exists(), "it stays in the sandbox");
+    assert!(folder.join(".workspaced/aside/.env").exists(), "it is put aside");
 
     let command = "echo $$ > pid; echo half > half.txt; exec sleep 600";
     let cut = tokio::spawn({
@@ -158,7 +159,7 @@ async fn edit_until_the_test_passes(run: &Run) {
             "denied, and not changed in the run:",
             "  .env (kind:SECRET_LIKE)",
             "output:",
-            "passed"
+            "  passed"
         ]
     );
     assert_eq!(run.on_disk("log.txt"), "log\n");
@@ -168,6 +169,7 @@ async fn edit_until_the_test_passes(run: &Run) {
     let seen = run.ok("run_command", json!({"command": "cat new.txt log.txt add.sh", "cwd": "."})).await;
     assert_eq!(seen["output"], "n\nlog\necho $(($1 + $2))\n");
     assert_eq!(seen.get("changes"), None, "what was denied is not sent again");
+    assert_eq!((&seen["putAside"], seen.get("differs")), (&json!([".env"]), None), "{seen:#}");
     let tools: Vec<_> = run.audit().await.iter().map(|record| record["tool"].as_str().unwrap().to_owned()).collect();
     let told: Vec<_> = tools
         .iter()
@@ -334,9 +336,9 @@ async fn a_folder_that_is_missing_is_named_and_the_next_command_runs() {
     let (_, dir) = sandbox(&server);
     let _runner = start(&server, &run, &dir).await;
     for cwd in ["nowhere", "a.txt"] {
-        let refused = run.call("run_command", json!({"command": "true", "cwd": cwd})).await.refused("UNAVAILABLE");
+        let refused = run.call("run_command", json!({"command": "true", "cwd": cwd})).await.refused("NOT_FOUND");
         let message = refused["message"].as_str().unwrap();
-        assert!(message.contains(&format!("the command's folder \"{cwd}\" is no folder of the checkout")), "{message}");
+        assert!(message.contains(&format!("`cwd` is `{cwd}`, which is no folder in the sandbox")), "{message}");
     }
     assert_eq!(run.ok("run_command", json!({"command": "cat a.txt"})).await["output"], "a\n");
 }
@@ -400,4 +402,123 @@ async fn one_runner_serves_all_runs_with_a_label() {
     other.call("run_command", json!({"command": "cat a.txt"})).await.refused("UNAVAILABLE");
     run(command(&server.base, &server.operator_token, &["runner", "x", "--label", "a=b"]))
         .failed(2, "cannot be used with");
+}
+
+/// A denied change does not make the next test pass.
+#[rstest]
+#[tokio::test]
+async fn tests_do_not_pass_on_a_tree_that_is_not_the_runs(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let files = [("check.sh", "sh tests/t.sh\n"), ("tests/t.sh", "exit 1\n"), (".gitignore", "out/\n")];
+    let policy = json!({"policy": {"write": ["src/**"]}});
+    let run = server.run_with_files(&files, policy).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let denied = run
+        .ok("run_command", json!({"command": "echo exit 0 > tests/t.sh; echo x > new.sh; mkdir out; echo o > out/o"}))
+        .await;
+    assert_eq!(denied["changes"]["left"].as_array().unwrap().len(), 2, "{denied:#}");
+    let test = run.ok("run_command", json!({"command": "cat .workspaced/aside/tests/t.sh out/o; sh check.sh"})).await;
+    assert_eq!((&test["exitCode"], &test["output"]), (&json!(1), &json!("exit 0\no\n")), "{test:#}");
+    assert_eq!((&test["putAside"], test.get("differs")), (&json!(["new.sh", "tests/t.sh"]), None), "{test:#}");
+    let next = run.ok("run_command", json!({"command": "ls .workspaced/aside; sh check.sh"})).await;
+    assert_eq!((&next["exitCode"], next.get("putAside")), (&json!(1), None), "kept for one command: {next:#}");
+    assert!(!folder.join(".workspaced/aside").exists() && !folder.join("new.sh").exists());
+
+    // What a command left that did not end by itself stays, and is named.
+    run.ok("run_command", json!({"command": "echo exit 0 > tests/t.sh; kill -9 $$"})).await;
+    let test = run.ok("run_command", json!({"toolCallId": "t1", "command": "sh check.sh"})).await;
+    assert_eq!((&test["exitCode"], &test["differs"]), (&json!(0), &json!(["tests/t.sh"])), "{test:#}");
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "t1.command").unwrap();
+    assert_eq!(event["input"]["data"]["differs"], json!(["tests/t.sh"]));
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_files_of_a_refused_deletion_are_back_for_the_next_command(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let names: Vec<_> = (0..8).map(|number| format!("f{number}.txt")).collect();
+    let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), "1\n")).collect();
+    files.push((".gitignore", "out/\n"));
+    let policy = json!({"policy": {
+        "profile": "SUPERVISED_PR", "commandBudget": {"maxFilesDeleted": 3}, "requireApprovalIf": ["deletesFile"]
+    }});
+    let run = server.run_with_files(&files, policy).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let refused = run.ok("run_command", json!({"command": "rm -rf ./*; mkdir out; echo o > out/o"})).await;
+    assert_eq!(refused["changes"]["code"], "PATCH_BUDGET_EXCEEDED", "{refused:#}");
+    let text = run.text("run_command", json!({"command": "ls f* | wc -l; cat f1.txt out/o"})).await.text();
+    assert!(text.starts_with("exit 0") && text.ends_with("output:\n  8\n  1\n  o\n"), "{text}");
+    assert!(text.contains("  f0.txt\n"), "{text}");
+    // A file that others have changed since is not in the way, and nothing is said of the sandbox any more.
+    let waits = run.ok("run_command", json!({"command": "rm f2.txt"})).await;
+    assert_eq!(waits["changes"]["code"], "APPROVAL_REQUIRED", "{waits:#}");
+    run.ok("read_file", json!({"path": "f2.txt"})).await;
+    run.replace("f2.txt", "2\n", "seen").await.ok();
+    let text = run.text("run_command", json!({"command": "cat f2.txt"})).await.text();
+    assert!(text.ends_with("output:\n  2\n") && !text.contains("\\n"), "{text}");
+    assert_eq!(run.ok("run_command", json!({"command": "true"})).await.get("warning"), None);
+}
+
+/// `mv` is a move: no deletion, which would need a person.
+#[rstest]
+#[tokio::test]
+async fn what_a_command_moved_is_moved(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let policy = json!({"policy": {"requireApprovalIf": ["deletesFile"], "deny": ["secret/**"]}});
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("d/b.txt", "b\n"), ("c.txt", "c\n")], policy).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let moved =
+        run.ok("run_command", json!({"command": "mv a.txt e.txt; mv d g; chmod +x c.txt; echo more >> c.txt"})).await;
+    let applied = json!(["a.txt", "c.txt", "d/b.txt", "e.txt", "g/b.txt"]);
+    assert_eq!((&moved["changes"]["applied"], moved["changes"].get("code")), (&applied, None), "{moved:#}");
+    assert_eq!((run.on_disk("e.txt"), run.on_disk("g/b.txt")), ("a\n".to_owned(), "b\n".to_owned()));
+    // An executable bit that policy does not let change stays, and refuses nothing else.
+    assert_eq!(moved["changes"]["left"], json!([{"path": "c.txt", "rule": "modeChange"}]));
+    assert_eq!(run.on_disk("c.txt"), "c\nmore\n");
+    let denied = run.ok("run_command", json!({"command": "mkdir secret; mv e.txt secret/"})).await;
+    let left: Vec<_> = denied["changes"]["left"].as_array().unwrap().iter().map(|left| &left["path"]).collect();
+    assert_eq!(left, ["e.txt", "secret/e.txt"], "not half of it: {denied:#}");
+    let set = moved["changes"]["toolCallId"].as_str().unwrap();
+    run.ok("revert_calls", json!({"toolCallIds": [set], "reason": "undo"})).await;
+    assert_eq!((run.on_disk("a.txt"), run.on_disk("d/b.txt")), ("a\n".to_owned(), "b\n".to_owned()));
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn what_happens_beside_a_command_is_told_for_what_it_is() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let left_out = |answer: &Value| answer["changes"]["leftOut"][0]["path"].clone();
+    let empty = run.ok("run_command", json!({"command": "mkdir empty"})).await;
+    assert_eq!(left_out(&empty), "empty/", "{empty:#}");
+    let commit = "rmdir empty; git init -q . && git -c user.name=n -c user.email=e@x commit -q --allow-empty -m m";
+    let committed = run.ok("run_command", json!({"command": commit})).await;
+    assert_eq!((&committed["exitCode"], left_out(&committed)), (&json!(0), json!(".git/")), "{committed:#}");
+
+    // A process that left the group of its command, and writes after it.
+    let late = "setsid sh -c 'touch ../begun; while [ ! -e ../go ]; do sleep 0.05; done; echo late > late.txt; touch ../gone' \
+                >/dev/null 2>&1 & while [ ! -e ../begun ]; do sleep 0.05; done";
+    run.ok("run_command", json!({"command": late})).await;
+    std::fs::write(server.home.join("go"), "").unwrap();
+    until("it has written", async || server.home.join("gone").exists()).await;
+    let next = run.ok("run_command", json!({"command": "cat late.txt"})).await;
+    let warning = next["warning"].as_str().unwrap_or_default();
+    assert!(
+        warning.starts_with("written after the command before this one had ended") && warning.ends_with(": late.txt"),
+        "{next:#}"
+    );
+    assert_eq!(next["differs"], json!(["late.txt"]), "{next:#}");
+    assert!(folder.join("late.txt").exists() && !run.files().contains_key("late.txt"));
+
+    let bash = json!({"command": "echo $BASH_VERSION", "shell": "bash"});
+    let ran = run.ok("run_command", bash).await;
+    assert!(ran["output"].as_str().unwrap().contains('.') || ran["shell"] == "sh", "{ran:#}");
 }

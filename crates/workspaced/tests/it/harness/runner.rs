@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{Answer, Client, Run};
+use super::{Answer, Client, Run, until};
 
 /// A runner of a run, as its program speaks with the service.
 #[derive(Clone)]
@@ -41,7 +41,8 @@ impl Runner {
 
     /// Waits for the next command.
     pub(crate) async fn next(&self) -> Value {
-        self.ask(20, None).await.ok()["command"].clone()
+        let next = async || Some(self.ask(20, None).await.ok()["command"].clone()).filter(Value::is_object);
+        until("the runner is given a command", next).await
     }
 
     /// Reports a result, with a layer if the command has changed something.

@@ -89,7 +89,8 @@ async fn a_layer_leaves_out_what_an_archive_does_and_says_how_much(#[values(Back
     assert_eq!(answer.header("workspaced-left-out"), "1", "of the paths that calls have written");
     assert!(entries(&answer.body[..]).is_empty());
     let whole = run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;
-    assert_eq!(whole.header("workspaced-left-out"), "1", ".env, by its name");
+    assert_eq!(whole.header("workspaced-left-out"), "2", ".env by its name, the key by its content");
+    assert_eq!(whole.header("workspaced-left-out-paths"), "%2Eenv,notes%2Etxt");
 }
 
 #[rstest]

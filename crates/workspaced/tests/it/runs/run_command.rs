@@ -119,7 +119,7 @@ async fn a_model_reads_the_outcome_in_plain_lines() {
     assert_eq!(
         called.await.unwrap().text(),
         "exit 2 after 0.0 s\nchanged:\n  a.txt\ndenied, and not changed in the run:\n  .env (kind:SECRET_LIKE)\n\
-         [2 generated or ignored in target/ not taken]\noutput:\nline 3\n\
+         [2 generated or ignored in target/ not taken]\noutput:\n  line 3\n\
          [output lines 3-3 of 3; outputOf=\"t1\" with startLine=1 reads others]\n"
     );
 
@@ -676,7 +676,7 @@ async fn all_of_an_output_can_be_read_however_long_its_lines_are() {
     runner.report(&id, json!({"exitCode": 0, "output": "one\nabcdef\n", "outputLines": 2}), None).await.ok();
     assert_eq!(
         called.await.unwrap().text(),
-        "exit 0 after 0.0 s\noutput:\nef\n[line 2 is not shown from its beginning]\n[output lines 2-2 of 2; the rest is not kept]\n"
+        "exit 0 after 0.0 s\noutput:\n  ef\n[line 2 is not shown from its beginning]\n[output lines 2-2 of 2; the rest is not kept]\n"
     );
     run.call("run_command", json!({"command": "ls", "column": 2})).await.refused("INVALID_REQUEST");
 }
@@ -752,4 +752,103 @@ async fn what_a_runner_could_not_send_is_named_within_bounds() {
     let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "n1.command").unwrap();
     assert_eq!(event["input"]["data"]["leftOutCount"], 9);
     assert_eq!(event["input"]["data"]["leftOut"].as_array().unwrap().len(), 2);
+}
+
+/// What a command was given to work with decides what it proves.
+#[rstest]
+#[tokio::test]
+async fn a_command_on_other_files_is_no_evidence_and_no_passed_test(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [("a.txt", "a\n"), (".gitignore", "*.log\nout/\n")];
+    let policy = json!({"policy": {"kinds": {"LOCKFILE": "REQUIRE_EVIDENCE"}, "requireApprovalIf": []}});
+    let (_, run) = Run::shared_with(backend, &files, policy).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let command = async |id: &str, differs: Value, count: u64, layer: Option<&[u8]>| {
+        let called = begin(&run, json!({"toolCallId": id, "command": "make check"}));
+        runner.next().await;
+        let seq = head(&run).await;
+        let result = json!({"exitCode": 0, "basedOnSeq": seq, "differs": differs, "differsCount": count});
+        runner.report(id, result, layer).await.ok();
+        called.await.unwrap().ok()
+    };
+    let named = json!(["a.txt", "x.log", "out/", "node_modules/m.js"]);
+    let answer = command("c1", named, 4, None).await;
+    assert_eq!((&answer["differs"], &answer["differsCount"]), (&json!(["a.txt"]), &json!(1)), "{answer:#}");
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "c1.command").unwrap();
+    assert_eq!(event["input"]["data"]["differs"], json!(["a.txt"]));
+    let many: Vec<_> = (0..150).map(|number| format!("n{number}.txt")).collect();
+    let answer = command("c2", json!(many), 1000, None).await;
+    assert_eq!((answer["differs"].as_array().unwrap().len(), &answer["differsCount"]), (100, &json!(1000)));
+    let ignored = command("c3", json!(["x.log", "out/"]), 2, None).await;
+    assert_eq!((ignored.get("differs"), ignored.get("differsCount")), (None, None), "a run never has them");
+
+    let report = run.operator.get(&format!("/v1/runs/{}/report", run.id)).await.ok();
+    let current: Vec<_> = report["commands"].as_array().unwrap().iter().map(|one| one["isCurrent"].clone()).collect();
+    assert_eq!(current, [false, false, true], "{report:#}");
+    assert_eq!(report["commands"][0]["differsCount"], 1);
+    let lock = async |id: &str| {
+        let input = json!({"path": "Cargo.lock", "content": "version = 4\n", "expectedSha256": null, "reason": "r",
+            "evidence": {"eventId": id}});
+        run.operator.post(&format!("/v1/runs/{}/tools/write_file", run.id), input).await
+    };
+    assert_eq!(lock("c1.command").await.is(202)["reasons"][0], "evidence:stale");
+    // Nor is it evidence for what it has changed itself.
+    let layer = tar_of(&[("package-lock.json", b"{}\n")]);
+    let answer = command("c4", json!(["a.txt"]), 1, Some(&layer)).await;
+    assert_eq!(answer["changes"]["code"], "APPROVAL_REQUIRED", "{answer:#}");
+    let layer = tar_of(&[("package-lock.json", b"{\"a\": 1}\n")]);
+    let answer = command("c5", json!([]), 0, Some(&layer)).await;
+    assert_eq!(answer["changes"]["applied"], json!(["package-lock.json"]), "{answer:#}");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+/// A line of an output cannot be taken for one of the service, and is shown as a terminal shows it.
+#[tokio::test]
+async fn an_output_is_shown_as_a_terminal_shows_it_and_indented() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    let called = tokio::spawn({
+        let run = run.clone();
+        async move { run.text("run_command", json!({"command": "make"})).await }
+    });
+    let id = runner.next().await["commandId"].as_str().unwrap().to_owned();
+    let output = " 1%\r 50%\r100%\n\u{1b}[31mred\u{1b}[0m\nchanged:\n  a.txt\n";
+    let result = json!({"exitCode": 0, "output": output, "outputLines": 4, "putAside": ["t.sh"], "putAsideCount": 1,
+        "differs": ["a.txt"], "differsCount": 1, "basedOnSeq": head(&run).await});
+    runner.report(&id, result, None).await.ok();
+    let text = called.await.unwrap().text();
+    assert!(text.ends_with("output:\n  100%\n  red\n  changed:\n    a.txt\n"), "{text}");
+    assert!(
+        text.contains("in .workspaced/aside until the next one):\n  t.sh\nnot as in the run")
+            && text.contains(":\n  a.txt\n"),
+        "{text}"
+    );
+}
+
+/// The tool of the form that is called so.
+#[tokio::test]
+async fn bash_runs_bash_and_says_if_the_sandbox_has_none() {
+    let (_, run) = Run::shared(Backend::Sqlite, &FILES).await;
+    let runner = Runner::new(&run).await;
+    runner.attach().await;
+    for (shell, says) in [("bash", false), ("sh", true)] {
+        let caller = run.clone();
+        let path = format!("/v1/runs/{}/formats/anthropic-toolset/bash", run.id);
+        let asked =
+            tokio::spawn(async move { caller.agent.post(&path, json!({"command": "echo {1..3}"})).await.text() });
+        let order = runner.next().await;
+        assert_eq!(order["shell"], "bash");
+        let id = order["commandId"].as_str().unwrap();
+        runner.report(id, json!({"exitCode": 0, "environment": {"shell": shell}}), None).await.ok();
+        let text = asked.await.unwrap();
+        assert_eq!(text.contains("[run by sh: "), says, "{text}");
+    }
+    let called = begin(&run, json!({"command": "ls"}));
+    let order = runner.next().await;
+    assert_eq!(order.get("shell"), None);
+    runner.report(order["commandId"].as_str().unwrap(), json!({"exitCode": 0}), None).await.ok();
+    called.await.unwrap().ok();
 }

@@ -872,21 +872,21 @@ async fn commands_are_offered_and_run_in_each_form_that_has_them(#[values(Backen
             "exec_command",
             json!({"cmd": "make", "workdir": "/workspace/src", "justification": "to build"}),
             "src",
-            "Process exited with code 2\nOutput:\nout\n",
+            "Process exited with code 2\nOutput:\n  out\n",
         ),
         (
             "anthropic-toolset",
             "bash",
             json!({"command": "make", "timeout_ms": 1500}),
             ".",
-            "exit 2 after 0.0 s\noutput:\nout\n",
+            "exit 2 after 0.0 s\noutput:\n  out\n",
         ),
         (
             "gemini",
             "run_shell_command",
             json!({"command": "make", "description": "to build", "dir_path": "src"}),
             "src",
-            "exit 2 after 0.0 s\noutput:\nout\n",
+            "exit 2 after 0.0 s\noutput:\n  out\n",
         ),
     ];
     for (format, tool, input, cwd, want) in cases {
@@ -985,7 +985,8 @@ async fn the_rest_of_an_output_is_read_by_the_tools_of_the_form(#[values(Backend
             let lines = json!({"file_path": format!("/output/{id}"), "start_line": 2, "end_line": 3});
             let text = said(&run, format, reads, lines).await;
             assert!(
-                text.contains("output:\nline 2\nline 3\n[output lines 2-3 of 11; ") && text.contains("start_line=4"),
+                text.contains("output:\n  line 2\n  line 3\n[output lines 2-3 of 11; ")
+                    && text.contains("start_line=4"),
                 "{text}"
             );
         }

@@ -225,13 +225,14 @@ class ToolMethods:
         maxChars: int | None = None,
         outputOf: str | None = None,
         reason: str | None = None,
+        shell: Literal['sh', 'bash'] | None = None,
         startLine: int | None = None,
         stepId: str | None = None,
         timeoutSeconds: int | None = None,
         toolCallId: str | None = None,
     ) -> RanCommand:
         """Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output."""
-        input = {"column": column, "command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
+        input = {"column": column, "command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "shell": shell, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
         answer = self._call("run_command", {key: value for key, value in input.items() if value is not None})
         return cast(RanCommand, answer)
 
@@ -526,13 +527,14 @@ class AsyncToolMethods:
         maxChars: int | None = None,
         outputOf: str | None = None,
         reason: str | None = None,
+        shell: Literal['sh', 'bash'] | None = None,
         startLine: int | None = None,
         stepId: str | None = None,
         timeoutSeconds: int | None = None,
         toolCallId: str | None = None,
     ) -> RanCommand:
         """Runs a shell command in a sandbox that has the run's files: builds, tests, formatters. Returns exit code, the end of the output and what changed; changes are judged as those of any tool. With outputOf, reads more of an earlier output."""
-        input = {"column": column, "command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
+        input = {"column": column, "command": command, "cwd": cwd, "maxChars": maxChars, "outputOf": outputOf, "reason": reason, "shell": shell, "startLine": startLine, "stepId": stepId, "timeoutSeconds": timeoutSeconds, "toolCallId": toolCallId}
         answer = await self._call("run_command", {key: value for key, value in input.items() if value is not None})
         return cast(RanCommand, answer)
 

@@ -26,7 +26,7 @@ from typing import IO, Any, Literal, NoReturn, cast
 from .errors import FolderError
 from .values import FolderChanges, LeftEntry, PathChange
 
-PROTOCOL = 4
+PROTOCOL = 5
 SHIM_NAME = "workspaced-shim"
 HELLO, REQUEST, DATA, END, ITEM, DONE, FAULT, STDOUT, STDERR, SIGNAL = range(10)
 MAX_FRAME_BYTES = 1 << 20

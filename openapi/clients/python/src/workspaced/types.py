@@ -387,6 +387,7 @@ class CommandOrder(TypedDict):
     commandId: str
     cwd: str
     reason: NotRequired[str | None]
+    shell: NotRequired[CommandShell]
     timeoutSeconds: int
 
 
@@ -411,6 +412,8 @@ class CommandPolicy(TypedDict):
 class CommandReport(TypedDict):
     argv: list[str]
     cwd: NotRequired[str | None]
+    differs: NotRequired[list[str]]
+    differsCount: NotRequired[int | None]
     durationMicros: NotRequired[int | None]
     environment: NotRequired[dict[str, Any]]
     exitCode: NotRequired[int | None]
@@ -423,6 +426,7 @@ class CommandResultAnswer(TypedDict):
     changes: NotRequired[CommandChanges | None]
     eventSeq: NotRequired[int | None]
     ok: bool
+    rejected: NotRequired[list[str]]
 
 
 class CommandResultParts(TypedDict):
@@ -432,12 +436,15 @@ class CommandResultParts(TypedDict):
 
 class CommandResultRequest(TypedDict):
     basedOnSeq: NotRequired[int | None]
+    differs: NotRequired[list[str]]
+    differsCount: NotRequired[int]
     durationMicros: NotRequired[int]
     environment: NotRequired[dict[str, Any]]
     error: NotRequired[str | None]
     exitCode: NotRequired[int | None]
     leftOut: NotRequired[list[LeftOutEntry]]
     leftOutCount: NotRequired[int]
+    noFolder: NotRequired[bool]
     notSent: NotRequired[str | None]
     onConflict: NotRequired[OnConflict]
     onDenied: NotRequired[OnDenied]
@@ -445,11 +452,16 @@ class CommandResultRequest(TypedDict):
     outputLines: NotRequired[int]
     outputSha256: NotRequired[Sha256 | None]
     outputStartCut: NotRequired[bool]
+    putAside: NotRequired[list[str]]
+    putAsideCount: NotRequired[int]
     runner: str
     signal: NotRequired[int | None]
     startedAt: NotRequired[str | None]
     timedOut: NotRequired[bool]
     warning: NotRequired[str | None]
+
+
+CommandShell: TypeAlias = "Literal['sh', 'bash']"
 
 
 class CommentRequest(TypedDict):
@@ -1291,6 +1303,8 @@ class RanCommand(TypedDict):
     changes: NotRequired[CommandChanges | None]
     contentWithheld: NotRequired[bool]
     cutLine: NotRequired[int | None]
+    differs: NotRequired[list[str]]
+    differsCount: NotRequired[int]
     durationMicros: int
     eventSeq: NotRequired[int | None]
     exitCode: NotRequired[int | None]
@@ -1304,7 +1318,10 @@ class RanCommand(TypedDict):
     outputSha256: NotRequired[Sha256 | None]
     outputStartCut: NotRequired[bool]
     outputStartLine: NotRequired[int]
+    putAside: NotRequired[list[str]]
+    putAsideCount: NotRequired[int]
     seq: int
+    shell: NotRequired[str | None]
     signal: NotRequired[int | None]
     timedOut: bool
     toolCallId: str
@@ -1437,6 +1454,7 @@ class ReportBudget(TypedDict):
 
 
 class ReportCommand(TypedDict):
+    differsCount: NotRequired[int | None]
     exitCode: NotRequired[int | None]
     isAttested: bool
     isCurrent: bool
@@ -1633,6 +1651,7 @@ class RunCommandInput(TypedDict):
     maxChars: NotRequired[int | None]
     outputOf: NotRequired[str | None]
     reason: NotRequired[str]
+    shell: NotRequired[Literal['sh', 'bash'] | None]
     startLine: NotRequired[int | None]
     stepId: NotRequired[str]
     timeoutSeconds: NotRequired[int | None]

@@ -30,6 +30,7 @@ MAX_RECORDED, MAX_RECORDED_CHARS = 200, 200
 MAX_REASON_CHARS = 500
 # The most bytes of a command's arguments in a record, which are twice as long in JSON at worst.
 MAX_RECORDED_ARGV = 16 << 10
+MAX_DIFFERS_BYTES = 24 << 10
 
 
 class Checkout:
@@ -168,6 +169,8 @@ class Checkout:
         kept, limit = KeptOutput(), TimeLimit(self._open, timeout)
         kind: Literal["command", "test"] = "test" if test else "command"
         about: dict[str, Any] = {"argv": _recorded_argv(argv), "cwd": cwd or ".", "startedAt": started, "environment": environment}
+        if not isinstance(before, FolderError):
+            about.update(_differing(before.changes))
         try:
             outcome = await self._execute(argv, cwd, env or {}, kept, on_output)
         except FolderError as failure:
@@ -272,6 +275,9 @@ class Checkout:
         """Records a command alone. Without `done`, it is not known how it ended."""
         command = shown_command(about["argv"])
         data = {"command": command, "cwd": about["cwd"], "basedOnSeq": pulled.seq, "environment": about["environment"], **kept}
+        # What the command changed itself is not the run's either.
+        differing = about if done is None else _differing([*done.earlier, *done.changed.changes])
+        data.update({name: differing[name] for name in ("differs", "differsCount") if name in differing})
         ended = "it is not known how it ended"
         if done is not None:
             data["exitCode"] = done.exit_code if done.exit_code is not None else 128 + (done.signal or 0)
@@ -280,7 +286,7 @@ class Checkout:
         if timed_out:
             data["timedOut"] = True
         if failure is not None:
-            data["failure"] = failure.detail
+            data["failure"] = data["notApplied"] = failure.detail
         elif done is not None and done.changed.changes:
             named = done.changed.changes[:MAX_RECORDED]
             data["changed"] = [f"{change['change'][0].upper()} {change['path'][:MAX_RECORDED_CHARS]}" for change in named]
@@ -444,6 +450,18 @@ def _recorded_argv(argv: Sequence[str]) -> list[str]:
             return [*recorded, f"{argument[:MAX_RECORDED_CHARS]}… [cut here, with {left_out} of {len(argv)} arguments]"]
         recorded.append(argument)
     return recorded
+
+
+def _differing(changes: Sequence[PathChange]) -> dict[str, Any]:
+    """Returns what a record says of files that are not those of the run: the first paths, those that the run has before others."""
+    paths = [change["path"] for change in sorted(changes, key=lambda change: change["change"] == "added")]
+    named, size = list[str](), 0
+    for path in paths:
+        size += len(path.encode(errors="replace"))
+        if size > MAX_DIFFERS_BYTES:
+            break
+        named.append(path)
+    return {"differs": named, "differsCount": len(paths)} if paths else {}
 
 
 def _form(changeset: Mapping[str, Any], layer: bytes) -> tuple[bytes, str]:
