@@ -28,7 +28,8 @@ mod test_support;
 mod text;
 
 pub use change::{
-    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, is_link_mode,
+    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, git_mode,
+    is_link_mode,
 };
 pub use command_line::{quote_word, shown_command};
 pub use credential::{credential_in, excerpt, new_credential, redact};

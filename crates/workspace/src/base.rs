@@ -230,13 +230,8 @@ impl LoadedBase {
         if stamp.is_none_or(|stamp| stamp.is_settled()) {
             self.diffs.lock().insert(file, stamp, change);
         } else {
-            self.cache_planned_change(file, change);
+            self.diffs.lock().insert_by_content(file, change);
         }
-    }
-
-    /// Caches a change that is planned, for the diff after it is applied.
-    pub(crate) fn cache_planned_change(&self, file: FileIndex, change: &Arc<FileChange>) {
-        self.diffs.lock().insert_by_content(file, change);
     }
 
     /// Returns the bytes of `file` in the base, if they are cached.
