@@ -28,8 +28,7 @@ mod test_support;
 mod text;
 
 pub use change::{
-    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, git_mode,
-    is_link_mode,
+    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, git_mode, is_link_mode,
 };
 pub use command_line::{quote_word, shown_command};
 pub use credential::{credential_in, excerpt, new_credential, redact};
@@ -56,8 +55,8 @@ pub use patch::{
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable, link_stays_inside};
 pub use policy::{
-    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, CommandOverrides, CommandPolicy, KindDecision,
-    OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders,
+    ApprovalRule, ApprovalRuleOverrides, BaseFolders, Budget, BudgetOverrides, CommandOverrides, CommandPolicy,
+    KindDecision, OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules,
     Trigger,
 };
 pub use record::{

@@ -2,7 +2,7 @@
 //!
 //! No symbolic link is followed, so that no entry of a source can be written through an earlier one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,6 +40,7 @@ pub(crate) struct ImportWriter<'a> {
     quota: EntryQuota,
     /// Every folder that was created, except the root.
     folders: HashSet<Vec<u8>>,
+    submodules: BTreeSet<Vec<u8>>,
     /// Every file and link that was written, including those that were removed again.
     rows: Vec<ManifestRow>,
     /// The files with several names.
@@ -98,6 +99,7 @@ impl<'a> ImportWriter<'a> {
             watch,
             quota: EntryQuota::new(limits),
             folders: HashSet::new(),
+            submodules: BTreeSet::new(),
             rows: Vec::new(),
             linked: Vec::new(),
             removed: HashSet::new(),
@@ -115,6 +117,14 @@ impl<'a> ImportWriter<'a> {
             self.count_skipped(path)?;
         }
         self.enter(path).map(drop)
+    }
+
+    /// Creates the folder of a submodule, which stays empty, and reports that its files are missing.
+    pub(super) fn submodule(&mut self, path: &[u8]) -> Result<(), WriteError> {
+        self.skip(path, "a submodule");
+        self.folder(path)?;
+        self.submodules.insert(path.to_owned());
+        Ok(())
     }
 
     /// Writes a file. `size` is its expected size; it may differ. `oid` is its blob id, if the source knows it.
@@ -254,6 +264,11 @@ impl<'a> ImportWriter<'a> {
             stamps.push((path.clone(), FileStamp::of(&stat)));
         }
         Ok(stamps)
+    }
+
+    /// Returns the paths of the submodules, sorted.
+    pub(super) fn submodules(&self) -> Vec<Vec<u8>> {
+        self.submodules.iter().cloned().collect()
     }
 
     /// Reports an entry that the tree does not have.
