@@ -31,7 +31,7 @@ pub use read::BaseFile;
 pub(crate) use read::describe;
 
 use crate::git::{Git, GitHome};
-use crate::ignored::{Baseline, RuleSet};
+use crate::ignored::{Baseline, RuleSet, SimilarPaths};
 use crate::stamp::FileStamp;
 
 /// The file beside `repo/` that describes the tree at the start of the run.
@@ -198,6 +198,20 @@ impl Baseline for Base {
 
     fn tracks_under(&self, path: &str) -> io::Result<bool> {
         Ok(self.load()?.manifest.has_files_under(if path == "." { b"" } else { path.as_bytes() }))
+    }
+
+    fn add_similar_paths(&self, similar: &mut SimilarPaths<'_>) -> io::Result<()> {
+        let loaded = self.load()?;
+        let manifest = &loaded.manifest;
+        for (folder, files) in manifest.folders() {
+            if let Ok(folder) = std::str::from_utf8(folder) {
+                similar.add_folder(folder);
+            }
+            for file in files.map(FileIndex).filter(|file| !manifest.is_ignored(*file)) {
+                similar.add_file(manifest.name(file), || manifest.logical_path(folder, file));
+            }
+        }
+        Ok(())
     }
 
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
