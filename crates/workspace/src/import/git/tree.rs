@@ -195,7 +195,7 @@ fn write_entry(
             writer.link(&entry.path, &target)
         }
     } else {
-        writer.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), bytes)
+        writer.file(&entry.path, entry.mode & 0o777, size, Some(entry.oid), bytes)
     };
     report(written, &entry.path, writer)
 }
