@@ -63,9 +63,10 @@ pub(crate) fn pushed_summary(answer: &ChangesetOutcome) -> String {
     }
     text += &not_taken(answer);
     match (answer.seq, answer.event_seq) {
-        (Some(seq), Some(event)) => text + &format!(" as record {seq} (command: {event})"),
+        // A set without changes is recorded by its command alone.
+        (Some(seq), Some(event)) if seq != event => text + &format!(" as record {seq} (command: {event})"),
         (Some(seq), None) => text + &format!(" as record {seq}"),
-        (None, Some(event)) => text + &format!(" (command: {event})"),
+        (_, Some(event)) => text + &format!(" (command: {event})"),
         (None, None) => text,
     }
 }

@@ -6,12 +6,12 @@ pub(crate) mod keyed_requests;
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use content::Objects;
 use ledger::{Appended, ApprovalFilter, Entry, Epoch, Ledger, LedgerError, Records, StorageTotals, Taken};
 use model::{ApprovalState, Outcome, RunId, Sha256};
-use parking_lot::Mutex;
 use shared_pool::{Parties, Permit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,7 +21,6 @@ use workspace::Workspaces;
 use crate::admission::body_memory::RequestMemory;
 use crate::admission::pools::{Pools, permit};
 use crate::admission::tokens::Tokens;
-use crate::call_error;
 use crate::call_error::refusals::shutting_down;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics, SPANS};
@@ -33,9 +32,6 @@ use crate::run::open_runs::OpenRuns;
 use crate::run::open_runs::fetches::RunFetches;
 use crate::run::quota::NodeQuota;
 use crate::{CallError, clock};
-
-/// How long the service is not ready after a commit for which the disk of the database was full.
-const FULL_FOR: Duration = Duration::from_secs(10);
 
 /// What the services share.
 pub(crate) struct Engine {
@@ -55,8 +51,8 @@ pub(crate) struct Engine {
     pub(crate) fetches: RunFetches,
     /// Runs whose source is being imported.
     pub(crate) imports: ImportRegistry,
-    /// When a commit has failed because the disk of the database was full.
-    database_full: Mutex<Option<Instant>>,
+    /// Whether a commit has failed, and none has succeeded since that needs space.
+    commits_fail: AtomicBool,
     /// Artifacts of runs that the object store has.
     pub(crate) artifact_stamps: ArtifactStamps,
     /// Tokens of operators and runs.
@@ -93,7 +89,7 @@ impl Engine {
             runs: OpenRuns::new(limits.max_live_runs),
             fetches: RunFetches::default(),
             imports: ImportRegistry::default(),
-            database_full: Mutex::default(),
+            commits_fail: AtomicBool::new(false),
             artifact_stamps: ArtifactStamps::default(),
             tokens,
             keyed_requests: KeyedLocks::default(),
@@ -127,8 +123,8 @@ impl Engine {
         if let (Err(LedgerError::RunMoved(run)), Some(epoch)) = (&appended, epoch) {
             self.runs.lose(run, epoch);
         }
-        if appended.as_ref().is_err_and(LedgerError::is_disk_full) {
-            *self.database_full.lock() = Some(Instant::now());
+        if matches!(appended, Err(LedgerError::Unavailable(_))) {
+            self.commits_fail.store(true, Ordering::Relaxed);
         }
         let appended = appended?;
         if let Appended::Recorded(records) = &appended {
@@ -142,7 +138,7 @@ impl Engine {
             self.count_history(records);
             // Reads are recorded also on a full disk, in the space that is reserved for them.
             if records.iter().any(|record| record.mutates && record.outcome == Outcome::Ok) {
-                *self.database_full.lock() = None;
+                self.commits_fail.store(false, Ordering::Relaxed);
             }
         }
         Ok(appended)
@@ -206,7 +202,7 @@ impl Engine {
         permit(&self.pools.write).await
     }
 
-    /// Checks whether the service accepts calls.
+    /// Checks whether the service accepts calls, and whether a change would be recorded.
     ///
     /// # Errors
     ///
@@ -216,9 +212,11 @@ impl Engine {
             return Err(shutting_down().into());
         }
         self.ledger.ping().await?;
-        // After a while, the next change shows whether there is space again.
-        let is_full = self.database_full.lock().is_some_and(|since| since.elapsed() < FULL_FOR);
-        if is_full { Err(call_error::disk_full("the database").into()) } else { Ok(()) }
+        if self.commits_fail.load(Ordering::Relaxed) {
+            self.ledger.probe().await?;
+            self.commits_fail.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Updates the gauges that need the database: runs by state, pending approvals.

@@ -7,7 +7,6 @@ mod answers;
 mod arguments;
 mod claude;
 mod editor;
-mod file_types;
 mod gemini;
 mod outputs;
 mod own;

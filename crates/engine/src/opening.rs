@@ -168,7 +168,7 @@ fn load(
     let tree_note = engine.workspaces.open_tree_note(&run.run_id, point)?;
     // Only git says which folders of build output are source.
     let is_from_git = matches!(run.source, Source::Git { .. });
-    let rules = if is_from_git { rules.with_source_folders(workspace.base().clone()) } else { rules };
+    let rules = if is_from_git { rules.with_base_folders(workspace.base().clone()) } else { rules };
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
     workspace.add_written(&known.paths());

@@ -18,6 +18,10 @@ use crate::stored::{ConnectionCounts, LedgerPage, PageSize, SettledRun};
 use node_sql::NodeSql;
 use object_sql::ObjectSql;
 
+/// Changes a row, so that the commit writes to the log.
+pub(crate) const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
+    ON CONFLICT (name) DO UPDATE SET value = CASE setting.value WHEN '0' THEN '1' ELSE '0' END";
+
 /// The part of a path that the index of `record_path` has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathKey {

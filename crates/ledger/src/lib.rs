@@ -263,6 +263,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
 
     /// Checks that the database responds and accepts writes.
     async fn ping(&self) -> Result<()>;
+    /// Commits a change that means nothing, which shows whether a change of a run would be committed.
+    async fn probe(&self) -> Result<()>;
     /// Commits everything that was submitted, then closes the database.
     async fn close(&self);
 }

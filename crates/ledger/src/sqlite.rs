@@ -26,16 +26,12 @@ use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{SqliteJob, SqliteWriter};
 use crate::backend::node_sql::{self, NodeSql};
 use crate::backend::object_sql::{self, ObjectSql};
-use crate::backend::{Backend, PathKey};
+use crate::backend::{Backend, PROBE, PathKey};
 use crate::commit_queue::CommitQueue;
 use crate::packed::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::statement::{PageColumns, Param, RowReader, Rows, Statement};
-use crate::{Appended, ConnectionCounts, LedgerPage, Node, PageSize, Result, SettledRun};
-
-/// Changes a row, so that the commit writes to the log.
-const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
-    ON CONFLICT (name) DO UPDATE SET value = CASE value WHEN '0' THEN '1' ELSE '0' END";
+use crate::{Appended, ConnectionCounts, LedgerError, LedgerPage, Node, PageSize, Result, SettledRun};
 
 /// Removes the steps of the record `$2` of the run `$1`, if the process `$4` of the node `$3` owns it.
 const PRUNE_OWNED: &str = "DELETE FROM step WHERE seq = $2 AND run_no = (SELECT h.run_no FROM run_head h \
@@ -48,7 +44,7 @@ pub(crate) struct Sqlite {
     readers: ReadPool,
     page_queries: SharedPool,
     newest: watch::Receiver<i64>,
-    last_commit_failed: Arc<AtomicBool>,
+    refuses_changes: Arc<AtomicBool>,
     /// The node that this process is.
     node: Arc<OnceLock<Node>>,
 }
@@ -66,7 +62,7 @@ impl Sqlite {
         let node = Arc::default();
         let (writer, newest) =
             SqliteWriter::new(opened?, BallastFile::new(path), checkpointer, jobs, Arc::clone(&node))?;
-        let last_commit_failed = writer.last_commit_failed();
+        let refuses_changes = writer.refuses_changes();
         let run = move || {
             writer.run();
             // Held until the last commit, so that the next process reads every commit.
@@ -80,7 +76,7 @@ impl Sqlite {
             readers: ReadPool::new(path),
             page_queries: page_queries(),
             newest,
-            last_commit_failed,
+            refuses_changes,
             node,
         })
     }
@@ -91,9 +87,9 @@ impl Sqlite {
         let (queue, _) = CommitQueue::new();
         queue.close();
         let (_, newest) = watch::channel(0);
-        let (writer, last_commit_failed) = (Mutex::default(), Arc::default());
+        let (writer, refuses_changes) = (Mutex::default(), Arc::default());
         let (readers, page_queries) = (ReadPool::new(path), page_queries());
-        Ok(Self { queue, writer, readers, page_queries, newest, last_commit_failed, node: Arc::default() })
+        Ok(Self { queue, writer, readers, page_queries, newest, refuses_changes, node: Arc::default() })
     }
 }
 
@@ -204,9 +200,12 @@ impl Backend for Sqlite {
 
     async fn ping(&self) -> Result<()> {
         self.fetch("SELECT 1", Vec::new(), |_| Ok(())).await?;
-        if self.last_commit_failed.load(Ordering::Acquire) {
+        if self.refuses_changes.load(Ordering::Acquire) {
             // Only a commit shows whether commits succeed again.
             self.transact(None, vec![Statement::new(PROBE, [])]).await?;
+            if self.refuses_changes.load(Ordering::Acquire) {
+                return Err(LedgerError::database_full(ballast::DISK_FULL));
+            }
         }
         Ok(())
     }

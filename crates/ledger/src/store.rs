@@ -18,8 +18,8 @@ use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use self::lists::LedgerList;
-use crate::backend::Backend;
 use crate::backend::node_sql::LOCK_OWNED;
+use crate::backend::{Backend, PROBE};
 use crate::entry_rows::fan_out_if_unmarked;
 use crate::insert::{create_service_chain, insert_head, insert_run, insert_token};
 use crate::packed::prepare;
@@ -501,6 +501,10 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn ping(&self) -> Result<()> {
         self.0.ping().await
+    }
+
+    async fn probe(&self) -> Result<()> {
+        self.0.transact(None, vec![Statement::new(PROBE, [])]).await.map(drop)
     }
 
     async fn close(&self) {

@@ -12,6 +12,17 @@ pub const fn is_link_mode(mode: u32) -> bool {
     mode & 0o170_000 == LINK_MODE
 }
 
+/// Returns the mode that Git has for permission bits or for [`LINK_MODE`].
+pub const fn git_mode(mode: u32) -> u32 {
+    if is_link_mode(mode) {
+        LINK_MODE
+    } else if mode & 0o111 == 0 {
+        0o100_644
+    } else {
+        0o100_755
+    }
+}
+
 /// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {

@@ -32,7 +32,7 @@ pub use approval_warning::{
     ApprovalWarning, Severity, WarningCode, change_warnings, is_part_of_other, is_test_command, sort_warnings,
 };
 pub use change::{
-    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, is_link_mode,
+    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, git_mode, is_link_mode,
 };
 pub use command_line::{quote_word, shown_command};
 pub use credential::{credential_in, excerpt, new_credential, redact};
@@ -59,8 +59,8 @@ pub use patch::{
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable, link_stays_inside};
 pub use policy::{
-    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, CommandOverrides, CommandPolicy, KindDecision,
-    OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders,
+    ApprovalRule, ApprovalRuleOverrides, BaseFolders, Budget, BudgetOverrides, CommandOverrides, CommandPolicy,
+    KindDecision, OutsideChanges, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules,
     Trigger, glob_mistake,
 };
 pub use record::{

@@ -46,6 +46,10 @@ pub enum PathRejected {
     ParentDir,
     #[error("the path is in `.git`, which no tool can access")]
     GitInternal,
+    #[error("the path is in a submodule: another repository, whose files this run does not have")]
+    Submodule,
+    #[error("a file at this path would replace the folder of a submodule")]
+    AboveSubmodule,
     #[error("a file's path may not end in `/`")]
     TrailingSlash,
     #[error("a new name may not contain control or bidirectional characters")]
@@ -78,6 +82,10 @@ impl PathRejected {
         match self {
             Self::GitInternal => {
                 "Continue without it. diff_workspace shows what the run has changed; a reviewer makes the commits."
+            }
+            Self::Submodule | Self::AboveSubmodule => {
+                "Continue without it. `.gitmodules` names the submodule's repository: its files can be read and changed in a run \
+                 of that repository."
             }
             Self::TrailingSlash => "Leave out the `/` at the end. Folders exist as soon as they have a file.",
             Self::TooLong | Self::NameTooLong | Self::TooDeep => "Choose a shorter path.",

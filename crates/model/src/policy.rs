@@ -21,7 +21,7 @@ pub use kind_decision::KindDecision;
 pub use profile_file::ProfileFileError;
 pub use profiles::Profiles;
 pub use quota::{Quota, QuotaOverrides};
-pub use rules::{Rules, SourceFolders};
+pub use rules::{BaseFolders, Rules};
 
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,12 @@ mod read;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use model::{FileKind, Sha256, SourceFolders};
+use model::{BaseFolders, FileKind, Sha256};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ pub use read::BaseFile;
 pub(crate) use read::describe;
 
 use crate::git::{Git, GitHome};
-use crate::ignored::{Baseline, RuleSet};
+use crate::ignored::{Baseline, RuleSet, SimilarPaths};
 use crate::stamp::FileStamp;
 
 /// The file beside `repo/` that describes the tree at the start of the run.
@@ -44,6 +44,8 @@ pub(crate) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 /// What a run started from. Small: its file list is loaded on demand and shared by concurrent callers.
 pub struct Base {
     commit: String,
+    /// The paths of the submodules, sorted.
+    submodules: Vec<String>,
     git: Git,
     file: File,
     lru: Arc<BaseLru>,
@@ -75,12 +77,12 @@ impl Base {
     pub(crate) fn open(dir: BorrowedFd<'_>, path: &Path, home: &Arc<GitHome>, lru: Arc<BaseLru>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let manifest = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty());
-        let mut file = File::from(manifest.map_err(|errno| missing_part(errno, MANIFEST_NAME))?);
-        let mut first = Vec::new();
-        file.by_ref().take(256).read_to_end(&mut first)?;
-        let commit = manifest::read_commit(&first)?;
+        let file = File::from(manifest.map_err(|errno| missing_part(errno, MANIFEST_NAME))?);
+        let (commit, submodules) = manifest::read_start(&mut BufReader::with_capacity(512, &file))?;
+        // No tool can name a path that is not UTF-8.
+        let submodules = submodules.into_iter().filter_map(|path| String::from_utf8(path).ok()).collect();
         let git = Git::new(path.join(GIT_NAME), home);
-        Ok(Self { commit, git, file, lru, loaded: Mutex::default(), source_folders: OnceLock::new() })
+        Ok(Self { commit, submodules, git, file, lru, loaded: Mutex::default(), source_folders: OnceLock::new() })
     }
 
     /// Returns the base commit.
@@ -161,7 +163,7 @@ impl Base {
     }
 }
 
-impl SourceFolders for Base {
+impl BaseFolders for Base {
     fn is_source(&self, path: &str) -> bool {
         match self.source_folders() {
             Ok(folders) => folders.contains(path),
@@ -171,6 +173,16 @@ impl SourceFolders for Base {
                 false
             }
         }
+    }
+
+    fn is_in_submodule(&self, path: &str) -> bool {
+        let is_submodule = |path: &str| self.submodules.binary_search_by(|one| one.as_str().cmp(path)).is_ok();
+        !self.submodules.is_empty()
+            && (is_submodule(path) || path.match_indices('/').any(|(end, _)| is_submodule(&path[..end])))
+    }
+
+    fn has_submodule_under(&self, path: &str) -> bool {
+        self.submodules.iter().any(|one| one.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
     }
 }
 
@@ -186,6 +198,20 @@ impl Baseline for Base {
 
     fn tracks_under(&self, path: &str) -> io::Result<bool> {
         Ok(self.load()?.manifest.has_files_under(if path == "." { b"" } else { path.as_bytes() }))
+    }
+
+    fn add_similar_paths(&self, similar: &mut SimilarPaths<'_>) -> io::Result<()> {
+        let loaded = self.load()?;
+        let manifest = &loaded.manifest;
+        for (folder, files) in manifest.folders() {
+            if let Ok(folder) = std::str::from_utf8(folder) {
+                similar.add_folder(folder);
+            }
+            for file in files.map(FileIndex).filter(|file| !manifest.is_ignored(*file)) {
+                similar.add_file(manifest.name(file), || manifest.logical_path(folder, file));
+            }
+        }
+        Ok(())
     }
 
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
@@ -230,13 +256,8 @@ impl LoadedBase {
         if stamp.is_none_or(|stamp| stamp.is_settled()) {
             self.diffs.lock().insert(file, stamp, change);
         } else {
-            self.cache_planned_change(file, change);
+            self.diffs.lock().insert_by_content(file, change);
         }
-    }
-
-    /// Caches a change that is planned, for the diff after it is applied.
-    pub(crate) fn cache_planned_change(&self, file: FileIndex, change: &Arc<FileChange>) {
-        self.diffs.lock().insert_by_content(file, change);
     }
 
     /// Returns the bytes of `file` in the base, if they are cached.

@@ -1,6 +1,6 @@
 //! The diff of the tree against its base.
 
-mod planned;
+mod digest;
 mod report;
 mod scan;
 mod snapshot;
@@ -19,7 +19,7 @@ use crate::base::{DiffFile, LoadedBase};
 use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
 use crate::{Workspace, WorkspaceError};
-pub use planned::{FileVersions, PlannedDiff, PlannedVersion};
+pub use digest::{PathVersion, VersionId};
 use report::{Report, ReportOutput};
 pub(crate) use scan::DiffCandidate;
 use scan::{Area, Scan};

@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
-use model::{FileKind, LogicalPath};
+use model::{FileKind, LogicalPath, composed};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -30,6 +30,8 @@ pub(crate) use rules::{RuleFile, read as read_rules};
 
 /// The name of a file with ignore rules.
 pub const GITIGNORE_NAME: &str = ".gitignore";
+/// How many files of the same name are looked at. More are no hint.
+pub(crate) const MAX_SIMILAR: usize = 100;
 /// How many compiled rule files are cached for one tree.
 const MAX_COMPILED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
@@ -44,8 +46,53 @@ pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
     /// Whether the base tracks anything under the folder at `path`.
     fn tracks_under(&self, path: &str) -> io::Result<bool>;
 
+    /// Adds the similar files and folders of the base.
+    fn add_similar_paths(&self, similar: &mut SimilarPaths<'_>) -> io::Result<()>;
+
     /// Returns every `.gitignore` of the base: its folder (`.` for the root) and its bytes.
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>>;
+}
+
+/// The paths that a caller may have meant by another one, as far as the base or the run has them. They need not exist any more.
+pub(crate) struct SimilarPaths<'a> {
+    path: &'a str,
+    name: &'a str,
+    /// Those that are equal to it but for letter case and Unicode form.
+    pub(crate) same_path: BTreeSet<LogicalPath>,
+    /// The files elsewhere whose name is so. If there are too many, one more than [`MAX_SIMILAR`].
+    pub(crate) same_name: BTreeSet<LogicalPath>,
+}
+
+impl<'a> SimilarPaths<'a> {
+    fn new(path: &'a LogicalPath) -> Self {
+        let (same_path, same_name) = (BTreeSet::new(), BTreeSet::new());
+        Self { path: path.as_str(), name: path.file_name(), same_path, same_name }
+    }
+
+    /// Adds a file if it is similar. `name` is the file's name, `full` returns its path.
+    pub(crate) fn add_file(&mut self, name: &[u8], full: impl Fn() -> Option<LogicalPath>) {
+        let is_similar = std::str::from_utf8(name).is_ok_and(|name| is_same_name(self.name, name));
+        let Some(full) = is_similar.then(full).flatten() else { return };
+        if is_same_name(self.path, full.as_str()) {
+            self.same_path.insert(full);
+        } else if self.same_name.len() <= MAX_SIMILAR {
+            self.same_name.insert(full);
+        }
+    }
+
+    /// Adds a folder if its path is the same but for letter case and Unicode form.
+    pub(crate) fn add_folder(&mut self, folder: &str) {
+        if is_same_name(self.path, folder) {
+            self.same_path.extend(LogicalPath::parse(folder));
+        }
+    }
+}
+
+/// Whether two names are equal but for letter case and Unicode form.
+pub(crate) fn is_same_name(one: &str, two: &str) -> bool {
+    let lower = |name: &str| composed(name).to_lowercase();
+    // What equals ASCII is ASCII, but for a few characters that no keyboard has.
+    one.eq_ignore_ascii_case(two) || !one.is_ascii() && !two.is_ascii() && lower(one) == lower(two)
 }
 
 /// The ignore rules of one run's tree.
@@ -98,6 +145,20 @@ impl Ignored {
     /// Whether the run has written `path`.
     pub(crate) fn has_written(&self, path: &LogicalPath) -> bool {
         self.written.read().contains(path.as_str())
+    }
+
+    /// Returns the files and folders of the base and of the run that are similar to `path`.
+    pub(crate) fn similar_paths<'a>(&self, path: &'a LogicalPath) -> io::Result<SimilarPaths<'a>> {
+        let mut similar = SimilarPaths::new(path);
+        self.baseline.add_similar_paths(&mut similar)?;
+        for written in self.written.read().iter() {
+            let name = written.rsplit('/').next().unwrap_or(written);
+            similar.add_file(name.as_bytes(), || LogicalPath::parse(written).ok());
+            for (end, _) in written.match_indices('/') {
+                similar.add_folder(&written[..end]);
+            }
+        }
+        Ok(similar)
     }
 
     fn tracks(&self, path: &str) -> io::Result<bool> {

@@ -36,9 +36,7 @@ pub use apply::{
     Applied, ApplyError, Replay, RestoredState, SpooledFile, StagedContents, StagedFile, StagedSteps, is_fsync_failure,
 };
 pub use base::{Base, BaseFile, DiffFile};
-pub use diff::{
-    DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedVersion, WorkspaceDiff,
-};
+pub use diff::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
     ArtifactBundle, Bundle, EntryTime, EntryTimes, LeftOut, PackedFile, PatchFormat, PreparedBundle, PreparedPatch,

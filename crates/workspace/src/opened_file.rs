@@ -56,6 +56,7 @@ pub(crate) fn is_binary(kind: FileKind, bytes: &[u8]) -> bool {
         FileKind::Binary => true,
         FileKind::SecretLike
         | FileKind::GitInternal
+        | FileKind::Submodule
         | FileKind::Generated
         | FileKind::Vendored
         | FileKind::Lockfile => model::is_binary(&bytes[..bytes.len().min(HEAD_BYTES)]),

@@ -13,7 +13,7 @@ use model::{Code, LogicalPath, PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 
 use crate::guard::{Root, open_ambient_folder};
-use crate::ignored::Baseline;
+use crate::ignored::{Baseline, SimilarPaths};
 use crate::{
     ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces,
 };
@@ -116,6 +116,14 @@ impl Baseline for TestBase {
     fn tracks_under(&self, path: &str) -> io::Result<bool> {
         let prefix = format!("{path}/");
         Ok(self.tracked.as_ref().is_none_or(|tracked| tracked.iter().any(|path| path.starts_with(&prefix))))
+    }
+
+    fn add_similar_paths(&self, similar: &mut SimilarPaths<'_>) -> io::Result<()> {
+        for tracked in self.tracked.iter().flatten() {
+            let name = tracked.rsplit('/').next().unwrap_or(tracked);
+            similar.add_file(name.as_bytes(), || LogicalPath::parse(tracked).ok());
+        }
+        Ok(())
     }
 
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::answers::{self, MatchesForm, MatchesMode};
 use super::arguments::Arguments;
 use super::editor::lines_of_range;
-use super::file_types::{of_type, of_type_within};
 use super::outputs;
 use super::paths::WORKSPACE;
 use super::refusals::{OUTPUT_OF, ended, note_of, note_under, repeated, unread};
@@ -393,15 +392,11 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
         }
     };
     let globs: Vec<_> = glob.iter().map(|glob| WORKSPACE.strip_glob(glob)).collect::<Result<_, _>>()?;
-    let globs = match (file_type, globs.first()) {
-        (None, _) => globs,
-        (Some(named), None) => of_type(&named)?.iter().map(|glob| (*glob).to_owned()).collect(),
-        (Some(named), Some(glob)) => of_type_within(&named, glob)?,
-    };
     let path = WORKSPACE.strip_folder(written.as_deref())?;
     let context = if matches!(mode, MatchesMode::Lines { .. }) { context.min(3) } else { 0 };
     let input = json!({
-        "query": pattern, "mode": "regex", "path": path, "includeGlob": globs, "caseSensitive": !ignores_case,
+        "query": pattern, "mode": "regex", "path": path, "includeGlob": globs, "fileType": file_type,
+        "caseSensitive": !ignores_case,
         "multiline": multiline, "contextLines": context, "maxMatches": MAX_MATCHES,
     });
     let lines = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);

@@ -1,7 +1,6 @@
 //! Paths as callers write them: those of another Unicode form are followed, and what a caller may have meant is named.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules};
 use serde_json::{Map, Value};
@@ -123,7 +122,7 @@ pub(crate) fn with_meant(
 ) -> Result<Refusal, WorkspaceError> {
     let path = refusal.details.path.as_deref().filter(|_| may_list && refusal.code == Code::NotFound);
     let Some(path) = path.and_then(|path| LogicalPath::parse(path).ok()) else { return Ok(refusal) };
-    let meant = tree.find_meant(rules, &path, &AtomicBool::new(false))?;
+    let meant = tree.find_meant(rules, &path)?;
     Ok(match meant {
         Some(meant) => refusal.with_note(&format!("did you mean `{meant}`?")),
         None => refusal,

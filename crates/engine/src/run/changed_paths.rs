@@ -41,11 +41,6 @@ impl ChangedPaths {
         }
     }
 
-    /// Stores the result of a scan during which nothing could change.
-    pub fn set(&self, paths: Option<BTreeSet<LogicalPath>>) {
-        self.0.lock().paths = paths;
-    }
-
     /// Makes the paths unknown.
     pub fn clear(&self) {
         let mut known = self.0.lock();

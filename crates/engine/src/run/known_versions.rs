@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use ledger::Ledger;
-use model::{FileState, LINK_MODE, LogicalPath, Record, RunId, Sha256, is_link_mode};
+use model::{FileState, LINK_MODE, LogicalPath, Record, RunId, Sha256, git_mode, is_link_mode};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use workspace::Base;
+use workspace::{Base, PathVersion, VersionId, Workspace};
 
 use crate::CallError;
 use crate::run::changes::{ChangeRecord, Changes};
@@ -61,6 +61,15 @@ struct Written {
     /// `None` if no file is left.
     sha256: Option<Sha256>,
     mode: Mode,
+    /// The mode of the file in the tree, as git has it, once that was needed because `mode` does not say it.
+    mode_in_tree: Option<u32>,
+}
+
+/// The versions of a file before and after the planned calls.
+#[derive(Debug)]
+pub(crate) struct PlannedVersions {
+    pub(crate) before: Option<VersionId>,
+    pub(crate) after: Option<VersionId>,
 }
 
 /// The version of every path that records have written.
@@ -118,7 +127,7 @@ impl KnownVersions {
         let mut known = self.0.write();
         for file in &record.files {
             let mode = modes.get(&file.path).map_or(Mode::Unknown, |mode| Mode::of(*mode));
-            known.insert(file.path.clone(), Written { sha256: file.new_sha256, mode });
+            known.insert(file.path.clone(), Written { sha256: file.new_sha256, mode, mode_in_tree: None });
         }
     }
 
@@ -134,7 +143,7 @@ impl KnownVersions {
 
     /// Returns every path that records have written, with the file that they have left there.
     pub fn written(&self) -> BTreeMap<LogicalPath, ExpectedFile> {
-        let file = |Written { sha256, mode }: Written| ExpectedFile {
+        let file = |Written { sha256, mode, .. }: Written| ExpectedFile {
             sha256,
             executable: match mode {
                 Mode::Executable(executable) => Some(executable),
@@ -159,7 +168,7 @@ impl KnownVersions {
                 is_link: file.is_link,
             }))
         };
-        let Some(Written { sha256, mode }) = written else { return of_base() };
+        let Some(Written { sha256, mode, .. }) = written else { return of_base() };
         let Some(sha256) = sha256 else { return Ok(None) };
         let (executable, is_link) = match mode {
             Mode::Executable(executable) => (Some(executable), false),
@@ -179,6 +188,52 @@ impl KnownVersions {
         self.0.read().get(path).map(|written| written.sha256)
     }
 
+    /// Returns the digest of how the tree will differ from its base: see [`Workspace::diff_digest`].
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) fn diff_sha256(
+        &self,
+        workspace: &Workspace,
+        planned: &BTreeMap<LogicalPath, PlannedVersions>,
+    ) -> io::Result<Sha256> {
+        self.find_modes(workspace);
+        let known = self.0.read();
+        let written = known.iter().map(|(path, written)| {
+            let now = written.sha256.map(|sha256| VersionId { sha256, git_mode: written.git_mode() });
+            (path, PathVersion { path, before: None, now })
+        });
+        let mut versions: BTreeMap<_, _> = written.collect();
+        for (path, PlannedVersions { before, after }) in planned {
+            // The base takes a file that git ignores in when the run first changes it.
+            let is_taken_in = before.is_some() && !known.contains_key(path) && workspace.is_ignored(path)?;
+            versions.insert(path, PathVersion { path, before: before.filter(|_| is_taken_in), now: *after });
+        }
+        workspace.diff_digest(versions.into_values())
+    }
+
+    /// Finds in the tree the modes that the records do not say, which happens once for each file after the run is opened.
+    fn find_modes(&self, workspace: &Workspace) {
+        let lacks = |written: &Written| {
+            written.sha256.is_some()
+                && written.mode_in_tree.is_none()
+                && matches!(written.mode, Mode::InDiff | Mode::Unknown)
+        };
+        let lacking: Vec<_> =
+            self.0.read().iter().filter(|(_, written)| lacks(written)).map(|(path, _)| path.clone()).collect();
+        let found: Vec<_> = lacking.into_iter().map(|path| (workspace.git_mode_at(&path), path)).collect();
+        if found.is_empty() {
+            return;
+        }
+        let mut known = self.0.write();
+        for (mode, path) in found {
+            if let Some(written) = known.get_mut(&path) {
+                written.mode_in_tree = mode.or(Some(git_mode(0)));
+            }
+        }
+    }
+
     /// Whether only a diff in the ledger has the mode of the file at `path`.
     pub(crate) fn lacks_mode(&self, path: &LogicalPath) -> bool {
         self.0.read().get(path).is_some_and(|written| written.mode == Mode::InDiff && written.sha256.is_some())
@@ -188,6 +243,18 @@ impl KnownVersions {
     pub(crate) fn set_mode(&self, path: &LogicalPath, mode: Mode) {
         if let Some(written) = self.0.write().get_mut(path) {
             written.mode = mode;
+        }
+    }
+}
+
+impl Written {
+    /// Returns its mode as git has it; `None` for that of the base.
+    fn git_mode(&self) -> Option<u32> {
+        match self.mode {
+            Mode::Executable(executable) => Some(git_mode(if executable { EXECUTABLE } else { 0 })),
+            Mode::Link => Some(LINK_MODE),
+            Mode::OfBase => None,
+            Mode::InDiff | Mode::Unknown => self.mode_in_tree,
         }
     }
 }
@@ -231,7 +298,7 @@ impl WrittenFiles {
                 (true, Some(_), Some(before)) => before.mode,
                 (true, Some(_), None) => Mode::OfBase,
             };
-            known.insert(path, Written { sha256, mode });
+            known.insert(path, Written { sha256, mode, mode_in_tree: None });
         }
     }
 }

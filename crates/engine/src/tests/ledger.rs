@@ -541,6 +541,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.ping()).await
     }
 
+    async fn probe(&self) -> Result<()> {
+        self.pass(self.inner.probe()).await
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -9,9 +9,7 @@ use model::{
     is_link_mode,
 };
 use serde_json::{Map, Value};
-use workspace::{
-    FileStamp, FileVersions, PackedFile, PlannedVersion, StagedContents, StagedFile, Target, Workspace, pack_layer,
-};
+use workspace::{FileStamp, PackedFile, StagedContents, StagedFile, Target, Workspace, pack_layer};
 
 use crate::CallError;
 use crate::run::fsync_worker::abort_on_failed_fsync;
@@ -419,17 +417,6 @@ impl ChangePlan {
         (before + after + self.diff.len()) as u64
     }
 
-    /// Returns the files before and after the changes, for the workspace's diff.
-    pub fn file_versions(&self) -> impl Iterator<Item = FileVersions> {
-        self.files.iter().filter_map(|file| {
-            Some(FileVersions {
-                path: file.target.path.clone(),
-                after: file.change.as_ref()?.change.after.as_ref().map(planned_version),
-                before: file.bytes().map(<[u8]>::to_vec),
-            })
-        })
-    }
-
     /// Returns by how much the changes increase the size and the number of the tree's files.
     pub fn disk_change(&self) -> DiskChange {
         // As in a count of the tree, links are files without bytes.
@@ -580,16 +567,6 @@ fn packed_file<'a>(workspace: &Workspace, content: &'a Content) -> io::Result<Pa
         StepBytes::Staged(name) => Box::new(workspace.open_staged(name)?),
     };
     Ok(PackedFile { bytes, size_bytes: content.size_bytes, mode: content.mode })
-}
-
-/// Returns new content for the workspace's diff, which shows staged content as an empty file.
-fn planned_version(content: &Content) -> PlannedVersion {
-    let bytes = content.inline().to_vec();
-    let sha256 = match content.bytes {
-        StepBytes::Inline(_) => content.sha256,
-        StepBytes::Staged(_) => Sha256::of(&bytes),
-    };
-    PlannedVersion { bytes, sha256, mode: content.mode }
 }
 
 /// Returns the bytes of new content to compare. Staged content is represented by a NUL, so that the diff shows a binary

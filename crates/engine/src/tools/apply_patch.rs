@@ -81,8 +81,8 @@ pub(crate) struct ApplyPatchOutput {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Hash of the workspace's whole diff after the change, as `diff_workspace` returns it. Omitted, with a warning, if
-    /// computing the diff takes more than 3 seconds.
+    /// SHA-256 of the lines `path NUL mode NUL sha256 LF`, in path order, of all paths that differ from the base after the change.
+    /// `mode` is git's, in six octal digits; a deleted path has `000000` and `-`.
     new_workspace_diff_sha256: Option<Sha256>,
 }
 

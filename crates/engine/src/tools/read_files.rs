@@ -19,7 +19,7 @@ pub(crate) const MAX_CONTENT_BYTES: usize = read_file::MAX_CONTENT_BYTES;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_files",
-    description: "Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others.",
+    description: "Returns up to 50 text files, up to 64 KiB together: each gets its share. A file that cannot be read does not fail the others.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
@@ -37,7 +37,7 @@ pub(crate) struct ReadFilesInput {
     /// The paths of the files.
     #[schema(min_items = 1, max_items = 50)]
     paths: Vec<String>,
-    /// The maximum length of all contents together in characters, cut after a line.
+    /// The maximum length of all contents together in characters. Each file gets its share, cut after a line.
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
@@ -55,7 +55,7 @@ pub(crate) struct ReadFilesOutput {
     /// Why: `maxBytes` or `maxChars`.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_reason: Option<&'static str>,
-    /// The paths that were not read because of that. Give them as `paths` to continue.
+    /// The paths for which no room was left. Give them as `paths` to continue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     remaining: Vec<String>,
@@ -144,47 +144,47 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
 
 impl ReadTool for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let mut length = Length { bytes: 0, chars_left: self.max_chars };
-        let (mut truncated_reason, mut remaining) = (None, Vec::new());
-        let mut files = BTreeMap::new();
-        let mut read = Vec::new();
-        let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
+        let mut found = Vec::with_capacity(self.paths.len());
         for (raw, path) in &self.paths {
-            truncated_reason = truncated_reason.or_else(|| length.limit_reached());
-            if truncated_reason.is_some() {
-                remaining.push(raw.clone());
-                continue;
-            }
             let result = match path {
-                Ok(path) => read_one(context, path, &mut length),
+                Ok(path) => read_one(context, path, self.max_chars),
                 Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
+            match result {
+                Err(WorkspaceError::Refused(refusal)) => found.push((raw, path, Err(refusal))),
+                result => found.push((raw, path, Ok(result?))),
+            }
+        }
+        let mut room = Room::of(found.iter().filter_map(|(.., result)| result.as_ref().ok()), self.max_chars);
+        let (mut is_truncated, mut remaining, mut files) = (false, Vec::new(), BTreeMap::new());
+        let mut read = Vec::new();
+        let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
+        for (raw, path, result) in found {
             let file = match result {
-                Ok(None) => {
-                    truncated_reason = Some("maxBytes");
-                    remaining.push(raw.clone());
-                    continue;
-                }
-                Ok(Some((file, version))) => {
-                    // The caller's limit is the smaller one, unless it is larger than any answer.
-                    let is_small = self.max_chars.is_some_and(|most| most < MAX_CONTENT_BYTES);
-                    truncated_reason = file.truncated.then_some(if is_small { "maxChars" } else { "maxBytes" });
+                Ok((mut file, version)) => {
+                    if !room.fit(&mut file) {
+                        is_truncated = true;
+                        remaining.push(raw.clone());
+                        continue;
+                    }
+                    is_truncated |= file.truncated;
                     read.extend(path.as_ref().ok().map(|path| (path.clone(), version)));
                     file
                 }
-                Err(WorkspaceError::Refused(refusal)) => {
+                Err(refusal) => {
                     reasons.extend(attempted_path(&refusal));
                     let file = refused(&refusal);
                     refusals.extend(path.as_ref().ok().map(|path| (path, refusal)));
                     file
                 }
-                Err(fault) => return Err(fault),
             };
             files.insert(raw.clone(), file);
         }
+        // The caller's limit is the smaller one, unless it is larger than any answer.
+        let is_small = self.max_chars.is_some_and(|most| most < MAX_CONTENT_BYTES);
+        let truncated_reason = is_truncated.then_some(if is_small { "maxChars" } else { "maxBytes" });
         let paths_read = read.iter().map(|(path, _)| path.clone()).collect();
-        let truncated = truncated_reason.is_some();
-        let output = ReadFilesOutput { files, truncated, truncated_reason, remaining };
+        let output = ReadFilesOutput { files, truncated: is_truncated, truncated_reason, remaining };
         let mut output = ReadOutput::new(&output, paths_read)?;
         output.reasons = reasons;
         for (path, version) in &read {
@@ -209,47 +209,82 @@ impl ReadTool for ReadFiles {
     }
 }
 
-/// The length of the contents so far.
-struct Length {
-    bytes: usize,
-    /// How many more characters fit; `None` without a limit.
-    chars_left: Option<usize>,
+/// The room for contents that is left in an answer, of which each file gets its share: what a small file leaves goes to larger ones.
+struct Room {
+    bytes_left: usize,
+    chars_left: usize,
+    /// The share of a file that needs more than that.
+    share: TextPageSize,
 }
 
-impl Length {
-    /// The limit that leaves no room for another file.
-    fn limit_reached(&self) -> Option<&'static str> {
-        match self.chars_left {
-            Some(0) => Some("maxChars"),
-            _ => (self.bytes >= MAX_CONTENT_BYTES).then_some("maxBytes"),
-        }
+impl Room {
+    fn of<'a>(files: impl Iterator<Item = &'a VersionedFile>, max_chars: Option<usize>) -> Self {
+        let contents: Vec<_> = files.filter_map(|(file, _)| file.content.as_deref()).collect();
+        let max_bytes = share(contents.iter().map(|content| content.len()).collect(), MAX_CONTENT_BYTES);
+        let of_chars = |most| share(contents.iter().map(|content| content.chars().count()).collect(), most);
+        let share = TextPageSize { max_bytes, max_chars: max_chars.map(of_chars) };
+        Self { bytes_left: MAX_CONTENT_BYTES, chars_left: max_chars.unwrap_or(usize::MAX), share }
     }
+
+    /// Cuts the content of a file to its share. False if not even its first character has room.
+    fn fit(&mut self, file: &mut OneFile) -> bool {
+        let Some(content) = &file.content else { return true };
+        let size = TextPageSize {
+            max_bytes: self.share.max_bytes.min(self.bytes_left),
+            max_chars: self.share.max_chars.map(|share| share.min(self.chars_left)),
+        };
+        let chars = content.chars().count();
+        if !content.is_empty() && (size.max_bytes == 0 || size.max_chars == Some(0)) {
+            return false;
+        }
+        if content.len() > size.max_bytes || size.max_chars.is_some_and(|most| chars > most) {
+            let page = model::page_within(content.as_bytes(), PageFormat::Raw, 1.into(), u64::MAX, size);
+            if let Some(page) = page {
+                file.truncated = true;
+                file.next_start_line = page.next_start_line.or(file.next_start_line);
+                file.cut_line = page.cut.map(|cut| cut.line);
+                file.next_column = page.cut.and_then(|cut| cut.column);
+                file.content = Some(page.content);
+            }
+        }
+        let content = file.content.as_deref().unwrap_or_default();
+        self.bytes_left = self.bytes_left.saturating_sub(content.len());
+        self.chars_left = self.chars_left.saturating_sub(content.chars().count());
+        true
+    }
+}
+
+/// Returns how much each may have at most, so that all together have `total` at most: an equal share of what those leave that need
+/// less.
+fn share(mut needs: Vec<usize>, total: usize) -> usize {
+    needs.sort_unstable();
+    let (mut left, mut count) = (total, needs.len());
+    for need in needs {
+        if need > left / count {
+            return (left / count).max(1);
+        }
+        (left, count) = (left - need, count - 1);
+    }
+    total
 }
 
 /// A file, with its kind and version unless it is redacted.
 type VersionedFile = (OneFile, Option<(FileKind, Sha256)>);
 
-/// Returns a file, or its first lines; `None` if not even its first line fits.
+/// Returns a file, or as many of its first lines as an answer can have.
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
-    length: &mut Length,
-) -> Result<Option<VersionedFile>, WorkspaceError> {
+    max_chars: Option<usize>,
+) -> Result<VersionedFile, WorkspaceError> {
     let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
     let (bytes, version) = match context.tree.read(context.rules, path, max_bytes) {
         Ok(file) => (file.bytes, Some((file.kind, file.sha256))),
         Err(error) => (read_redacted(context, path, error)?.into_bytes(), None),
     };
-    let left = MAX_CONTENT_BYTES.saturating_sub(length.bytes);
-    let size = TextPageSize { max_bytes: left, max_chars: length.chars_left };
+    let size = TextPageSize { max_bytes: MAX_CONTENT_BYTES, max_chars };
     let page = model::page_within(&bytes, PageFormat::Raw, 1.into(), u64::MAX, size);
     let page = page.ok_or_else(|| unsupported_binary(path))?;
-    let is_cut_by_bytes = length.chars_left.is_none_or(|chars| page.content.chars().count() < chars);
-    if length.bytes > 0 && page.cut.is_some() && is_cut_by_bytes {
-        return Ok(None);
-    }
-    length.bytes += page.content.len();
-    length.chars_left = length.chars_left.map(|left| left.saturating_sub(page.content.chars().count()));
     let output = OneFile {
         status: "OK".to_owned(),
         size_bytes: version.map(|_| bytes.len() as u64),
@@ -267,7 +302,7 @@ fn read_one(
         next_column: page.cut.and_then(|cut| cut.column),
         ..OneFile::default()
     };
-    Ok(Some((output, version)))
+    Ok((output, version))
 }
 
 fn refused(refusal: &Refusal) -> OneFile {
@@ -281,5 +316,24 @@ fn refused(refusal: &Refusal) -> OneFile {
         limit: refusal.details.limit.filter(|_| too_large),
         actual: refusal.details.actual.filter(|_| too_large),
         ..OneFile::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn small_files_leave_room_to_large_ones() {
+        for (needs, total, want) in [
+            (vec![100, 200], 1000, 1000),
+            (vec![5000, 100, 5000], 1000, 450),
+            (vec![5000; 4], 1000, 250),
+            (vec![3000, 0, 10], 1000, 990),
+            (vec![9; 5], 3, 1),
+            (vec![], 1000, 1000),
+        ] {
+            assert_eq!(share(needs.clone(), total), want, "{needs:?}");
+        }
     }
 }

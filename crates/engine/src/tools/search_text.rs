@@ -62,6 +62,9 @@ pub(crate) struct SearchTextInput {
     /// Skip files that match any.
     #[serde(default)]
     exclude_glob: Vec<String>,
+    /// Search only files of this type, as ripgrep names it: `rust`, `ts`, `py` and others.
+    #[serde(default)]
+    file_type: Option<String>,
     /// Match case.
     #[serde(default = "yes")]
     #[schema(default = true)]
@@ -164,6 +167,7 @@ impl TryFrom<SearchTextInput> for SearchText {
             mode: input.mode,
             include_glob: input.include_glob,
             exclude_glob: input.exclude_glob,
+            file_type: input.file_type,
             case_sensitive: input.case_sensitive,
             whole_word: input.whole_word,
             multiline: input.multiline,
@@ -182,10 +186,20 @@ impl TryFrom<SearchTextInput> for SearchText {
 
 /// The members of a query that its cursors belong to.
 fn listed(query: &SearchQuery) -> ListedQuery {
-    let SearchQuery { query, mode, path, include_glob, exclude_glob, case_sensitive, whole_word, multiline, .. } =
-        query;
+    let SearchQuery {
+        query,
+        mode,
+        path,
+        include_glob,
+        exclude_glob,
+        file_type,
+        case_sensitive,
+        whole_word,
+        multiline,
+        ..
+    } = query;
     let words = (case_sensitive, whole_word, multiline);
-    ListedQuery::of(&("search_text", query, mode, path, include_glob, exclude_glob, words))
+    ListedQuery::of(&("search_text", query, mode, path, include_glob, exclude_glob, file_type, words))
 }
 
 fn cursor_of(query: &SearchQuery, last: &Match) -> String {

@@ -58,6 +58,7 @@ impl Staged {
             Failure::All(error)
         })?;
         let (decision, expires_at) = approved.unzip();
+        let is_only_event = decision.is_none() && is_only_event(&calls, &items);
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         let person = decision.as_ref().and_then(|decision| decision.on_behalf_of.as_ref());
@@ -74,8 +75,14 @@ impl Staged {
         }
         // The command comes before the change set that it has made.
         let event = calls.iter().find_map(|call| call.event.as_deref().cloned());
-        // The change from outside comes first: the calls build on it.
-        let preceding = usize::from(found.is_some()) + usize::from(event.is_some());
+        let event_id = event.as_ref().map(|event| event.draft.tool_call_id.clone());
+        let preceding = if is_only_event {
+            entries.clear();
+            0
+        } else {
+            // The change from outside comes first: the calls build on it.
+            usize::from(found.is_some()) + usize::from(event.is_some())
+        };
         entries.splice(0..0, found.into_iter().chain(event));
         for entry in &mut entries {
             entry.epoch = run.epoch;
@@ -93,6 +100,18 @@ impl Staged {
         }
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => Vec::from(records),
+            Ok(Appended::Repeated(_)) if is_only_event => {
+                // Its command was recorded by an earlier attempt.
+                staged_files::discard(run, &large_files);
+                let recorded = match &event_id {
+                    Some(id) => engine.ledger.call(&run.run_id, id).await.map_err(Failure::left_out)?,
+                    None => None,
+                };
+                let seq = recorded.map_or(0, |event| event.seq);
+                let answers =
+                    calls.iter().zip(answers).map(|(call, answer)| answer.complete(call, seq, None)).collect();
+                return Ok(Committed { answers, records: Vec::new(), files: None });
+            }
             Ok(Appended::Reused(index)) => {
                 let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
                 return Err(undo(engine, run, &calls, large_files, reused).await);
@@ -110,8 +129,15 @@ impl Staged {
         };
         let answers = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]).map(complete).collect();
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
-        Ok(Committed { answers, records, files })
+        Ok(Committed { answers, records, files: files.filter(|_| !is_only_event) })
     }
+}
+
+/// Whether the calls are one change set that changes and leaves nothing, so that the record of its command says all.
+fn is_only_event(calls: &[OpenedCall], items: &[JudgedItem]) -> bool {
+    let ([call], [JudgedItem::Change(JudgedChange { plan, .. })]) = (calls, items) else { return false };
+    let has_left = plan.output.get("left").and_then(Value::as_array).is_some_and(|left| !left.is_empty());
+    call.event.is_some() && plan.is_changeset && plan.paths().is_empty() && !has_left
 }
 
 /// Returns the permission bits of the file that a step leaves.

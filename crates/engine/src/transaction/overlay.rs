@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Code, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent};
-use workspace::{FileVersions, PlannedVersion, Preview, Target, Workspace};
+use workspace::{Preview, Target, VersionId, Workspace};
 
 use crate::CallError;
+use crate::run::known_versions::PlannedVersions;
 use crate::tool::change_plan::{ChangePlan, PlannedChange};
 
 /// Every path that the planned calls change. Empty for a single call.
@@ -34,11 +35,6 @@ impl PlanOverlay {
     /// Whether a planned call changes `path`.
     pub(crate) fn contains(&self, path: &LogicalPath) -> bool {
         self.0.contains_key(path)
-    }
-
-    /// Returns every path that the calls change.
-    pub(crate) fn paths(&self) -> Vec<LogicalPath> {
-        self.0.keys().cloned().collect()
     }
 
     /// Returns every path that the calls remove.
@@ -139,23 +135,20 @@ impl PlanOverlay {
         steps
     }
 
-    /// Returns the files before and after the calls so far and `planned`, for the workspace's diff.
-    pub(crate) fn files_with(&self, planned: &ChangePlan) -> Vec<FileVersions> {
-        let overlay = |(path, state): (&LogicalPath, &PathState)| FileVersions {
-            path: path.clone(),
-            before: state.before.as_ref().map(|(_, bytes)| bytes.clone()),
-            after: state.after.as_ref().map(|(state, bytes)| PlannedVersion {
-                bytes: bytes.clone(),
-                sha256: state.sha256,
-                mode: state.mode,
-            }),
+    /// Returns the versions before and after the calls so far and `planned`.
+    pub(crate) fn versions_with(&self, planned: &ChangePlan) -> BTreeMap<LogicalPath, PlannedVersions> {
+        let id = |state: &FileState| VersionId::of(state.sha256, state.mode);
+        let planned_so_far = |(path, state): (&LogicalPath, &PathState)| {
+            let of = |version: &Option<FileVersion>| version.as_ref().map(|(state, _)| id(state));
+            (path.clone(), PlannedVersions { before: of(&state.before), after: of(&state.after) })
         };
-        let mut all: BTreeMap<_, _> = self.0.iter().map(|one| (one.0.clone(), overlay(one))).collect();
-        for next in planned.file_versions() {
-            let before = all.remove(&next.path).map_or(next.before, |known| known.before);
-            all.insert(next.path.clone(), FileVersions { before, ..next });
+        let mut all: BTreeMap<_, _> = self.0.iter().map(planned_so_far).collect();
+        for change in planned.changes() {
+            let after = change.after.as_ref().map(|content| VersionId::of(content.sha256, content.mode));
+            let before = change.before.as_ref().map(id);
+            all.entry(change.path.clone()).or_insert(PlannedVersions { before, after }).after = after;
         }
-        all.into_values().collect()
+        all
     }
 
     /// Returns what a read that names `paths` reads.

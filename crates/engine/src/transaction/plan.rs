@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use model::{
-    Code, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes, judge_change,
-    judge_file_count, judge_new_text, judge_scanned_content,
+    Code, LogicalPath, Refusal, Rules, ScannedContent, Verdict, judge_call_bytes, judge_change, judge_file_count,
+    judge_new_text, judge_scanned_content,
 };
 use serde_json::Value;
 use workspace::Target;
@@ -24,9 +23,6 @@ use crate::tool::outside_change::OutsideChange;
 use crate::tool::{Mutation, NewBytes, NewText, PlanContext, ReadContext, ReadTool, Scope};
 use crate::transaction::overlay::{PlanOverlay, ReadView};
 use crate::transaction::parse::{Loaded, Operation};
-
-/// The maximum time to compute the hash of the workspace's whole diff. The run's other mutations wait meanwhile.
-const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 
 /// What the calls would do, up to the first that cannot be planned.
 pub(crate) struct Planned {
@@ -186,14 +182,8 @@ fn plan_change(
         return Err(conflict.into());
     }
     if plan.has_workspace_diff_hash {
-        if let Some(hash) = workspace_diff_hash(run, &plan, overlay)? {
-            plan.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
-        } else {
-            plan.output.remove("newWorkspaceDiffSha256");
-            let warning = "newWorkspaceDiffSha256 is left out: the run has changed so much that computing the whole \
-                           diff takes too long; use diff_workspace for it";
-            plan.warnings.push(warning.to_owned());
-        }
+        let hash = run.known.diff_sha256(&run.workspace, &overlay.versions_with(&plan))?;
+        plan.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
     }
     Ok(plan)
 }
@@ -230,23 +220,6 @@ fn new_credential(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
             },
         }
     })
-}
-
-/// Returns the hash of the workspace's whole diff after the change; `None` if that takes longer than [`MAX_DIFF_TIME`].
-///
-/// The whole tree is scanned once. From then on only paths that are known to differ, and those of mutations, are compared.
-fn workspace_diff_hash(run: &OpenRun, plan: &ChangePlan, overlay: &PlanOverlay) -> Result<Option<Sha256>, CallError> {
-    let known = run.changed.get();
-    let files = overlay.files_with(plan);
-    let diff = run.workspace.planned_diff(&run.rules, known.as_ref(), &files, Instant::now() + MAX_DIFF_TIME)?;
-    let hash = diff.map(|diff| {
-        run.changed.set(diff.changed);
-        diff.diff_sha256
-    });
-    // It is not decided yet whether the change takes place: paths that differ now must stay in the set.
-    run.changed.add(&plan.paths());
-    run.changed.add(&overlay.paths());
-    Ok(hash)
 }
 
 /// Reads the files as the calls in `overlay` would leave them.

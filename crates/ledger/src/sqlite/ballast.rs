@@ -36,6 +36,11 @@ impl BallastFile {
         ballast
     }
 
+    /// Whether the file exists, as far as this process knows.
+    pub(crate) fn exists(&self) -> bool {
+        self.exists
+    }
+
     /// Creates the file if it does not exist and the disk has space for it. Returns whether it exists. Blocks.
     pub(crate) fn ensure(&mut self) -> bool {
         if !self.exists {

@@ -70,7 +70,7 @@ pub(crate) struct SqliteWriter {
     heads: Option<HeadCache>,
     /// Number of consecutive groups without a read.
     groups_without_read: u32,
-    last_commit_failed: Arc<AtomicBool>,
+    refuses_changes: Arc<AtomicBool>,
     /// The node that this process is.
     node: Arc<OnceLock<Node>>,
 }
@@ -85,6 +85,7 @@ impl SqliteWriter {
         node: Arc<OnceLock<Node>>,
     ) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = HeadCache::load(&connection)?;
+        let refuses_changes = Arc::new(AtomicBool::new(!ballast.exists()));
         let (newest, receiver) = watch::channel(heads.position);
         let writer = Self {
             connection,
@@ -95,15 +96,15 @@ impl SqliteWriter {
             newest,
             heads: Some(heads),
             groups_without_read: MAX_GROUPS_WITHOUT_READ,
-            last_commit_failed: Arc::default(),
+            refuses_changes,
             node,
         };
         Ok((writer, receiver))
     }
 
-    /// Returns a shared flag: whether the last commit failed.
-    pub(crate) fn last_commit_failed(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.last_commit_failed)
+    /// Returns a shared flag: whether changes are refused, because the last commit failed or the disk is full.
+    pub(crate) fn refuses_changes(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.refuses_changes)
     }
 
     /// Commits jobs until the queue is closed.
@@ -149,6 +150,7 @@ impl SqliteWriter {
     /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
     fn write(&mut self, mut group: Vec<SqliteJob>) {
         if !self.ballast.ensure() {
+            self.refuses_changes.store(true, Ordering::Release);
             group = reject_mutations(group, &LedgerError::database_full(DISK_FULL));
         }
         if group.is_empty() {
@@ -156,7 +158,7 @@ impl SqliteWriter {
         }
         match self.commit(&group) {
             Ok(results) => {
-                self.last_commit_failed.store(false, Ordering::Release);
+                self.refuses_changes.store(!self.ballast.exists(), Ordering::Release);
                 self.publish_position();
                 group.into_iter().zip(results).for_each(|(job, result)| job.complete(result));
             }
@@ -166,7 +168,7 @@ impl SqliteWriter {
                 self.write(reads);
             }
             Err(Fault::Database(error)) => {
-                self.last_commit_failed.store(true, Ordering::Release);
+                self.refuses_changes.store(true, Ordering::Release);
                 tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 for job in group {
                     job.fail(error.duplicate());

@@ -45,8 +45,7 @@ fn is_new_file(changes: &[ChangeFacts<'_>]) -> bool {
 
 /// Refuses a call whose input names more files than its budget allows, before any of them is read.
 pub fn judge_file_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a LogicalPath>) -> Option<Refusal> {
-    let counts = |path: &&LogicalPath| FileKind::of_path(path) != FileKind::Lockfile;
-    let files: BTreeSet<_> = named.into_iter().filter(counts).collect();
+    let files: BTreeSet<_> = named.into_iter().collect();
     let call = Usage { files_touched: files.len() as u64, ..Usage::default() };
     let (name, budget) = rules.budget();
     exceeded(limit_checks(name, &limits(budget), &call, &Usage::default()))
@@ -122,15 +121,15 @@ fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> b
         if *facts.effect == Effect::Delete {
             usage.files_deleted += 1;
         }
-        if facts.kind == FileKind::Lockfile {
-            continue;
-        }
         // A move counts once, at its new path.
         let is_counted = !matches!(facts.effect, Effect::MoveFrom { .. }) && touches(facts);
         usage.files_touched += u64::from(is_counted && seen.insert(facts.path));
-        usage.insertions = usage.insertions.saturating_add(facts.insertions);
-        usage.deletions = usage.deletions.saturating_add(facts.deletions);
         usage.bytes = usage.bytes.saturating_add(facts.bytes);
+        // A package manager rewrites many lines of a lockfile for one change.
+        if facts.kind != FileKind::Lockfile {
+            usage.insertions = usage.insertions.saturating_add(facts.insertions);
+            usage.deletions = usage.deletions.saturating_add(facts.deletions);
+        }
     }
     usage
 }

@@ -1,7 +1,7 @@
 //! Judges an access to a path.
 
 use super::facts::{Access, PathFacts};
-use crate::{Code, FileKind, LogicalPath, Policy, Refusal, Rules, Verdict};
+use crate::{Code, FileKind, LogicalPath, PathRejected, Policy, Refusal, Rules, Verdict};
 
 /// Judges an access to a path by the path alone.
 ///
@@ -11,10 +11,12 @@ use crate::{Code, FileKind, LogicalPath, Policy, Refusal, Rules, Verdict};
 ///
 /// # Errors
 ///
-/// `POLICY_DENIED_SECRET` or `POLICY_DENIED` with all its reasons.
+/// `PATH_REJECTED` in a submodule, and for a file in place of its folder; `POLICY_DENIED_SECRET`; `POLICY_DENIED` with all its
+/// reasons.
 pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Result<(), Refusal> {
     let kind = kind_of(rules, facts);
     match kind {
+        FileKind::Submodule => return Err(Refusal::path(facts.path.as_str(), PathRejected::Submodule)),
         // A logical path is never in `.git`. If one were, it would be denied like a secret.
         FileKind::SecretLike | FileKind::GitInternal => return Err(secret_denied(facts.path, kind)),
         FileKind::TextSource
@@ -26,6 +28,9 @@ pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Resul
         | FileKind::Binary
         | FileKind::Directory
         | FileKind::Unknown => {}
+    }
+    if access == Access::Mutate && kind != FileKind::Directory && rules.has_submodule_under(facts.path) {
+        return Err(Refusal::path(facts.path.as_str(), PathRejected::AboveSubmodule));
     }
     let mut reasons = Vec::new();
     if let Some(real_path) = facts.real_path.filter(|real_path| *real_path != facts.path) {
@@ -57,9 +62,11 @@ fn kind_of(rules: &Rules, facts: &PathFacts<'_>) -> FileKind {
     let by_name = |path| match facts.kind {
         FileKind::Directory => rules.kind_of_dir(path),
         _ => match rules.kind_of_path(path) {
-            strict @ (FileKind::SecretLike | FileKind::GitInternal | FileKind::Generated | FileKind::Vendored) => {
-                strict
-            }
+            strict @ (FileKind::SecretLike
+            | FileKind::GitInternal
+            | FileKind::Submodule
+            | FileKind::Generated
+            | FileKind::Vendored) => strict,
             _ => facts.kind,
         },
     };

@@ -18,6 +18,7 @@ named_enum! {
         Binary = "BINARY",
         Directory = "DIRECTORY",
         GitInternal = "GIT_INTERNAL",
+        Submodule = "SUBMODULE",
         Unknown = "UNKNOWN",
     }
 }
@@ -27,7 +28,7 @@ impl FileKind {
     /// name.
     pub(crate) fn with_head(self, head: &[u8]) -> Self {
         match self {
-            Self::SecretLike | Self::GitInternal => self,
+            Self::SecretLike | Self::GitInternal | Self::Submodule => self,
             _ if is_key_file(head) => Self::SecretLike,
             by_name => by_name.with_text_head(head),
         }
@@ -36,9 +37,12 @@ impl FileKind {
     /// As [`with_head`](Self::with_head), for a file that is not a private key.
     pub(crate) fn with_text_head(self, head: &[u8]) -> Self {
         match self {
-            strict @ (Self::SecretLike | Self::GitInternal | Self::Generated | Self::Vendored | Self::Lockfile) => {
-                strict
-            }
+            strict @ (Self::SecretLike
+            | Self::GitInternal
+            | Self::Submodule
+            | Self::Generated
+            | Self::Vendored
+            | Self::Lockfile) => strict,
             _ if is_binary(head) => Self::Binary,
             // The name indicates a binary file and the bytes do not: an empty file, or a pointer to a large file.
             Self::Binary | Self::Directory | Self::Unknown => Self::Unknown,
@@ -49,6 +53,7 @@ impl FileKind {
     /// How strictly policy restricts the kind. Used to compare two kinds of one file.
     fn strictness(self) -> u8 {
         match self {
+            Self::Submodule => 10,
             Self::SecretLike => 9,
             Self::GitInternal => 8,
             Self::Generated | Self::Vendored => 7,

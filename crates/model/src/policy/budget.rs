@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Usage;
 
-/// Limits of changes. Lockfiles count for `max_files_deleted` only, because package managers rewrite them as a whole.
+/// Limits of changes. The lines of lockfiles do not count, because a package manager rewrites many of them for one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {

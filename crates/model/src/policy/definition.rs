@@ -43,7 +43,7 @@ pub struct Policy {
     /// tool treats these files as any other file of their type.
     #[serde(default)]
     pub not_secret: Vec<String>,
-    /// The decision about each kind of file. `GIT_INTERNAL` and `DIRECTORY` are always `DENY`, and `SECRET_LIKE` is `DENY` or
+    /// The decision about each kind of file. `GIT_INTERNAL`, `SUBMODULE` and `DIRECTORY` are always `DENY`, and `SECRET_LIKE` is `DENY` or
     /// `REDACT`. `REQUIRE_EVIDENCE` is for `LOCKFILE` and `GENERATED`. `BINARY` applies to file uploads, deletions and moves, since no text tool writes binary files.
     pub kinds: BTreeMap<FileKind, KindDecision>,
     /// The limits of one call.

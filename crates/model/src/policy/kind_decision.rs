@@ -33,7 +33,7 @@ impl KindDecision {
     pub(super) fn is_possible_for(self, kind: FileKind) -> bool {
         match kind {
             FileKind::SecretLike => matches!(self, Self::Deny | Self::Redact),
-            FileKind::GitInternal | FileKind::Directory => self == Self::Deny,
+            FileKind::GitInternal | FileKind::Submodule | FileKind::Directory => self == Self::Deny,
             FileKind::Lockfile | FileKind::Generated => self != Self::Redact,
             FileKind::TextSource
             | FileKind::TextConfig

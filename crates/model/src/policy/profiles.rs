@@ -83,6 +83,7 @@ fn base_policy(name: &str) -> Policy {
         | FileKind::Vendored
         | FileKind::SecretLike
         | FileKind::GitInternal
+        | FileKind::Submodule
         | FileKind::Directory => KindDecision::Deny,
         FileKind::Lockfile => KindDecision::RequireApproval,
         FileKind::TextSource | FileKind::TextConfig | FileKind::TextDoc | FileKind::Binary | FileKind::Unknown => {

@@ -14,10 +14,16 @@ use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};
 /// How much more memory a change set may take than a call.
 const COMMAND_BYTES_FACTOR: u64 = 4;
 
-/// Distinguishes source folders from build output of the same name.
-pub trait SourceFolders: fmt::Debug + Send + Sync {
+/// Facts about the folders of the commit that a run started from.
+pub trait BaseFolders: fmt::Debug + Send + Sync {
     /// Whether Git tracks files in the folder at `path`, and ignores neither it nor a folder above it.
     fn is_source(&self, path: &str) -> bool;
+
+    /// Whether `path` is a submodule or under one.
+    fn is_in_submodule(&self, path: &str) -> bool;
+
+    /// Whether a submodule is under `path`.
+    fn has_submodule_under(&self, path: &str) -> bool;
 }
 
 /// A policy with compiled globs. Shared in an `Arc`.
@@ -26,7 +32,7 @@ pub struct Rules {
     policy: Policy,
     /// Shared by all rules with the same globs, because some take megabytes.
     globs: Arc<AllGlobs>,
-    source_folders: Option<Arc<dyn SourceFolders>>,
+    base_folders: Option<Arc<dyn BaseFolders>>,
     /// Whether they judge a change set, which has limits of its own.
     is_of_command: bool,
 }
@@ -58,7 +64,7 @@ impl Rules {
             not_secret: globs(Purpose::Allow, &policy.not_secret)?,
             not_secret_folders: globs(Purpose::Allow, &folders_of(&policy.not_secret))?,
         };
-        Ok(Self { policy, globs: Arc::new(globs), source_folders: None, is_of_command: false })
+        Ok(Self { policy, globs: Arc::new(globs), base_folders: None, is_of_command: false })
     }
 
     /// Like [`compile`](Self::compile), but shares the compiled globs with one of `others` that has the same globs.
@@ -70,7 +76,7 @@ impl Rules {
         match others.iter().find(|other| globs_of(&other.policy) == globs_of(&policy)) {
             Some(other) => {
                 let globs = Arc::clone(&other.globs);
-                Ok(Self { policy, globs, source_folders: None, is_of_command: false })
+                Ok(Self { policy, globs, base_folders: None, is_of_command: false })
             }
             None => Self::compile(policy),
         }
@@ -81,11 +87,11 @@ impl Rules {
         Arc::ptr_eq(&self.globs, &other.globs)
     }
 
-    /// Sets what distinguishes the tree's source folders from build output. Without it, every folder with a name of build
-    /// output is build output.
+    /// Sets the base's folders. Without them, every folder with a name of build output is build output, and there are no
+    /// submodules.
     #[must_use]
-    pub fn with_source_folders(mut self, source_folders: Arc<dyn SourceFolders>) -> Self {
-        self.source_folders = Some(source_folders);
+    pub fn with_base_folders(mut self, base_folders: Arc<dyn BaseFolders>) -> Self {
+        self.base_folders = Some(base_folders);
         self
     }
 
@@ -95,7 +101,7 @@ impl Rules {
         Self {
             policy: self.policy.clone(),
             globs: Arc::clone(&self.globs),
-            source_folders: self.source_folders.clone(),
+            base_folders: self.base_folders.clone(),
             is_of_command: true,
         }
     }
@@ -122,18 +128,24 @@ impl Rules {
 
     /// The kind of the file at `path`, based on its name; see [`FileKind::of_path`].
     pub fn kind_of_path(&self, path: &LogicalPath) -> FileKind {
+        if self.is_in_submodule(path) {
+            return FileKind::Submodule;
+        }
         FileKind::of_path_with(path, self)
     }
 
     /// The kind of the folder at `path`; see [`FileKind::of_dir`].
     pub fn kind_of_dir(&self, path: &LogicalPath) -> FileKind {
+        if self.is_in_submodule(path) {
+            return FileKind::Submodule;
+        }
         FileKind::of_dir_with(path, self)
     }
 
     /// The kind of the file at `path` that begins with `head`; see [`FileKind::of_file`].
     pub fn kind_of_file(&self, path: &LogicalPath, head: &[u8]) -> FileKind {
         let by_name = self.kind_of_path(path);
-        if by_name != FileKind::GitInternal && self.is_secret_content(path, head) {
+        if !matches!(by_name, FileKind::GitInternal | FileKind::Submodule) && self.is_secret_content(path, head) {
             return FileKind::SecretLike;
         }
         by_name.with_text_head(head)
@@ -147,7 +159,7 @@ impl Rules {
     /// Returns the verdict on a mutation of a file of `kind`. Secrets, Git's own files and folders are always denied.
     pub fn verdict_of(&self, kind: FileKind) -> Verdict {
         match kind {
-            FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory => Verdict::Deny,
+            FileKind::SecretLike | FileKind::GitInternal | FileKind::Submodule | FileKind::Directory => Verdict::Deny,
             FileKind::TextSource
             | FileKind::TextConfig
             | FileKind::TextDoc
@@ -157,6 +169,16 @@ impl Rules {
             | FileKind::Binary
             | FileKind::Unknown => self.decision_on(kind).verdict(),
         }
+    }
+
+    /// Whether the path is a submodule or under one.
+    pub fn is_in_submodule(&self, path: &LogicalPath) -> bool {
+        self.base_folders.as_ref().is_some_and(|folders| folders.is_in_submodule(path.as_str()))
+    }
+
+    /// Whether a submodule is under the path.
+    pub(crate) fn has_submodule_under(&self, path: &LogicalPath) -> bool {
+        self.base_folders.as_ref().is_some_and(|folders| folders.has_submodule_under(path.as_str()))
     }
 
     /// Whether a mutation of a file of `kind` is allowed with evidence.
@@ -215,7 +237,7 @@ impl KindOverrides for Rules {
     }
 
     fn is_source_folder(&self, path: &str) -> bool {
-        self.source_folders.as_ref().is_some_and(|folders| folders.is_source(path))
+        self.base_folders.as_ref().is_some_and(|folders| folders.is_source(path))
     }
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use model::LogicalPath;
 
-pub(crate) use format::{digest, read, read_commit, write};
+pub(crate) use format::{digest, read, read_start, write};
 
 use crate::byte_path::{logical_path, split};
 use crate::stamp::FileStamp;
@@ -44,6 +44,8 @@ pub(crate) struct ManifestRow {
 pub(crate) struct Head {
     /// The base commit.
     pub(crate) commit: String,
+    /// The paths of the commit's submodules, sorted.
+    pub(crate) submodules: Vec<Vec<u8>>,
     /// The `.gitignore` files of the base, each with its folder (empty for the root).
     pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
 }

@@ -1,11 +1,10 @@
 //! Building a diff from candidates: counts, text up to a bound, and the hash of the whole text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use model::{
     FileDiff, LineCounts, LogicalPath, Rules, Sha256, Side, diff_file, diff_unread, is_link_mode, link_stays_inside,
@@ -13,7 +12,7 @@ use model::{
 use sha2::Digest as _;
 
 use super::scan::{DiffCandidate, PresentFile};
-use super::{DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff, stat_table};
+use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff, stat_table};
 use crate::base::manifest::FileIndex;
 use crate::base::{DiffFile, FileChange, LoadedBase, OpenBlobs};
 use crate::error::{check_cancelled, file_too_large};
@@ -47,14 +46,8 @@ pub(super) struct Report<'a> {
     text: Vec<u8>,
     truncated: bool,
     sha256: sha2::Sha256,
-    /// Planned files, which replace what is in the tree.
-    pub(super) planned: BTreeMap<LogicalPath, &'a FileVersions>,
-    /// The modes of planned files that git ignores and that the base will contain once the plan is applied.
-    pub(super) new_in_base: BTreeMap<LogicalPath, u32>,
     /// The files of a snapshot, which replace the tree.
     pub(super) snapshot: Option<VersionOf<'a>>,
-    /// When to stop.
-    pub(super) deadline: Option<Instant>,
     pub(super) output: ReportOutput<'a>,
 }
 
@@ -96,10 +89,7 @@ impl<'a> Report<'a> {
             text: Vec::new(),
             truncated: false,
             sha256: sha2::Sha256::new(),
-            planned: BTreeMap::new(),
-            new_in_base: BTreeMap::new(),
             snapshot: None,
-            deadline: None,
             output: ReportOutput::None,
         }
     }
@@ -130,33 +120,13 @@ impl<'a> Report<'a> {
 
     /// Whether git is needed for the file's bytes in the base.
     pub(super) fn needs_git(&self, candidate: &DiffCandidate) -> bool {
-        candidate
-            .base
-            .is_some_and(|file| !self.is_cached(candidate, file) && self.base_in_memory(candidate, file).is_none())
-    }
-
-    /// Returns the file's bytes in the base if they are in memory.
-    fn base_in_memory(&self, candidate: &DiffCandidate, file: FileIndex) -> Option<Arc<Vec<u8>>> {
-        if let Some(bytes) = self.loaded.cached_bytes(file) {
-            return Some(bytes);
-        }
-        let before = self.planned.get(&candidate.path)?.before.as_ref()?;
-        let is_base = Sha256::of(before) == Sha256::from_bytes(*self.loaded.manifest.sha256(file));
-        is_base.then(|| {
-            self.loaded.cache_bytes(file, before);
-            Arc::new(before.clone())
-        })
+        candidate.base.is_some_and(|file| !self.is_cached(candidate, file) && self.loaded.cached_bytes(file).is_none())
     }
 
     /// Whether the change was diffed before and is still the same.
     fn is_cached(&self, candidate: &DiffCandidate, file: FileIndex) -> bool {
-        self.is_in_tree(&candidate.path)
+        self.snapshot.is_none()
             && self.loaded.cached_change(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
-    }
-
-    /// Whether the diff shows what is in the tree at `path`, and not a planned file or a snapshot.
-    fn is_in_tree(&self, path: &LogicalPath) -> bool {
-        self.snapshot.is_none() && !self.planned.contains_key(path)
     }
 
     fn sha256_of(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<Sha256>, WorkspaceError> {
@@ -174,12 +144,9 @@ impl<'a> Report<'a> {
     ) -> Result<(), WorkspaceError> {
         for candidate in candidates {
             check_cancelled(cancel)?;
-            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(WorkspaceError::Cancelled);
-            }
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
-            let in_tree = self.is_in_tree(&candidate.path);
-            let cached = candidate.base.filter(|_| in_tree).and_then(|file| self.loaded.cached_change(file, stamp));
+            let base = candidate.base.filter(|_| self.snapshot.is_none());
+            let cached = base.and_then(|file| self.loaded.cached_change(file, stamp));
             let change = match cached {
                 Some(change) => change,
                 None => match self.compute(candidate, blobs.as_deref_mut())? {
@@ -187,10 +154,8 @@ impl<'a> Report<'a> {
                     None => continue,
                 },
             };
-            match candidate.base {
-                Some(file) if in_tree => self.loaded.cache_change(file, stamp, &change),
-                Some(file) if self.snapshot.is_none() => self.loaded.cache_planned_change(file, &change),
-                Some(_) | None => {}
+            if let Some(file) = base {
+                self.loaded.cache_change(file, stamp, &change);
             }
             self.add(&candidate.path, &change);
         }
@@ -240,23 +205,17 @@ impl<'a> Report<'a> {
         blobs: Option<&mut OpenBlobs>,
     ) -> Result<Option<Arc<FileChange>>, WorkspaceError> {
         let path = &candidate.path;
-        let new = match (self.snapshot, self.planned.get(path), &candidate.now) {
-            (Some(version_of), ..) => version_of(path)?,
-            (None, Some(planned), _) => {
-                planned.after.as_ref().map(|new| DiffedVersion::hashed(&new.bytes, new.sha256, new.mode))
-            }
-            (None, None, Some(now)) => self.read(path, now)?,
-            (None, None, None) => None,
+        let new = match (self.snapshot, &candidate.now) {
+            (Some(version_of), _) => version_of(path)?,
+            (None, Some(now)) => self.read(path, now)?,
+            (None, None) => None,
         };
         if let (Some(file), Some(new), None) = (candidate.base, &new, self.snapshot)
             && let Some(change) = self.loaded.cached_change_to(file, &new.sha256, new.git_mode())
         {
             return Ok(Some(change));
         }
-        let old = match candidate.base {
-            Some(file) => Some(self.read_base(candidate, file, blobs)?),
-            None => self.before_in_new_base(path),
-        };
+        let old = candidate.base.map(|file| self.read_base(file, blobs)).transpose()?;
         if old.iter().chain(&new).any(|version| version.is_secret(self.rules, path)) {
             return Ok(None);
         }
@@ -285,12 +244,6 @@ impl<'a> Report<'a> {
             },
             text,
         })))
-    }
-
-    /// Returns the current version of a planned file that the base will contain by then.
-    fn before_in_new_base(&self, path: &LogicalPath) -> Option<DiffedVersion> {
-        let mode = *self.new_in_base.get(path)?;
-        self.planned.get(path)?.before.as_deref().map(|bytes| DiffedVersion::of(bytes, mode))
     }
 
     /// Reads the version in the tree; `None` if it was removed or cannot be read.
@@ -325,15 +278,10 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn read_base(
-        &self,
-        candidate: &DiffCandidate,
-        file: FileIndex,
-        blobs: Option<&mut OpenBlobs>,
-    ) -> Result<DiffedVersion, WorkspaceError> {
+    fn read_base(&self, file: FileIndex, blobs: Option<&mut OpenBlobs>) -> Result<DiffedVersion, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let size = manifest.size(file);
-        let bytes = match (self.base_in_memory(candidate, file), blobs) {
+        let bytes = match (self.loaded.cached_bytes(file), blobs) {
             _ if size > MAX_SHOWN_BYTES => None,
             (Some(bytes), _) => Some(bytes.to_vec()),
             (None, Some(blobs)) => {
@@ -364,15 +312,6 @@ impl<'a> Report<'a> {
 }
 
 impl DiffedVersion {
-    fn of(bytes: &[u8], mode: u32) -> Self {
-        Self::hashed(bytes, Sha256::of(bytes), mode)
-    }
-
-    /// The version with `bytes`, whose hash is known.
-    fn hashed(bytes: &[u8], sha256: Sha256, mode: u32) -> Self {
-        Self { sha256, size: bytes.len() as u64, bytes: Some(bytes.to_vec()), mode }
-    }
-
     /// Whether the file is a secret by its content.
     fn is_secret(&self, rules: &Rules, path: &LogicalPath) -> bool {
         let head = self.bytes.as_ref().map(|bytes| &bytes[..bytes.len().min(HEAD_BYTES)]);

@@ -5,13 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use model::{LINK_MODE, LogicalPath, is_link_mode};
+use model::{LINK_MODE, LogicalPath, git_mode, is_link_mode};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use crate::base::LoadedBase;
-use crate::base::manifest::{FileIndex, FolderIndex, MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
+use crate::base::manifest::{FileIndex, FolderIndex};
 use crate::error::check_cancelled;
 use crate::guard::{self, Blocking, GuardError};
 use crate::ignored::{GITIGNORE_NAME, Ignored, RuleScope};
@@ -367,7 +367,7 @@ impl<'a> Scan<'a> {
 
 impl PresentFile {
     /// Returns the file or link that `stat` describes; `None` for anything else.
-    fn of(stat: &rustix::fs::Stat) -> Option<Self> {
+    pub(super) fn of(stat: &rustix::fs::Stat) -> Option<Self> {
         let mode = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => stat.st_mode & 0o7777,
             FileType::Symlink => LINK_MODE,
@@ -382,13 +382,7 @@ impl PresentFile {
     }
 
     pub(crate) fn git_mode(&self) -> u32 {
-        if self.is_link() {
-            MODE_LINK
-        } else if self.mode & 0o111 == 0 {
-            MODE_FILE
-        } else {
-            MODE_EXECUTABLE
-        }
+        git_mode(self.mode)
     }
 }
 

@@ -88,11 +88,11 @@ impl ArchiveCopier<'_, '_> {
                 self.replace(path)?;
                 self.files.insert(path.to_owned(), None);
                 let Some(map) = &member.sparse else {
-                    return self.writer.file(path, member.is_executable, member.size, None, bytes);
+                    return self.writer.file(path, member.mode, member.size, None, bytes);
                 };
                 // Its full size counts, and not its size in the archive.
                 self.meter.add(map.size - member.size).map_err(WriteError::Source)?;
-                self.writer.file(path, member.is_executable, map.size, None, &mut FilledReader::new(map, bytes))
+                self.writer.file(path, member.mode, map.size, None, &mut FilledReader::new(map, bytes))
             }
             EntryType::Directory | EntryType::Link | EntryType::Symlink if member.size > 0 => {
                 // Programs differ in whether such bytes are read at all.
@@ -123,7 +123,7 @@ impl ArchiveCopier<'_, '_> {
         self.writer.add_linked_name(index, &original, true);
         self.files.insert(original.clone(), Some(index));
         self.replace(path)?;
-        self.writer.copy_of(path, member.is_executable, &original)?;
+        self.writer.copy_of(path, member.mode, &original)?;
         self.writer.add_linked_name(index, path, true);
         self.files.insert(path.to_owned(), Some(index));
         Ok(())

@@ -122,9 +122,8 @@ fn write(
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
                 return Err(WriteError::Unsupported("not a file, folder or symbolic link"));
             }
-            let executable = stat.st_mode & 0o111 != 0;
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            let written = writer.file(path, executable, size, None, &mut file);
+            let written = writer.file(path, stat.st_mode & 0o7777, size, None, &mut file);
             if stat.st_nlink > 1 {
                 let index = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| writer.new_linked());
                 writer.add_linked_name(index, path, written.is_ok());

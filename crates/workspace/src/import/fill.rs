@@ -135,7 +135,7 @@ impl Importer {
         let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
         let commit = copy(&mut writer)?;
         hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
-        let folders = writer.folders()?;
+        let (folders, submodules) = (writer.folders()?, writer.submodules());
         let (mut rows, skipped) = writer.into_rows();
         let entries = rows.len() + folders.len();
         // The writer's own counts include files that it removed again.
@@ -150,7 +150,7 @@ impl Importer {
             untracked = tracked::take_untracked(&mut rows, &ignores);
             bare::commit(&to.git, repo.as_fd(), &rows, watch)?
         };
-        let head = Head { commit: base_commit.clone(), ignores };
+        let head = Head { commit: base_commit.clone(), submodules, ignores };
         let manifest_sha256 = manifest::digest(&rows);
         create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
         Ok(FilledRun {

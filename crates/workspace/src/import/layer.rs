@@ -201,7 +201,7 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
             Some(LayerChange::LargeFile(member.size))
         }
         EntryType::Regular | EntryType::Continuous => {
-            Some(LayerChange::File { size_bytes: member.size, is_executable: member.is_executable })
+            Some(LayerChange::File { size_bytes: member.size, is_executable: member.mode & 0o111 != 0 })
         }
         // As long as a path may be, with the zero that ends it.
         EntryType::Symlink if member.link.len() >= MAX_PATH_BYTES => unsupported("a symbolic link with a long target"),

@@ -23,7 +23,7 @@ use super::quota::SkippedReport;
 use super::tracked::Untracked;
 use super::writer::ENTRY_BYTES;
 use super::{ImportError, ImportObserver};
-use crate::base::manifest::{self, Head, MODE_LINK, ManifestRow};
+use crate::base::manifest::{self, MODE_LINK, ManifestRow};
 use crate::base::{GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::dir::{create_file, entries, open_dir, open_file};
 use crate::stamp::FileStamp;
@@ -33,7 +33,7 @@ pub(super) use index::ReuseIndex;
 /// The file beside `repo/` that says where a base is from.
 pub(crate) const NAME: &str = "base.source";
 /// The version of the rules by which a commit becomes a tree. Bases of other rules are not reused.
-const RULES: u32 = 1;
+const RULES: u32 = 2;
 /// The maximum size of the file: a report of skipped entries, and the names of a few packs.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -127,10 +127,10 @@ pub(super) fn copy(
     let file = open_file(&from, MANIFEST_NAME)?;
     let written = FileStamp::of(&rustix::fs::fstat(&file)?);
     file.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
-    let (Head { ignores, commit }, manifest) = manifest::read(&bytes, written.modified_ns)?;
+    let (head, manifest) = manifest::read(&bytes, written.modified_ns)?;
     let folders = manifest.sorted_folders();
     let rows = manifest.rows();
-    if commit != description.commit || manifest::digest(&rows) != description.manifest_sha256 {
+    if head.commit != description.commit || manifest::digest(&rows) != description.manifest_sha256 {
         return Err(damaged("its manifest does not match").into());
     }
     let is_link = |row: &&ManifestRow| row.mode == MODE_LINK;
@@ -142,17 +142,16 @@ pub(super) fn copy(
     link_objects(&from, to.folder, &description)?;
     let (rows, folders) = files::copy(&from, to.folder, &to.git, &manifest, &folders, watch)?;
     let (files, entries) = (rows.len() as u64, rows.len() + folders.len());
-    let head = Head { commit: commit.clone(), ignores };
     create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
     write_description(to.folder, &description)?;
     Ok(FilledRun {
-        base_commit: commit.clone(),
+        base_commit: head.commit.clone(),
         manifest_sha256: description.manifest_sha256,
         files,
         bytes,
         skipped: description.skipped,
         entries,
-        reusable: Some((origin, commit)),
+        reusable: Some((origin, head.commit)),
         untracked: Untracked::default(),
     })
 }

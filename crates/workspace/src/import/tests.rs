@@ -54,12 +54,13 @@ fn a_directory_is_copied_without_entries_that_a_tree_cannot_have() {
 
     let done = rig.import("r", ImportSource::Directory(source)).unwrap();
     let left_out: BTreeMap<_, _> = done.left_out.iter().map(|one| (one.path.as_str(), one.reason.as_str())).collect();
-    assert_eq!(left_out.keys().copied().collect::<Vec<_>>(), [".git", "pipe", "src/.GIT"]);
+    assert_eq!(left_out.keys().copied().collect::<Vec<_>>(), [".git", "pipe", "run.sh", "src/.GIT"]);
+    assert!(left_out["run.sh"].starts_with("only its permissions 4711, and those of 1 more:"), "{left_out:?}");
     assert_eq!(left_out[".git"], "a Git-internal path");
     assert_eq!(done.files, 8);
     let repo = rig.repo("r");
     let mode = |name: &str| fs::symlink_metadata(repo.join(name)).unwrap().permissions().mode() & 0o7777;
-    assert_eq!((mode("run.sh"), mode("src/main.rs")), (0o755, 0o644));
+    assert_eq!((mode("run.sh"), mode("src/main.rs")), (0o711, 0o644), "no wider than it was");
     for (name, target) in [("inside", "src/main.rs"), ("up", "../outside"), ("absolute", "/etc/passwd")] {
         assert_eq!(fs::read_link(repo.join(name)).unwrap(), Path::new(target), "as it is, and followed by nothing");
     }

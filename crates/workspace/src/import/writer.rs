@@ -2,7 +2,7 @@
 //!
 //! No symbolic link is followed, so that no entry of a source can be written through an earlier one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use sha1::Digest as _;
 
 use super::quota::{EntryQuota, SkippedReport, too_large};
 use super::{ImportError, ImportLimits, ImportObserver};
-use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, ManifestRow};
+use crate::base::manifest::{MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::dir::{create_file, open_dir, open_file};
 use crate::stamp::FileStamp;
@@ -40,6 +40,7 @@ pub(crate) struct ImportWriter<'a> {
     quota: EntryQuota,
     /// Every folder that was created, except the root.
     folders: HashSet<Vec<u8>>,
+    submodules: BTreeSet<Vec<u8>>,
     /// Every file and link that was written, including those that were removed again.
     rows: Vec<ManifestRow>,
     /// The files with several names.
@@ -51,6 +52,9 @@ pub(crate) struct ImportWriter<'a> {
     /// The number of links that were created.
     links: u64,
     skipped: SkippedReport,
+    /// The first file with permission bits that a base does not have, with these, and the number of such files.
+    reduced_mode: Option<(Vec<u8>, u32)>,
+    reduced_modes: u64,
 }
 
 /// Why an entry was not written.
@@ -98,12 +102,15 @@ impl<'a> ImportWriter<'a> {
             watch,
             quota: EntryQuota::new(limits),
             folders: HashSet::new(),
+            submodules: BTreeSet::new(),
             rows: Vec::new(),
             linked: Vec::new(),
             removed: HashSet::new(),
             bytes: 0,
             links: 0,
             skipped: SkippedReport::default(),
+            reduced_mode: None,
+            reduced_modes: 0,
         }
     }
 
@@ -117,11 +124,20 @@ impl<'a> ImportWriter<'a> {
         self.enter(path).map(drop)
     }
 
-    /// Writes a file. `size` is its expected size; it may differ. `oid` is its blob id, if the source knows it.
+    /// Creates the folder of a submodule, which stays empty, and reports that its files are missing.
+    pub(super) fn submodule(&mut self, path: &[u8]) -> Result<(), WriteError> {
+        self.skip(path, "a submodule");
+        self.folder(path)?;
+        self.submodules.insert(path.to_owned());
+        Ok(())
+    }
+
+    /// Writes a file with the permission bits `mode`, of which those are kept that Git would set too. `size` is its expected size; it
+    /// may differ. `oid` is its blob id, if the source knows it.
     pub(crate) fn file(
         &mut self,
         path: &[u8],
-        executable: bool,
+        mode: u32,
         size: u64,
         oid: Option<[u8; 20]>,
         from: &mut dyn Read,
@@ -141,12 +157,17 @@ impl<'a> ImportWriter<'a> {
             // The file changed while it was read, so the size in git's header, which is hashed first, was wrong.
             None => hash_blob(&mut file, bytes)?,
         };
-        rustix::fs::fchmod(&file, if executable { Mode::from(0o755) } else { Mode::from(0o644) })?;
+        let git_mode = model::git_mode(mode);
+        // The service itself must be able to read the file.
+        rustix::fs::fchmod(&file, Mode::from(mode & git_mode & 0o777 | 0o600))?;
         let stamp = FileStamp::of(&rustix::fs::fstat(&file)?);
-        let mode = if executable { MODE_EXECUTABLE } else { MODE_FILE };
+        if git_mode & !mode & 0o077 != 0 || mode & 0o7000 != 0 {
+            self.reduced_modes += 1;
+            self.reduced_mode.get_or_insert_with(|| (path.to_owned(), mode));
+        }
         self.bytes += bytes;
         self.removed.remove(path);
-        self.rows.push(ManifestRow { path: path.to_owned(), mode, oid, sha256, stamp });
+        self.rows.push(ManifestRow { path: path.to_owned(), mode: git_mode, oid, sha256, stamp });
         Ok(())
     }
 
@@ -186,12 +207,12 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Writes a copy of the file `original`, for a hard link in an archive.
-    pub(crate) fn copy_of(&mut self, path: &[u8], executable: bool, original: &[u8]) -> Result<(), WriteError> {
+    pub(crate) fn copy_of(&mut self, path: &[u8], mode: u32, original: &[u8]) -> Result<(), WriteError> {
         let (folder, name) = split(original);
         let dir = self.enter(folder)?;
         let mut from = open_file(dir, name)?;
         let size = from.metadata()?.len();
-        self.file(path, executable, size, None, &mut from)
+        self.file(path, mode, size, None, &mut from)
     }
 
     /// Removes a file that was written. Anything else at `path` stays.
@@ -243,6 +264,17 @@ impl<'a> ImportWriter<'a> {
     /// Returns the files and links that exist, sorted by path, and the skipped entries.
     pub(super) fn into_rows(mut self) -> (Vec<ManifestRow>, SkippedReport) {
         self.rows();
+        if let Some((path, mode)) = self.reduced_mode.take() {
+            let more = match self.reduced_modes - 1 {
+                0 => String::new(),
+                more => format!(", and those of {more} more"),
+            };
+            let reason = format!(
+                "only its permissions {mode:04o}{more}: the tree does not widen them, but diffs, exports and restored files know only \
+                 whether a file is executable"
+            );
+            self.skip(&path, &reason);
+        }
         (self.rows, self.skipped)
     }
 
@@ -254,6 +286,11 @@ impl<'a> ImportWriter<'a> {
             stamps.push((path.clone(), FileStamp::of(&stat)));
         }
         Ok(stamps)
+    }
+
+    /// Returns the paths of the submodules, sorted.
+    pub(super) fn submodules(&self) -> Vec<Vec<u8>> {
+        self.submodules.iter().cloned().collect()
     }
 
     /// Reports an entry that the tree does not have.

@@ -1,12 +1,15 @@
 //! Glob filters of callers.
 
 use globset::{ErrorKind, GlobBuilder, GlobSet, GlobSetBuilder};
+use ignore::types::{Types, TypesBuilder};
 use model::{LogicalPath, Refusal, composed};
 
 /// Compiled globs: which paths to include (`None`: all), and which of those to exclude.
 pub(crate) struct QueryGlobs {
     include: Option<GlobSet>,
     exclude: GlobSet,
+    /// The type of the files.
+    types: Option<Types>,
 }
 
 impl QueryGlobs {
@@ -19,7 +22,25 @@ impl QueryGlobs {
     /// `INVALID_REQUEST` with the invalid glob.
     pub(crate) fn compile(folder: &LogicalPath, include: &[String], exclude: &[String]) -> Result<Self, Refusal> {
         let include = if include.is_empty() { None } else { Some(compile(folder, include)?) };
-        Ok(Self { include, exclude: compile(folder, exclude)? })
+        Ok(Self { include, exclude: compile(folder, exclude)?, types: None })
+    }
+
+    /// Includes only files of a type, by the name that ripgrep has for it.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for an unknown name.
+    pub(crate) fn of_type(self, name: Option<&str>) -> Result<Self, Refusal> {
+        let Some(name) = name else { return Ok(self) };
+        let mut types = TypesBuilder::new();
+        let types = types.add_defaults().select(name).build().map_err(|_| {
+            let message = format!("the type {} is not known", model::excerpt(name, 100));
+            Refusal::invalid(
+                message,
+                "Name one that ripgrep knows, such as `rust`, `ts`, `py` or `md`, or give a glob.",
+            )
+        })?;
+        Ok(Self { types: Some(types), ..self })
     }
 
     /// Whether the file, or the folder with everything in it, is filtered out.
@@ -29,6 +50,9 @@ impl QueryGlobs {
             globs.is_match(name) || !name.is_ascii() && globs.is_match(&*composed(name))
         };
         if !self.exclude.is_empty() && matches(&self.exclude) {
+            return true;
+        }
+        if !is_folder && self.types.as_ref().is_some_and(|types| !types.matched(path.as_str(), false).is_whitelist()) {
             return true;
         }
         match &self.include {
@@ -145,6 +169,25 @@ mod tests {
         for invalid in ["[a", "{a", "a/[!"] {
             assert!(QueryGlobs::compile(&path("."), &[invalid.to_owned()], &[]).is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn files_of_a_type_are_those_that_ripgrep_means() {
+        let of_type =
+            |name: &str| QueryGlobs::compile(&path("."), &["src/**".to_owned()], &[]).unwrap().of_type(Some(name));
+        for (name, file, is_match) in [
+            ("rust", "src/a.rs", true),
+            ("rust", "b.rs", false),
+            ("rust", "src/a.ts", false),
+            ("cpp", "src/a.hpp", true),
+            ("make", "src/Makefile", true),
+            ("docker", "src/deep/Dockerfile", true),
+            ("elixir", "src/a.exs", true),
+        ] {
+            assert_eq!(!of_type(name).unwrap().is_excluded(&path(file), false), is_match, "{name} {file}");
+        }
+        assert!(!of_type("rust").unwrap().is_excluded(&path("src"), true), "a folder has no type");
+        assert!(of_type("nosuchtype").is_err_and(|refusal| refusal.message.contains("nosuchtype")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod tests;
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, FileKind, LogicalPath, Refusal, Rules};
+use model::{Access, FileKind, LogicalPath, PathRejected, Refusal, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,8 @@ impl Tree {
         Ok(lister.finish(total))
     }
 
-    /// Opens the folder at `path`. Policy does not apply to a folder itself; for any other entry it is checked first.
+    /// Opens the folder at `path`. Policy does not apply to a folder itself, unless it is in a submodule; for any other entry it is
+    /// checked first.
     pub(crate) fn open_folder(
         &self,
         rules: &Rules,
@@ -140,7 +141,13 @@ impl Tree {
     ) -> Result<Opened, WorkspaceError> {
         let found = match self.root.open(path, Blocking::Allowed) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
-            Ok(opened) if opened.file_type() == FileType::Directory => return Ok(opened),
+            Ok(opened) if opened.file_type() == FileType::Directory => {
+                return if rules.is_in_submodule(opened.real.as_ref().unwrap_or(path)) {
+                    Err(Refusal::path(path.as_str(), PathRejected::Submodule).into())
+                } else {
+                    Ok(opened)
+                };
+            }
             found => found,
         };
         let opened = found.as_ref().ok();

@@ -1,19 +1,16 @@
 //! Names that a caller may have meant: the same name in another Unicode form, in other letter case, or in another folder.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::collections::BTreeSet;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use model::{Access, LogicalPath, PathFacts, Refusal, Rules, composed};
 use rustix::fs::FileType;
 
 use crate::guard::{Blocking, GuardError};
-use crate::ignored::is_machine_made;
-use crate::walk::{Admission, Candidate, Visitor, WalkRoot, each_entry, walk};
+use crate::ignored::{MAX_SIMILAR, SimilarPaths, is_machine_made, is_same_name};
+use crate::walk::each_entry;
 use crate::{Tree, WorkspaceError};
-
-/// How long the tree is searched for a file of the same name.
-const MAX_SEARCH_TIME: Duration = Duration::from_millis(150);
 
 /// The path in the tree that is canonically equal to one that a caller has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,31 +37,49 @@ impl Tree {
     }
 
     /// Returns the only path that a caller may have meant by `path`, which does not exist, if policy lets them read it: the same
-    /// names in another form or letter case, or a file of the same name elsewhere in the tree.
+    /// names in another form or letter case, or a file of the same name elsewhere in the tree. Of a mount, whose names are not in
+    /// memory, only the former.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn find_meant(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        cancel: &AtomicBool,
-    ) -> Result<Option<LogicalPath>, WorkspaceError> {
-        let lower = |name: &str| composed(name).to_lowercase();
-        let near = self.resolve_names(rules, path, |name, other| lower(name) == lower(other))?;
-        let meant = match near {
-            Some(FollowedPath { path, exists: true }) => Some(path),
-            // At an earlier record the path itself may be missing.
-            _ => self.find_same_name(rules, path, cancel)?.filter(|meant| meant != path),
+    pub fn find_meant(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<LogicalPath>, WorkspaceError> {
+        let Some(ignored) = &self.ignored else {
+            let near = self.resolve_names(rules, path, is_same_name)?;
+            let near = near.filter(|near| near.exists).map(|near| near.path);
+            return Ok(match near {
+                Some(near) if self.is_path_shown(rules, &near)? => Some(near),
+                Some(_) | None => None,
+            });
         };
-        match meant {
-            Some(meant) if self.is_path_shown(rules, &meant)? => Ok(Some(meant)),
-            _ => Ok(None),
+        let SimilarPaths { same_path, same_name, .. } = ignored.similar_paths(path)?;
+        match self.only_shown(rules, path, same_path)? {
+            Some(meant) => Ok(Some(meant)),
+            None => self.only_shown(rules, path, same_name),
         }
     }
 
-    /// Whether policy lets a caller read what is at `path`, also where a link leads.
+    /// Returns the only one of `candidates` that exists, is not `path`, and that policy lets a caller read.
+    fn only_shown(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        candidates: BTreeSet<LogicalPath>,
+    ) -> Result<Option<LogicalPath>, WorkspaceError> {
+        if candidates.len() > MAX_SIMILAR {
+            return Ok(None);
+        }
+        let mut shown = None;
+        // At an earlier record the path itself may be missing.
+        for candidate in candidates.into_iter().filter(|candidate| candidate != path) {
+            if self.is_path_shown(rules, &candidate)? && shown.replace(candidate).is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Whether something exists at `path` that no tool has generated and that policy lets a caller read, also where a link leads.
     fn is_path_shown(&self, rules: &Rules, path: &LogicalPath) -> Result<bool, WorkspaceError> {
         let opened = match self.root.open(path, Blocking::Allowed) {
             Ok(opened) => opened,
@@ -73,6 +88,9 @@ impl Tree {
         let real = opened.real.as_ref().unwrap_or(path);
         let is_folder = opened.file_type() == FileType::Directory;
         let kind = if is_folder { rules.kind_of_dir(real) } else { rules.kind_of_path(real) };
+        if is_machine_made(kind) {
+            return Ok(false);
+        }
         match self.judge(rules, Access::Read, path, Some(&opened), kind, Blocking::Allowed) {
             Ok(()) => Ok(true),
             Err(WorkspaceError::Refused(_)) => Ok(false),
@@ -151,87 +169,5 @@ impl Tree {
         let ignored = !is_folder && self.is_ignored(path, None, Blocking::Allowed)?;
         let facts = PathFacts { path, real_path: None, kind, ignored, hard_linked: false };
         Ok(model::judge_path(rules, Access::Read, &facts).is_ok())
-    }
-
-    /// Returns the only file of the tree with the name of `path`, as far as the tree can be searched in a short time.
-    fn find_same_name(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        cancel: &AtomicBool,
-    ) -> Result<Option<LogicalPath>, WorkspaceError> {
-        let Ok(opened) = self.root.open(&LogicalPath::root(), Blocking::Allowed) else { return Ok(None) };
-        let root = WalkRoot::of(self, opened, &LogicalPath::root())?;
-        let finder = SameName {
-            rules,
-            name: composed(path.file_name()).to_lowercase(),
-            until: Instant::now() + MAX_SEARCH_TIME,
-        };
-        let found = walk(self, &finder, root, SameNames::default(), cancel)?;
-        let is_whole = Instant::now() < finder.until;
-        Ok(<[LogicalPath; 1]>::try_from(found.0).ok().filter(|_| is_whole).map(|[only]| only))
-    }
-}
-
-/// The visitor of a search for a name.
-struct SameName<'a> {
-    rules: &'a Rules,
-    name: String,
-    until: Instant,
-}
-
-/// At most two files.
-#[derive(Default)]
-struct SameNames(Vec<LogicalPath>);
-
-impl Visitor for SameName<'_> {
-    type Worker<'a>
-        = ()
-    where
-        Self: 'a;
-    type Finding = LogicalPath;
-    type Outcome = SameNames;
-
-    fn rules(&self) -> &Rules {
-        self.rules
-    }
-
-    fn worker(&self) {}
-
-    fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
-        let is_named = is_folder || composed(path.file_name()).to_lowercase() == self.name;
-        // After the time nothing more is entered.
-        is_named && Instant::now() < self.until
-    }
-
-    fn admit(&self, candidate: &Candidate) -> Admission<LogicalPath> {
-        let Candidate { at, kind, ignored, .. } = candidate;
-        let facts = PathFacts {
-            path: &at.shown,
-            real_path: at.real.as_ref(),
-            kind: *kind,
-            ignored: *ignored,
-            hard_linked: false,
-        };
-        let is_visible = !ignored && !is_machine_made(*kind);
-        if is_visible && model::judge_path(self.rules, Access::Read, &facts).is_ok() {
-            Admission::Visit
-        } else {
-            Admission::Skip
-        }
-    }
-
-    fn visit(
-        &self,
-        (): &mut (),
-        _dir: Option<BorrowedFd<'_>>,
-        candidate: Candidate,
-    ) -> Result<LogicalPath, WorkspaceError> {
-        Ok(candidate.at.shown)
-    }
-
-    fn collect(&self, found: &mut SameNames, path: LogicalPath) -> bool {
-        found.0.push(path);
-        found.0.len() > 1
     }
 }

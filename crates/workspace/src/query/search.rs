@@ -43,6 +43,7 @@ pub struct SearchQuery {
     pub path: LogicalPath,
     pub include_glob: Vec<String>,
     pub exclude_glob: Vec<String>,
+    pub file_type: Option<String>,
     pub case_sensitive: bool,
     pub whole_word: bool,
     pub multiline: bool,
@@ -122,6 +123,7 @@ impl Tree {
     ) -> Result<SearchReport, WorkspaceError> {
         let pattern = Pattern::compile(query)?;
         let globs = QueryGlobs::compile(&query.path, &query.include_glob, &query.exclude_glob)?;
+        let globs = globs.of_type(query.file_type.as_deref())?;
         let limits = PatternLimits { deadline: Instant::now() + query.max_time, cancel };
         let visitor = SearchVisitor { tree: self, rules, query, pattern: &pattern, globs: &globs, limits };
         let path = &query.path;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, Code, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
+use model::{Access, Code, FileKind, LogicalPath, PathFacts, PathRejected, Refusal, Rules, Sha256};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
@@ -80,6 +80,9 @@ impl Tree {
     pub fn stat(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<PathStat, WorkspaceError> {
         if let Some(stat) = self.stat_as(rules, path, WhetherHashed::Wanted, cancel)? {
             return Ok(stat);
+        }
+        if rules.is_in_submodule(path) {
+            return Err(Refusal::path(path.as_str(), PathRejected::Submodule).into());
         }
         let may_create = self.may_change(rules, path, rules.kind_of_path(path), false)? && path.check_new().is_ok();
         let writable = may_create && self.can_create(path)?;

@@ -150,7 +150,7 @@ impl SnapshotWriter {
             bytes.take(MAX_TARGET_BYTES).read_to_end(&mut target).map_err(WriteError::Source)?;
             self.writer.link(path, &target)?;
         } else {
-            let written = self.writer.file(path, mode & 0o111 != 0, size, oid, bytes);
+            let written = self.writer.file(path, mode & 0o777, size, oid, bytes);
             if let Err(WriteError::Source(_)) = written {
                 // What could be read of it.
                 self.writer.remove(path)?;

@@ -116,6 +116,7 @@ fn no_search_gets_out() {
         path: path(raw),
         include_glob: Vec::new(),
         exclude_glob: Vec::new(),
+        file_type: None,
         case_sensitive: true,
         whole_word: false,
         multiline: false,

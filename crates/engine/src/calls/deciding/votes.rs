@@ -17,7 +17,7 @@ pub(crate) struct Vote {
     /// How many persons have approved with this one.
     given: u64,
     needed: u64,
-    /// Whether the operator has approved before.
+    /// Whether the same person has approved before.
     is_repeated: bool,
 }
 
@@ -34,8 +34,7 @@ impl Calls {
     ///
     /// # Errors
     ///
-    /// `FORBIDDEN` for who stands for the creator of the run or for the caller, where policy asks for others, and for a second vote
-    /// of one person.
+    /// `FORBIDDEN` for who stands for the creator of the run or for the caller, where policy asks for others.
     pub(crate) async fn check_vote(
         &self,
         approval: &mut Approval,
@@ -47,9 +46,6 @@ impl Calls {
         let origins = self.origins().await?;
         let (operator, on_behalf_of) = (decider.operator.name.clone(), decider.on_behalf_of.clone());
         let vote = ApprovalVote { operator, on_behalf_of };
-        if approval.not_creator {
-            self.check_not_creator(approval, &vote, &origins).await?;
-        }
         self.keep_votes_that_count(approval).await?;
         let persons = origins.of_vote(&vote);
         let mut counted = Vec::new();
@@ -59,14 +55,11 @@ impl Calls {
                 counted.push(others);
             }
         }
-        let is_repeated = approval.votes.iter().any(|known| known.operator.is_same(&vote.operator));
-        let is_same = counted.iter().any(|others| persons.overlap(others));
-        if is_same && !is_repeated {
-            let message =
-                format!("the person for whom the operator `{}` stands has approved the call already", vote.operator);
-            return Err(same_person(message, "approval:approvers").into());
+        let is_repeated = counted.iter().any(|others| persons.overlap(others));
+        if approval.not_creator && !is_repeated {
+            self.check_not_creator(approval, &vote, &origins).await?;
         }
-        let given = counted.len() as u64 + u64::from(!is_same);
+        let given = counted.len() as u64 + u64::from(!is_repeated);
         Ok(Vote { given, needed: approval.approvers, is_repeated })
     }
 
@@ -110,7 +103,7 @@ impl Calls {
             "the operator `{}`, or a person for whom it stands, has {done}, and may not approve it",
             vote.operator
         );
-        Err(same_person(message, "approval:notCreator").into())
+        Err(same_person(message).into())
     }
 
     /// Records an approval that needs others as well. A repeated one is not recorded again.
@@ -144,8 +137,9 @@ impl Calls {
 }
 
 /// The refusal of a vote that is not that of another person.
-fn same_person(message: String, reason: &str) -> Refusal {
+fn same_person(message: String) -> Refusal {
     let hint = "Ask another operator with the scope `approve`: another person, whom the policy requires. An operator stands for the one \
         who created it or replaced its token in the last 30 days.";
-    Refusal::new(Code::Forbidden, message, hint).with_details(|details| details.reasons = vec![reason.to_owned()])
+    Refusal::new(Code::Forbidden, message, hint)
+        .with_details(|details| details.reasons = vec!["approval:notCreator".to_owned()])
 }

@@ -184,6 +184,7 @@ fn notes(entry: &Described<'_>) -> String {
         Some("POLICY_DENIED_SECRET") if entry.redacted => Some("keys only"),
         Some("POLICY_DENIED_SECRET") => Some("secret").filter(|why| what != Some(why)),
         Some("FILE_TOO_LARGE") => Some("too large"),
+        Some("PATH_REJECTED") if entry.kind == Some(FileKind::Submodule) => None,
         Some("PATH_REJECTED") if entry.entry_type != EntryType::Symlink => Some("invalid name"),
         Some(_) => Some("not readable"),
     };
@@ -202,6 +203,7 @@ fn kind_note(kind: FileKind) -> Option<&'static str> {
         FileKind::Vendored => Some("vendored"),
         FileKind::SecretLike => Some("secret"),
         FileKind::Binary => Some("binary"),
+        FileKind::Submodule => Some("submodule"),
         FileKind::TextSource
         | FileKind::TextConfig
         | FileKind::TextDoc

@@ -147,6 +147,7 @@ fn kind_name(kind: FileKind) -> Option<&'static str> {
         FileKind::SecretLike => Some("secret"),
         FileKind::Binary => Some("binary"),
         FileKind::GitInternal => Some("git-internal"),
+        FileKind::Submodule => Some("submodule"),
         FileKind::Directory | FileKind::Unknown => None,
     }
 }

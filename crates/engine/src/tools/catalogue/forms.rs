@@ -39,7 +39,7 @@ pub enum Audience {
 }
 
 /// Members of the input that a model does not set.
-const PROGRAM_MEMBERS: [&str; 11] = [
+const PROGRAM_MEMBERS: [&str; 12] = [
     "toolCallId",
     "stepId",
     "expectedSha256",
@@ -51,6 +51,7 @@ const PROGRAM_MEMBERS: [&str; 11] = [
     "maxChars",
     "expectedReplacements",
     "ofPath",
+    "fileType",
 ];
 
 /// Keywords of a schema that a model does not need: the service says what is wrong with a value.

@@ -318,9 +318,18 @@ fn lockfiles_and_moves_are_counted_separately() {
     let usage = |changes: &[Edit]| Usage::of(&changes.iter().map(Edit::facts).collect::<Vec<_>>());
     let lines = "x\n".repeat(5000);
     let lockfile = Edit::create("Cargo.lock", &lines);
-    assert_eq!(usage(std::slice::from_ref(&lockfile)), Usage::default());
-    assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, &[lockfile]).0, Verdict::Allow);
-    assert_eq!(usage(&[Edit::delete("Cargo.lock", &lines)]), Usage { files_deleted: 1, ..Usage::default() });
+    // Its lines do not count, but its size does.
+    assert_eq!(
+        usage(std::slice::from_ref(&lockfile)),
+        Usage { files_touched: 1, bytes: lines.len() as u64, ..Usage::default() }
+    );
+    assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, std::slice::from_ref(&lockfile)).0, Verdict::Allow);
+    for budget in [r#"{"maxBytes":9999}"#, r#"{"maxFilesTouched":0}"#] {
+        let policy = format!(r#"{{"kinds":{{"LOCKFILE":"ALLOW"}},"budget":{budget}}}"#);
+        assert_eq!(outcome(&policy, std::slice::from_ref(&lockfile)).1, Some(Code::PatchBudgetExceeded), "{budget}");
+    }
+    let deleted = usage(&[Edit::delete("Cargo.lock", &lines)]);
+    assert_eq!((deleted.files_deleted, deleted.files_touched, deleted.deletions), (1, 1, 0));
     let moved = Edit::moved("a.rs", "b.rs", &lines);
     assert_eq!(usage(&moved), Usage { files_touched: 1, ..Usage::default() });
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The file format of the manifest.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::io::{self, Read};
 
 use flate2::Crc;
 use model::Sha256;
@@ -12,7 +12,7 @@ use crate::byte_path::split;
 use crate::stamp::FileStamp;
 
 /// The first bytes of the file. They change with the format.
-const MAGIC: &[u8; 8] = b"wsbase2\n";
+const MAGIC: &[u8; 8] = b"wsbase3\n";
 
 /// Returns the file's bytes. `folders` are all folders of the tree with their stamps, the root (empty) included.
 pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<(Vec<u8>, FileStamp)>) -> Vec<u8> {
@@ -22,6 +22,10 @@ pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<(V
     let mut out = Vec::with_capacity(rows.len() * 128 + 256);
     out.extend_from_slice(MAGIC);
     put_bytes(&mut out, head.commit.as_bytes());
+    put_u32(&mut out, head.submodules.len());
+    for path in &head.submodules {
+        put_bytes(&mut out, path);
+    }
     put_u32(&mut out, head.ignores.len());
     for (folder, text) in &head.ignores {
         put_bytes(&mut out, folder);
@@ -172,23 +176,33 @@ fn position(count: usize) -> io::Result<u32> {
     u32::try_from(count).map_err(|_| damaged())
 }
 
-/// Parses the base commit only. `first` may be any prefix of the file that contains it.
-pub(crate) fn read_commit(first: &[u8]) -> io::Result<String> {
-    read_commit_of(&mut Input(first))
-}
-
-fn read_commit_of(input: &mut Input<'_>) -> io::Result<String> {
-    if input.take(MAGIC.len())? != MAGIC {
+/// Parses the start of a manifest only: the base commit and the paths of its submodules.
+pub(crate) fn read_start(from: &mut impl Read) -> io::Result<(String, Vec<Vec<u8>>)> {
+    fn u32(from: &mut impl Read) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        from.read_exact(&mut bytes).map_err(cut_off)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+    fn bytes(from: &mut impl Read) -> io::Result<Vec<u8>> {
+        let (length, mut bytes) = (u32(from)?, Vec::new());
+        let read = from.take(length.into()).read_to_end(&mut bytes)?;
+        if read == length as usize { Ok(bytes) } else { Err(damaged()) }
+    }
+    let mut magic = [0; MAGIC.len()];
+    from.read_exact(&mut magic).map_err(cut_off)?;
+    if magic != *MAGIC {
         return Err(damaged());
     }
-    String::from_utf8(input.bytes()?.to_vec()).map_err(|_| damaged())
+    let commit = String::from_utf8(bytes(from)?).map_err(|_| damaged())?;
+    let count = u32(from)?;
+    Ok((commit, (0..count).map(|_| bytes(from)).collect::<io::Result<_>>()?))
 }
 
 fn read_head(input: &mut Input<'_>) -> io::Result<Head> {
-    let commit = read_commit_of(input)?;
+    let (commit, submodules) = read_start(&mut input.0)?;
     let count = input.u32()?;
     let ignores = (0..count).map(|_| Ok((input.bytes()?.to_vec(), input.bytes()?.to_vec())));
-    Ok(Head { commit, ignores: ignores.collect::<io::Result<_>>()? })
+    Ok(Head { commit, submodules, ignores: ignores.collect::<io::Result<_>>()? })
 }
 
 /// The bytes that remain to be parsed.
@@ -222,6 +236,10 @@ impl<'a> Input<'a> {
         let count = self.u32()?;
         self.take(count as usize)
     }
+}
+
+fn cut_off(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::UnexpectedEof { damaged() } else { error }
 }
 
 fn damaged() -> io::Error {

@@ -11,7 +11,8 @@ fn folder(path: &str, inode: u64) -> (Vec<u8>, FileStamp) {
 }
 
 fn sample() -> Vec<u8> {
-    let head = Head { commit: "c".repeat(40), ignores: vec![(b"a".to_vec(), b"*.o\n".to_vec())] };
+    let submodules = vec![b"a/m".to_vec(), b"n".to_vec()];
+    let head = Head { commit: "c".repeat(40), submodules, ignores: vec![(b"a".to_vec(), b"*.o\n".to_vec())] };
     let rows =
         vec![row("a/z", 1), row("top", 2), row("a.b/c", 3), row("a/b/c/d", 4), row("a/a", 5), row("odd\u{ff}", 6)];
     let folders =
@@ -32,7 +33,7 @@ fn the_digest_covers_path_mode_and_content_in_the_order_of_paths() {
 fn what_is_written_is_read() {
     let bytes = sample();
     let (head, manifest) = read(&bytes, 10).unwrap();
-    assert_eq!(read_commit(&bytes[..60]).unwrap(), head.commit);
+    assert_eq!(read_start(&mut &bytes[..80]).unwrap(), (head.commit, vec![b"a/m".to_vec(), b"n".to_vec()]));
     assert_eq!(head.ignores, [(b"a".to_vec(), b"*.o\n".to_vec())]);
     assert_eq!(manifest.len(), 6);
     for (path, size) in [("a/z", 1), ("top", 2), ("a.b/c", 3), ("a/b/c/d", 4), ("a/a", 5), ("odd\u{ff}", 6)] {
@@ -113,7 +114,7 @@ fn a_damaged_manifest_is_noticed_wherever_it_is_damaged() {
 
 #[test]
 fn an_empty_tree_has_a_manifest() {
-    let bytes = write(&Head { commit: "x".to_owned(), ignores: Vec::new() }, Vec::new(), vec![folder("", 1)]);
+    let bytes = write(&Head { commit: "x".to_owned(), ..Head::default() }, Vec::new(), vec![folder("", 1)]);
     let (_, manifest) = read(&bytes, 10).unwrap();
     assert_eq!(manifest.len(), 0);
     assert!(!manifest.has_files_under(b""));

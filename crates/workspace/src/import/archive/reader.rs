@@ -34,7 +34,7 @@ pub(crate) struct TarMember {
     pub(crate) path: Vec<u8>,
     /// The target of a link.
     pub(crate) link: Vec<u8>,
-    pub(crate) is_executable: bool,
+    pub(crate) mode: u32,
     /// The number of its bytes in the archive, which [`TarReader`] reads next.
     pub(crate) size: u64,
     /// The positions of the bytes, for a sparse file.
@@ -126,7 +126,8 @@ impl<'a> TarReader<'a> {
             kind,
             path,
             link: link.unwrap_or_default(),
-            is_executable: header.mode().is_ok_and(|mode| mode & 0o111 != 0),
+            // A file that nobody may read says nothing: many programs leave the field empty.
+            mode: header.mode().ok().filter(|mode| mode & 0o777 != 0).map_or(0o644, |mode| mode & 0o7777),
             size: self.left,
         })
     }

@@ -91,6 +91,8 @@ fn a_tar_and_a_tar_gz_give_the_same_tree() {
     assert_eq!(text(&rig, "gz", &long), "long");
     assert!(rig.repo("gz").join("empty").is_dir());
     assert_eq!(fs::metadata(rig.repo("gz").join(&long)).unwrap().permissions().mode() & 0o7777, 0o755);
+    let left_out: Vec<_> = gz.left_out.iter().map(|one| one.reason.as_str()).collect();
+    assert!(matches!(left_out[..], [mode] if mode.starts_with("only its permissions 6777:")), "{left_out:?}");
 }
 
 #[test]

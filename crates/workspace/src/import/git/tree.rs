@@ -15,6 +15,8 @@ use crate::import::{ImportError, ImportLimits, ImportObserver};
 const READ_TIME: Duration = Duration::from_mins(15);
 /// The maximum length of a link's target, which is a path.
 const MAX_LINK_BYTES: u64 = 4096;
+/// The git mode of a submodule.
+const MODE_SUBMODULE: u32 = 0o160_000;
 /// The git mode of a folder.
 const MODE_FOLDER: u32 = 0o040_000;
 
@@ -40,7 +42,7 @@ pub(super) fn list(
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     // With its folders, so that a tree of folders without files is bounded too.
     let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", "--end-of-options", commit];
-    let mut refused = None;
+    let (mut refused, mut submodules) = (None, Vec::new());
     let listed = git.run(&args, &bounds, |stdin, stdout| {
         drop(stdin);
         let mut from = BufReader::with_capacity(256 * 1024, stdout);
@@ -61,7 +63,7 @@ pub(super) fn list(
                 break error;
             }
             let size = entry.size;
-            if let Some(entry) = keep(entry, &mut last_skipped, writer) {
+            if let Some(entry) = keep(entry, &mut last_skipped, &mut submodules, writer) {
                 bytes = bytes.saturating_add(size);
                 entries.push(entry);
             }
@@ -72,7 +74,12 @@ pub(super) fn list(
         refused = Some(error);
         Err(io::ErrorKind::FileTooLarge.into())
     });
-    listed.map_err(|error| refused.unwrap_or_else(|| fetch_error(error)))
+    let entries = listed.map_err(|error| refused.unwrap_or_else(|| fetch_error(error)))?;
+    for path in submodules {
+        let done = writer.submodule(&path);
+        report(done, &path, writer)?;
+    }
+    Ok(entries)
 }
 
 /// One line of the list.
@@ -94,7 +101,12 @@ fn parse_entry(line: &[u8]) -> io::Result<Listed> {
 }
 
 /// Returns the entry if a run's tree may have it. `last_skipped` is the last folder that was skipped.
-fn keep(listed: Listed, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_>) -> Option<TreeEntry> {
+fn keep(
+    listed: Listed,
+    last_skipped: &mut Vec<u8>,
+    submodules: &mut Vec<Vec<u8>>,
+    writer: &mut ImportWriter<'_>,
+) -> Option<TreeEntry> {
     let Listed { mode, oid, path, .. } = listed;
     if !last_skipped.is_empty() && path.strip_prefix(&last_skipped[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
     {
@@ -116,8 +128,8 @@ fn keep(listed: Listed, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_
         end += 1;
     }
     let mode = match mode {
-        0o160_000 => {
-            writer.skip(&path, "a submodule");
+        MODE_SUBMODULE => {
+            submodules.push(path);
             return None;
         }
         // A folder is created with its files.
@@ -183,12 +195,17 @@ fn write_entry(
             writer.link(&entry.path, &target)
         }
     } else {
-        writer.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), bytes)
+        writer.file(&entry.path, entry.mode & 0o777, size, Some(entry.oid), bytes)
     };
+    report(written, &entry.path, writer)
+}
+
+/// Reports an entry that a tree cannot contain.
+fn report(written: Result<(), WriteError>, path: &[u8], writer: &mut ImportWriter<'_>) -> Result<(), ImportError> {
     match written {
         Ok(()) => Ok(()),
         Err(WriteError::Unsupported(reason)) => {
-            writer.skip(&entry.path, reason);
+            writer.skip(path, reason);
             Ok(())
         }
         Err(WriteError::Source(error)) => Err(ImportError::Io(error)),

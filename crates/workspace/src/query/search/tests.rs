@@ -18,6 +18,7 @@ fn query(text: &str) -> SearchQuery {
         path: path("."),
         include_glob: Vec::new(),
         exclude_glob: Vec::new(),
+        file_type: None,
         case_sensitive: true,
         whole_word: false,
         multiline: false,

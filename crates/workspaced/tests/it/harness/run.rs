@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Backend, Client, Server, cleanup, files_in, snapshot, until};
+use super::{Answer, Backend, Client, Server, cleanup, files_in, sha256, snapshot, until};
 
 /// A run with the clients of its agent and its operator.
 #[derive(Clone, Debug)]
@@ -217,9 +217,22 @@ impl Run {
         self.agent.post(&format!("/v1/runs/{}/batch", self.id), json!({"atomic": true, "calls": calls})).await
     }
 
-    /// Returns the hash of the complete workspace diff.
+    /// Returns the hash of the paths that differ from the base, as the contract defines it, from the files of the diff.
     pub(crate) async fn diff_sha256(&self) -> String {
-        self.ok("diff_workspace", json!({})).await["diffSha256"].as_str().unwrap().to_owned()
+        let diff = self.ok("diff_workspace", json!({"statOnly": true})).await;
+        let line = |file: &Value| {
+            let path = file["path"].as_str().unwrap();
+            let Some(sha256) = file["newSha256"].as_str() else { return format!("{path}\x00000000\x00-\n") };
+            let metadata = std::fs::symlink_metadata(self.repo.join(path)).unwrap();
+            let mode = match metadata.permissions().mode() {
+                _ if metadata.is_symlink() => "120000",
+                mode if mode & 0o111 == 0 => "100644",
+                _ => "100755",
+            };
+            format!("{path}\0{mode}\0{sha256}\n")
+        };
+        let lines: String = diff["files"].as_array().unwrap().iter().map(line).collect();
+        sha256(&lines)
     }
 
     /// Returns all records of the run.

@@ -152,6 +152,8 @@ async fn reads_continue_when_the_disk_of_the_database_is_full() {
     server.kill();
     server.restart();
     let run = server.reconnect(&run);
+    // Before any change is refused.
+    server.nobody().get("/readyz").await.refused("UNAVAILABLE");
     for _ in 0..50 {
         run.ok("read_file", json!({"path": "b.txt"})).await;
     }

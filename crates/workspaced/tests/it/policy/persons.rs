@@ -24,6 +24,13 @@ async fn refused(client: &Client, id: &str, body: Value, rule: &str) {
     assert_eq!(refused["reasons"], json!([rule]), "{refused:#}");
 }
 
+/// Asserts that the vote of `client` changes nothing, because the same person has approved before.
+async fn repeated(client: &Client, id: &str, body: Value) {
+    let pending = client.get(&format!("/v1/approvals/{id}")).await.ok();
+    let vote = approve(client, id, body).await.ok();
+    assert_eq!((&vote["state"], &vote["votes"]), (&json!("pending"), &pending["votes"]), "{vote:#}");
+}
+
 #[rstest]
 #[tokio::test]
 async fn the_issuer_of_a_run_token_may_not_approve_its_calls(
@@ -73,13 +80,13 @@ async fn an_operator_stands_for_its_creator_for_30_days(
     let several = run(&server, &server.operator(), json!({"approvers": 2})).await;
     let two = ask(&several, &several.agent, "two").await;
     assert_eq!(approve(&by_ada, &two, json!({})).await.ok()["state"], "pending");
-    refused(&by_second, &two, json!({}), "approval:approvers").await;
+    repeated(&by_second, &two, json!({})).await;
     // What it creates itself, and a token that it replaced, stand for the same person.
     let made = by_second.post("/v1/operators", json!({"name": third, "scopes": ["approve"]})).await.is(201);
-    refused(&Client::new(&server.base, made["token"].as_str()), &two, json!({}), "approval:approvers").await;
+    repeated(&Client::new(&server.base, made["token"].as_str()), &two, json!({})).await;
     let (bob, _) = server.person("bob", &["approve"]).await;
     let taken = by_ada.post(&format!("/v1/operators/{bob}/tokens"), json!({})).await.is(201);
-    refused(&Client::new(&server.base, taken["token"].as_str()), &two, json!({}), "approval:approvers").await;
+    repeated(&Client::new(&server.base, taken["token"].as_str()), &two, json!({})).await;
     // After 30 days it stands for itself.
     server.made_long_ago(&second).await;
     assert_eq!(approve(&by_second, &id, json!({})).await.ok()["state"], "approved");
@@ -96,8 +103,10 @@ async fn one_person_approves_once_by_name_and_by_token(#[values(Backend::Sqlite,
     let id = ask(&run, &run.agent, "one").await;
     let first = approve(&server.operator(), &id, json!({"onBehalfOf": ada})).await.ok();
     assert_eq!(first["votes"], json!([{"operator": "operator", "onBehalfOf": ada}]), "{first:#}");
-    refused(&by_ada, &id, json!({}), "approval:approvers").await;
-    refused(&by_bob, &id, json!({"onBehalfOf": format!(" {} ", ada.to_uppercase())}), "approval:approvers").await;
+    let records = run.audit().await.len();
+    repeated(&by_ada, &id, json!({})).await;
+    repeated(&by_bob, &id, json!({"onBehalfOf": format!(" {} ", ada.to_uppercase())})).await;
+    assert_eq!(run.audit().await.len(), records, "a repeated vote was recorded");
     // The same token is one voter, whomever it names.
     assert_eq!(approve(&server.operator(), &id, json!({"onBehalfOf": bob})).await.ok()["state"], "pending");
     let last = approve(&by_bob, &id, json!({})).await.ok();

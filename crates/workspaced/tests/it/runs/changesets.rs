@@ -130,6 +130,33 @@ async fn a_set_is_one_call_after_its_command(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
+async fn a_set_without_changes_is_only_the_event_of_its_command(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let runner = runner(&run, &[]).await;
+    let before = head(&run).await;
+    let set = json!({"changesetId": "cs_1", "basedOnSeq": before, "reason": "ls", "command": {"argv": ["ls"], "exitCode": 0, "durationMicros": 1}});
+    // The layer has a file, as it is in the run.
+    let layer = Layer::new().file("a.txt", "a\n").bytes();
+    for _ in 0..2 {
+        let answer = send(&runner, &set, &layer).await.ok();
+        assert_eq!(
+            (&answer["applied"], &answer["eventSeq"], &answer["seq"]),
+            (&json!([]), &json!(before + 1), &json!(before + 1))
+        );
+    }
+    let record = run.last_record().await;
+    assert_eq!((&record["seq"], &record["tool"]), (&json!(before + 1), &json!("event.command")));
+    // One that leaves something is more.
+    let set = with(&set, &json!({"changesetId": "cs_2", "onDenied": "leave"}));
+    let answer = send(&runner, &set, &Layer::new().file(".env", "A=1\n").bytes()).await.ok();
+    assert_eq!((&answer["eventSeq"], &answer["seq"]), (&json!(before + 2), &json!(before + 3)), "{answer:#}");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_file_that_has_changed_since_is_refused_or_merged(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
@@ -240,6 +241,73 @@ async fn git_takes_the_patch_with_binaries_modes_and_renames(#[values(Backend::S
     }
     assert!(git(&folder, &["log", "-1", "--format=%an %s"]).starts_with("An Agent Changes of run"));
     get(&run, "patch?format=zip").await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_submodule_is_named_and_stays_in_every_export(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (folder, _) = server.repository(&[("a.txt", "one\n"), ("libs/own.txt", "own\n")]);
+    let nested = folder.join("libs/x");
+    std::fs::create_dir(&nested).unwrap();
+    std::fs::write(nested.join("n.txt"), "n\n").unwrap();
+    git(&nested, &["init", "-q"]);
+    commit_all(&nested, "nested");
+    commit_all(&folder, "submodule");
+    // The second run copies the base of the first one.
+    for _ in 0..2 {
+        let run = server.run(json!({"source": {"type": "git", "url": folder}})).await;
+        let listed = run.ok("list_dir", json!({"path": "libs"})).await;
+        let entry = json!({"path": "libs/x", "type": "directory", "kind": "SUBMODULE", "readable": false, "reason": "PATH_REJECTED"});
+        assert!(listed["entries"].as_array().unwrap().contains(&entry), "{listed}");
+        let view = run.text("list_dir", json!({})).await.text();
+        assert!(view.contains("x/ [submodule]\n"), "{view}");
+        for (tool, path) in [
+            ("read_file", "libs/x/n.txt"),
+            ("read_file", "libs/x"),
+            ("list_dir", "libs/x"),
+            ("list_dir", "libs/x/src"),
+            ("search_text", "libs/x"),
+            ("stat_path", "libs/x/n.txt"),
+        ] {
+            let mut input = json!({"path": path});
+            if tool == "search_text" {
+                input["query"] = json!("n");
+            }
+            let refused = run.call(tool, input).await.refused("PATH_REJECTED");
+            assert!(refused["detail"].as_str().unwrap().contains("submodule"), "{tool} {path}: {refused}");
+        }
+        let sha = sha256("own\n");
+        for (tool, input) in [
+            ("write_file", json!({"path": "libs/x/n.txt", "content": "n\n"})),
+            ("write_file", json!({"path": "libs/x", "content": "n\n"})),
+            ("move_file", json!({"from": "libs/own.txt", "to": "libs/x/own.txt", "expectedSha256": sha})),
+            ("apply_patch", json!({"patch": "--- /dev/null\n+++ b/libs/x/n.txt\n@@ -0,0 +1 @@\n+n\n"})),
+            // The folder would have to give way to the file.
+            (
+                "apply_patch",
+                json!({"patch": "--- a/libs/own.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-own\n--- /dev/null\n+++ b/libs\n@@ -0,0 +1 @@\n+n\n"}),
+            ),
+        ] {
+            let mut input = input;
+            input["reason"] = json!("vendor it");
+            run.call(tool, input).await.refused("PATH_REJECTED");
+        }
+        let put = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/libs/x/n.txt", run.id));
+        let put = put.header("if-none-match", "*").header("x-reason", "vendor it").body("n\n");
+        run.agent.send(put).await.refused("PATH_REJECTED");
+
+        // What something else puts there is not exported either.
+        std::fs::create_dir_all(run.repo.join("libs/x")).unwrap();
+        run.put("libs/x/outside.txt", "o\n");
+        run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+        let patch = get(&run, "patch").await.text();
+        assert!(patch.contains("+two") && !patch.contains("libs/x"), "{patch}");
+        let file = save(&folder, &get(&run, "bundle").await);
+        git(&folder, &["fetch", "-q", "-f", file.to_str().unwrap(), &format!("workspaced/{}:agent", run.id)]);
+        assert_eq!(git(&folder, &["diff-tree", "-r", "--name-only", "main", "agent"]), "a.txt");
+        assert!(git(&folder, &["ls-tree", "agent", "libs/x"]).starts_with("160000 commit"));
+    }
 }
 
 #[rstest]

@@ -303,11 +303,10 @@ async fn drift_of_the_executable_bit_is_a_mode_change(#[values(Backend::Sqlite)]
 
 #[rstest]
 #[tokio::test]
-async fn the_diff_hash_in_an_answer_follows_ignore_rules(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_diff_hash_in_an_answer_is_of_what_the_run_has_written(#[values(Backend::Sqlite)] backend: Backend) {
     let unasked = json!({"policy": {"requireApprovalIf": []}});
     let (_server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], unasked).await;
     run.create("x.log", "x\n").await;
-    run.put("y.log", "y\n");
     let patch = async |old: &str, new: &str| {
         let answer = run.patch(&format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{old}\n+{new}\n")).await.ok();
         assert_eq!(answer["newWorkspaceDiffSha256"], json!(run.diff_sha256().await), "{old} to {new}");
@@ -321,7 +320,17 @@ async fn the_diff_hash_in_an_answer_follows_ignore_rules(#[values(Backend::Sqlit
     let dry = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-d\n+a\n", "reason": "r", "dryRun": true});
     run.call("apply_patch", dry).await.ok();
     let answer = run.patch("--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n").await.ok();
-    assert_eq!(answer["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
+    let hash = run.diff_sha256().await;
+    assert_eq!(answer["newWorkspaceDiffSha256"], json!(hash));
+    // The tree is not looked at.
+    run.put("outside.txt", "y\n");
+    let dry = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-d\n+a\n", "reason": "r", "dryRun": true});
+    run.call("apply_patch", dry).await.ok();
+    let back = json!({"patch": "--- a/n.txt\n+++ b/n.txt\n@@ -1 +1,2 @@\n n\n+m\n", "reason": "r", "dryRun": true});
+    let dry = run.call("apply_patch", back).await.ok();
+    std::fs::remove_file(run.repo.join("outside.txt")).unwrap();
+    run.patch("--- a/n.txt\n+++ b/n.txt\n@@ -1 +1,2 @@\n n\n+m\n").await.ok();
+    assert_eq!(dry["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
 }
 
 #[rstest]

@@ -55,6 +55,46 @@ async fn a_folder_is_imported_without_git_folders(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
+async fn an_import_widens_no_permissions_and_says_which_it_drops(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values("directory", "archive")] source: &str,
+) {
+    let server = Server::shared(backend).await;
+    let modes = [("open.txt", 0o664), ("private.txt", 0o600), ("tool.sh", 0o750), ("group.txt", 0o640)];
+    let run = if source == "directory" {
+        let folder = server.template(&modes.map(|(path, _)| (path, "x\n")));
+        for (path, mode) in modes {
+            std::fs::set_permissions(folder.join(path), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        server.run(json!({"source": {"type": "directory", "path": folder}})).await
+    } else {
+        let run = server.run(json!({"source": {"type": "archive"}})).await;
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, mode) in modes {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(2);
+            header.set_mode(mode);
+            tar.append_data(&mut header, path, &b"x\n"[..]).unwrap();
+        }
+        let put = run.operator.put(&format!("/v1/runs/{}/archive", run.id), tar.into_inner().unwrap()).await;
+        assert_eq!(put.status, 200, "{}", put.text());
+        run
+    };
+    let shown = run.until_open().await;
+    let mode = |path: &str| std::fs::metadata(run.repo.join(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(modes.map(|(path, _)| mode(path)), [0o644, 0o600, 0o750, 0o640], "{shown:#}");
+    let said: Vec<_> = shown["import"]["leftOut"].as_array().unwrap().iter().collect();
+    let [said] = said[..] else { panic!("{shown:#}") };
+    let reason = said["reason"].as_str().unwrap();
+    assert!(reason.starts_with("only its permissions ") && reason.contains("those of 2 more"), "{shown:#}");
+    // A change keeps them.
+    run.replace("private.txt", "y\n", &sha256("x\n")).await.ok();
+    assert_eq!(mode("private.txt"), 0o600);
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 1);
+}
+
+#[rstest]
+#[tokio::test]
 async fn only_folders_under_an_import_root_are_imported(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let inside = server.template(&[("a", "a")]);

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, sha256};
+use crate::harness::{Backend, Run, Server, Strace, exhaustive, sha256};
 
 const FILES: [(&str, &str); 4] = [
     ("src/a.rs", "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"),
@@ -210,6 +210,63 @@ async fn a_dry_run_of_a_patch_changes_nothing(#[values(Backend::Sqlite)] backend
     for member in ["files", "filesTouched", "insertions", "deletions", "newWorkspaceDiffSha256"] {
         assert_eq!(dry[member], real[member], "{member}");
     }
+}
+
+/// The hash is of the paths that differ from the base, with their modes and contents.
+#[rstest]
+#[tokio::test]
+async fn the_hash_of_the_changed_paths_outlives_a_restart(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let files = [("a.txt", "a\n"), ("b.txt", "b\n"), ("same.txt", "s\n"), ("run.sh", "x\n"), ("gone.txt", "g\n")];
+    let policy = json!({"policy": {"allowModeChange": true, "requireApprovalIf": []}});
+    let run = server.run_with_files(&files, policy).await;
+    run.create("new/ü.txt", "n\n").await;
+    run.replace("b.txt", "B\n", &sha256("b\n")).await.ok();
+    let same = run.replace("same.txt", "S\n", &sha256("s\n")).await.ok();
+    run.patch("diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n").await.ok();
+    run.patch("diff --git a/tool b/tool\nnew file mode 100755\n--- /dev/null\n+++ b/tool\n@@ -0,0 +1 @@\n+t\n")
+        .await
+        .ok();
+    run.ok("delete_file", json!({"path": "gone.txt", "expectedSha256": sha256("g\n"), "reason": "r"})).await;
+    run.ok("revert_calls", json!({"toolCallIds": [same["toolCallId"]], "reason": "r"})).await;
+    let patch = |old: &str, new: &str| format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{old}\n+{new}\n");
+    let line = |path: &str, mode: &str, text: &str| format!("{path}\0{mode}\0{}\n", sha256(text));
+    let want = |a: &str| {
+        let gone = "gone.txt\x00000000\0-\n".to_owned();
+        let lines = [
+            line("a.txt", "100644", a),
+            line("b.txt", "100644", "B\n"),
+            gone,
+            line("new/ü.txt", "100644", "n\n"),
+            line("run.sh", "100755", "x\n"),
+            line("tool", "100755", "t\n"),
+        ];
+        json!(sha256(lines.concat()))
+    };
+    assert_eq!(run.patch(&patch("a", "A")).await.ok()["newWorkspaceDiffSha256"], want("A\n"));
+    assert_eq!(want("A\n"), run.diff_sha256().await);
+    server.stop();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(run.patch(&patch("A", "AA")).await.ok()["newWorkspaceDiffSha256"], want("AA\n"));
+}
+
+#[tokio::test]
+async fn a_patch_opens_as_many_files_in_a_run_with_many_changes() {
+    let server = Server::start(Backend::Sqlite).await;
+    let budget = json!({"maxFilesTouched": 1000, "maxInsertions": 1000, "maxBytes": 1_000_000});
+    let run = server.run_with_files(&FILES, json!({"policy": {"budget": budget}})).await;
+    let created = |n: u32| format!("--- /dev/null\n+++ b/many/{n}.txt\n@@ -0,0 +1 @@\n+{n}\n");
+    run.patch(&(0..300).map(created).collect::<String>()).await.ok();
+    server.until_journal_is_empty().await;
+    let Some(strace) = Strace::attach(&server, "openat2", "error=EIO:when=60000") else { return };
+    run.patch("--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,3 +1,2 @@\n 1\n-2\n 3\n").await.ok();
+    server.until_journal_is_empty().await;
+    drop(strace);
+    let opened = std::fs::read_to_string(server.home.join("strace")).unwrap().matches("openat2(").count();
+    assert!((1..=30).contains(&opened), "{opened} files were opened");
 }
 
 #[rstest]

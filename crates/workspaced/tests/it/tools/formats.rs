@@ -578,7 +578,7 @@ async fn the_tools_of_claude_do_a_task(#[values(Backend::Sqlite)] backend: Backe
     );
     let refused = claude("Grep", json!({"pattern": "one\\nneedle"})).await;
     assert!(refused.contains("spans several lines") && refused.contains("Or set `multiline`."), "{refused}");
-    assert!(claude("Grep", json!({"pattern": "a", "type": "cobol"})).await.contains("the type cobol is not known"));
+    assert!(claude("Grep", json!({"pattern": "a", "type": "nosuch"})).await.contains("the type nosuch is not known"));
     assert!(claude("Read", json!({"file_path": "/workspace/none"})).await.starts_with("File does not exist"));
     assert!(
         claude("Read", json!({"file_path": "/workspace/src"}))

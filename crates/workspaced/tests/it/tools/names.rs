@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Run};
+use crate::harness::{Backend, Run, sha256};
 
 const COMPOSED: &str = "R\u{e9}sum\u{e9}.txt";
 const DECOMPOSED: &str = "Re\u{301}sume\u{301}.txt";
@@ -99,8 +99,11 @@ async fn a_missing_path_names_the_only_one_that_may_be_meant(#[values(Backend::S
         ("a/twice.rs", "x\n"),
         ("b/twice.rs", "x\n"),
         (".env", "S=1\n"),
+        ("src/gone.rs", "x\n"),
     ];
     let (_server, run) = Run::shared(backend, &files).await;
+    run.create("lib/Made.rs", "x\n").await;
+    run.ok("delete_file", json!({"path": "src/gone.rs", "expectedSha256": sha256("x\n"), "reason": "r"})).await;
     for (path, meant) in [
         ("src/main.rs", Some("src/Main.rs")),
         ("SRC/main.rs", Some("src/Main.rs")),
@@ -109,6 +112,9 @@ async fn a_missing_path_names_the_only_one_that_may_be_meant(#[values(Backend::S
         ("twice.rs", None),
         (".ENV", None),
         ("nothing.rs", None),
+        // What the run has created counts, and what it has deleted does not.
+        ("src/made.rs", Some("lib/Made.rs")),
+        ("lib/gone.rs", None),
     ] {
         let read = run.call("read_file", json!({"path": path})).await;
         let edited = run.edit(path, "x", "y", json!({})).await;
@@ -196,5 +202,5 @@ async fn nothing_is_named_that_a_link_leads_to_and_policy_denies(#[values(Backen
         assert!(!refused.to_string().contains("did you mean"), "{path}: {refused:#}");
     }
     let refused = run.call("read_file", json!({"path": "FINE/y.txt"})).await.refused("NOT_FOUND");
-    assert!(refused["message"].as_str().unwrap().contains("did you mean `fine/y.txt`?"), "{refused:#}");
+    assert!(refused["message"].as_str().unwrap().contains("did you mean `open/y.txt`?"), "{refused:#}");
 }

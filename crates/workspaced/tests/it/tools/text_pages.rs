@@ -141,20 +141,27 @@ async fn contents_stop_after_a_line(#[values(Backend::Sqlite)] backend: Backend)
 
     let paths = json!(["a.txt", "b.txt", "c.txt"]);
     let some = run.ok("read_files", json!({"paths": paths, "maxChars": 18})).await;
-    assert_eq!((&some["truncated"], &some["remaining"]), (&json!(true), &json!(["c.txt"])));
-    assert_eq!(some["files"]["a.txt"].get("truncated"), None);
+    assert_eq!((&some["truncated"], some.get("remaining")), (&json!(true), None));
+    // The small files leave their room to the large one.
     assert_eq!(
-        (&some["files"]["b.txt"]["content"], &some["files"]["b.txt"]["nextStartLine"]),
-        (&json!("one\n"), &json!(2))
+        (&some["files"]["a.txt"]["content"], &some["files"]["a.txt"]["nextStartLine"]),
+        (&json!("äää\nbbb\n"), &json!(3))
     );
+    for path in ["b.txt", "c.txt"] {
+        assert_eq!(some["files"][path]["content"].as_str(), Some(&*run.on_disk(path)));
+        assert_eq!(some["files"][path].get("truncated"), None);
+    }
     let shown = run.text("read_files", json!({"paths": paths, "maxChars": 18})).await.text();
-    let want = "a.txt\n1  äää\n2  bbb\n3  ccc\n\nb.txt\n1  one\n[lines 1-1 of 2; continue with read_file and startLine=2]\n\n\
-        [stopped at maxChars; not read: c.txt]\n";
+    let want = "a.txt\n1  äää\n2  bbb\n[lines 1-2 of 3; continue with read_file and startLine=3]\n\n\
+        b.txt\n1  one\n2  two\n\nc.txt\n1  x\n";
     assert_eq!(shown, want);
     let all = run.ok("read_files", json!({"paths": paths})).await;
     assert!(all.get("truncated").is_none() && all.get("remaining").is_none(), "{all:#}");
     let records = run.audit().await;
-    assert_eq!(records[records.len() - 2]["pathsRead"], json!(["a.txt", "b.txt"]));
+    assert_eq!(records[records.len() - 2]["pathsRead"], paths);
+    // Not even a character for each.
+    let few = run.ok("read_files", json!({"paths": paths, "maxChars": 2})).await;
+    assert_eq!((&few["truncated"], &few["remaining"]), (&json!(true), &json!(["c.txt"])));
 
     run.create("new1.txt", "1\n").await;
     run.create("new2.txt", "2\n3\n").await;

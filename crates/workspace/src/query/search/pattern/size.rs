@@ -109,6 +109,7 @@ mod tests {
             path: LogicalPath::root(),
             include_glob: Vec::new(),
             exclude_glob: Vec::new(),
+            file_type: None,
             case_sensitive,
             whole_word: false,
             multiline: false,

@@ -1,0 +1,74 @@
+//! The hash that identifies how a tree differs from its base, known without any diff.
+
+use std::io;
+
+use model::{LogicalPath, Sha256, git_mode};
+use sha2::Digest as _;
+
+use super::scan::PresentFile;
+use crate::Workspace;
+
+/// A version of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionId {
+    /// The hash of its bytes; for a symbolic link, of its target.
+    pub sha256: Sha256,
+    /// Its mode as git has it; `None` for that of the base.
+    pub git_mode: Option<u32>,
+}
+
+impl VersionId {
+    /// The version with these bytes and these permission bits.
+    pub fn of(sha256: Sha256, mode: u32) -> Self {
+        Self { sha256, git_mode: Some(git_mode(mode)) }
+    }
+}
+
+/// A path that may differ from the base.
+#[derive(Debug)]
+pub struct PathVersion<'a> {
+    /// The path.
+    pub path: &'a LogicalPath,
+    /// The version that the base is about to take in, if it has none.
+    pub before: Option<VersionId>,
+    /// The version of the tree; `None` for no file.
+    pub now: Option<VersionId>,
+}
+
+impl Workspace {
+    /// Returns the SHA-256 of the lines `path NUL mode NUL sha256 LF` of all `paths` that differ from the base. They come in path
+    /// order. A deleted path has the mode `000000` and the hash `-`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn diff_digest<'a>(&self, paths: impl IntoIterator<Item = PathVersion<'a>>) -> io::Result<Sha256> {
+        let loaded = self.base().load()?;
+        let manifest = &loaded.manifest;
+        let mut hash = sha2::Sha256::new();
+        for PathVersion { path, before, now } in paths {
+            let base = manifest.get(path.as_str().as_bytes()).map(|file| VersionId {
+                sha256: Sha256::from_bytes(*manifest.sha256(file)),
+                git_mode: Some(manifest.mode(file)),
+            });
+            let base = base.or(before);
+            let mode_of_base = base.and_then(|base| base.git_mode).unwrap_or(git_mode(0));
+            let now = now.map(|now| VersionId { git_mode: now.git_mode.or(Some(mode_of_base)), ..now });
+            if now == base {
+                continue;
+            }
+            hash.update(path.as_str());
+            hash.update(match now {
+                Some(now) => format!("\0{:06o}\0{}\n", now.git_mode.unwrap_or_default(), now.sha256),
+                None => "\0000000\0-\n".to_owned(),
+            });
+        }
+        Ok(Sha256::from_bytes(hash.finalize().into()))
+    }
+
+    /// Returns the mode, as git has it, of the file or link in the tree at `path`, if there is one.
+    pub fn git_mode_at(&self, path: &LogicalPath) -> Option<u32> {
+        let stat = self.tree().root.open_parent(path).ok()?.stat().ok()??;
+        Some(PresentFile::of(&stat)?.git_mode())
+    }
+}
