@@ -47,6 +47,16 @@ async fn a_file_is_served_as_it_was_at_a_record(#[values(Backend::Sqlite, exhaus
     assert_eq!((&record["tool"], &record["pathsRead"]), (&json!("files_get"), &json!(["gone.txt"])));
     assert!(record["reasons"].as_array().unwrap().contains(&json!("atSeq:0")), "{record:#}");
     assert_eq!(get("pic.bin?atSeq=0", &[("if-none-match", old_tag.as_str())]).await.status, 304);
+    // A condition on the version is one of a read too, and a reason is of changes alone.
+    let stale = get("pic.bin", &[("if-match", old_tag.as_str())]).await;
+    assert_eq!((stale.status, stale.header("content-type")), (412, "application/problem+json"));
+    let stale = stale.is(412);
+    assert_eq!(stale["code"], "WRITE_CONFLICT");
+    assert_eq!((&stale["path"], &stale["currentSha256"]), (&json!("pic.bin"), &json!(sha256(new))));
+    assert_eq!(send(&run, Method::HEAD, "pic.bin", &[("if-match", old_tag.as_str())], None).await.status, 412);
+    for wanted in [tag(new), format!("{old_tag}, {}", tag(new)), "*".to_owned()] {
+        assert_eq!(get("pic.bin", &[("if-match", &wanted), ("x-reason", "utf-8''%zz")]).await.status, 200, "{wanted}");
+    }
     let part = get("pic.bin?atSeq=0", &[("range", "bytes=2-3")]).await;
     assert_eq!((part.status, &*part.body), (206, b"ol".as_slice()));
     let head = send(&run, Method::HEAD, "pic.bin?atSeq=0", &[], None).await;
