@@ -1,6 +1,7 @@
 //! Tools in the forms that models were trained on: their declarations, a script of calls in each, and what is recorded.
 
 mod equivalence;
+mod originals;
 mod reviewed;
 mod sizes;
 
@@ -120,6 +121,7 @@ async fn a_declaration_is_what_the_api_of_the_provider_takes(#[values(Backend::S
         shaped(&[
             ("list_directory", "dir_path ignore file_filtering_options"),
             ("read_file", "file_path start_line end_line"),
+            ("read_many_files", "include exclude"),
             ("write_file", "file_path content"),
             ("glob", "pattern dir_path"),
             (
