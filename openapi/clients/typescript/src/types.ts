@@ -1171,6 +1171,7 @@ export interface Problem {
   notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
+  resolution?: string | null;
   retryAfterSeconds?: number | null;
   seq?: number | null;
   totalLines?: number | null;
@@ -1204,6 +1205,7 @@ export interface ProblemDetails {
   notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
+  resolution?: string | null;
   retryAfterSeconds?: number | null;
   seq?: number | null;
   totalLines?: number | null;
@@ -1636,8 +1638,10 @@ export interface SearchTextInput {
   mode?: "literal" | "regex";
   mount?: string;
   multiline?: boolean;
+  onePerFile?: boolean;
   path?: string;
   query: string;
+  skip?: number;
   stepId?: string;
   toolCallId?: string;
   wholeWord?: boolean;
@@ -1647,6 +1651,7 @@ export interface SearchTextOutput {
   contentWithheld?: boolean;
   filesSearched: number;
   matches: Array<Match>;
+  matchesSkipped?: number;
   nextCursor?: string | null;
   notShown?: NotShown;
   notes?: Array<string>;
