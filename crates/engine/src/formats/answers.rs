@@ -271,8 +271,9 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
             }
             _ => body.push_line(quote::one_line(&form.none)),
         }
-        // Others are about our own names of arguments.
+        // Others are about our own names of arguments. `/` is the glob of no file, which stands for globs that exclude each other.
         for note in search.notes.iter().filter(|note| note.starts_with("0 files searched")) {
+            let note = note.strip_suffix(": no path matches /").unwrap_or(note);
             body.push_line(format_args!("[{}]", quote::one_line(note)));
         }
         for note in &search.skipped {

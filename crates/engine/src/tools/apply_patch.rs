@@ -266,8 +266,7 @@ impl Mutation for ApplyPatch {
             }
         }
         let mut desired = Vec::new();
-        let mut offsets = Vec::new();
-        let mut lenient = Vec::new();
+        let mut applied = Vec::new();
         let mut conflicts = Conflicts::default();
         let mut held_bytes: u64 =
             targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
@@ -285,8 +284,7 @@ impl Mutation for ApplyPatch {
                     too_large = too_large.or_else(|| judge_call_bytes(context.rules, held_bytes));
                     // The other sections are still checked, since their refusals take precedence, but their results are dropped.
                     if too_large.is_none() {
-                        lenient.extend(patched.is_lenient.then(|| section.path.clone()));
-                        offsets.push(patched.offsets);
+                        applied.push((patched.offsets, patched.is_lenient));
                         add_desired(section, patched.bytes, mode, &mut desired);
                     }
                 }
@@ -310,10 +308,7 @@ impl Mutation for ApplyPatch {
             desired.iter().filter(|file| file.after.is_some()).map(|file| file.path.clone()).collect();
         desired.retain(|file| file.after.is_some() || !rewritten.contains(&file.path));
         let mut plan = ChangePlan::build(context.rules, targets, desired)?;
-        describe(patch, &mut plan, offsets);
-        plan.warnings.extend(lenient.iter().map(|path| {
-            format!("hunks of {path} differ from the file in blanks or punctuation, and were applied at the only place")
-        }));
+        describe(patch, &mut plan, applied);
         Ok(plan)
     }
 }
@@ -381,9 +376,18 @@ fn check_existence<'a>(
     Ok(())
 }
 
-fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
-    let files: Vec<_> =
-        patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(plan, section, offsets)).collect();
+/// Describes the change, given the offsets of each section's hunks, and whether they matched only leniently.
+fn describe(patch: &Patch, plan: &mut ChangePlan, applied: Vec<(Vec<HunkOffset>, bool)>) {
+    let lenient = patch.files.iter().zip(&applied).filter(|(_, (_, is_lenient))| *is_lenient);
+    let lenient = lenient.map(|(section, _)| {
+        format!(
+            "hunks of {} differ from the file in blanks or punctuation, and were applied at the only place",
+            section.path
+        )
+    });
+    plan.warnings.extend(lenient.collect::<Vec<_>>());
+    let files = patch.files.iter().zip(applied);
+    let files: Vec<_> = files.map(|(section, (offsets, _))| patched_file(plan, section, offsets)).collect();
     let counts = plan.counts();
     let shifted = files.iter().filter(|file| !file.offsets.is_empty());
     plan.warnings.extend(patch.warnings.iter().cloned());
