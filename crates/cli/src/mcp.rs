@@ -67,7 +67,8 @@ pub(super) async fn run(args: McpArgs, env: &Env<'_>) -> Result<(), CliError> {
             Ok(message) => message,
             Err(error) => {
                 let parse_error = json!({"code": -32700, "message": format!("not JSON: {error}")});
-                print(&json!({"jsonrpc": "2.0", "id": null, "error": parse_error}).to_string())?;
+                let id = model::json::id_of_invalid(line.as_bytes());
+                print(&json!({"jsonrpc": "2.0", "id": id, "error": parse_error}).to_string())?;
                 continue;
             }
         };

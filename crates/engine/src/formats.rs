@@ -17,7 +17,7 @@ pub(crate) mod snippet;
 
 use std::sync::LazyLock;
 
-use model::Refusal;
+use model::{PatchLeniency, Refusal};
 use serde_json::{Map, Value, json};
 
 use crate::tool::text::Rendered;
@@ -106,6 +106,8 @@ pub(crate) struct MappedCall {
     pub(crate) render: RenderAnswer,
     /// How the lines around a change are shown after the answer, where the form has that.
     pub(crate) snippet: Option<SnippetForm>,
+    /// Globs of files whose paths are added to `paths`. One that begins with `!` excludes.
+    pub(crate) globs: Vec<String>,
     /// What the call becomes instead if its path is a folder.
     pub(crate) if_folder: Option<Box<Result<MappedCall, Refusal>>>,
 }
@@ -222,6 +224,11 @@ impl FormatTool {
     }
 }
 
+/// Returns how strictly patches in a format are compared with files: as its original compares them. Our own tool does so exactly.
+pub(crate) fn patch_leniency(format: &str) -> PatchLeniency {
+    if ["codex", "openai-apply-patch"].contains(&format) { PatchLeniency::Lenient } else { PatchLeniency::Strict }
+}
+
 /// Returns our tool with this name.
 ///
 /// # Panics
@@ -244,7 +251,16 @@ impl MappedCall {
             Value::Object(members) => members.into_iter().filter(|(_, value)| !value.is_null()).collect(),
             _ => Map::new(),
         };
-        Self { tool: own_tool(name), input, reason: None, asked, render, snippet: None, if_folder: None }
+        Self {
+            tool: own_tool(name),
+            input,
+            reason: None,
+            asked,
+            render,
+            snippet: None,
+            globs: Vec::new(),
+            if_folder: None,
+        }
     }
 }
 

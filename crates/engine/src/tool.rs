@@ -155,6 +155,9 @@ impl<'a> ReadContext<'a> {
 ///
 /// It is asked in the order of these methods: what it needs is prepared, its paths are locked, then it is planned on a thread that may block.
 pub trait Mutation: Send {
+    /// Takes the format in which the call was made, if it was made in one.
+    fn in_format(&mut self, _format: &str) {}
+
     /// Returns what the call has to know next of the run and its history. Asked until there is nothing more, and once more when the
     /// versions are set that the caller has seen.
     fn need(&self) -> Option<Need> {

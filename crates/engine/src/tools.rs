@@ -32,6 +32,7 @@ pub use crate::tool::schema::merge_annotations;
 pub use crate::tool::text::{TextAnswer, refusal_text};
 
 pub(crate) use read_file::MAX_LINES as MAX_READ_LINES;
+pub(crate) use read_files::MAX_PATHS as MAX_READ_PATHS;
 pub(crate) use search_text::MAX_MATCHES as MAX_FOUND_MATCHES;
 
 pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset, waiting_layer};

@@ -68,6 +68,10 @@ fn run(input: &[u8]) {
             assert!(!text.contains(old), "{old:?} occurs in the text");
             assert!(!lines.is_empty() && everywhere.is_err(), "not found, but `replaceAll` succeeds");
         }
+        Err(EditFault::Numbered(line)) => {
+            assert!(!text.contains(old) && line >= 1, "{old:?} occurs in the text");
+            assert!(everywhere.is_err(), "not found, but `replaceAll` succeeds");
+        }
         Err(EditFault::NotFound(near)) => {
             assert!(!text.contains(old), "{old:?} occurs in the text");
             assert!(near.iter().all(|near| near.line >= 1));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use crate::text::Occurrences;
+use crate::text::{Occurrences, without_line_numbers};
 pub use near::NearMatch;
 pub(crate) use near::{Effort, is_similar, nearest_position};
 pub use range::{RangeFault, replace_range};
@@ -29,6 +29,8 @@ pub enum EditFault {
     NotFound(Vec<NearMatch>),
     /// The old text does not occur, but the new text does, at these lines.
     AlreadyApplied(Vec<u64>),
+    /// The lines of the old text begin with line numbers. Without them, the text occurs first at this line.
+    Numbered(u64),
     /// The old and the new text differ only in the line endings, which an edit keeps.
     SameLines,
     /// The old text occurs several times, but the caller requested a single replacement.
@@ -72,9 +74,9 @@ pub fn edit(text: &str, old: &str, new: &str, all: bool, max_bytes: u64) -> Resu
     let finder = memmem::Finder::new(needle);
     let first = if needle.is_empty() { None } else { finder.find(searched.as_bytes()) };
     let Some(first) = first else {
-        let applied = lines_of_applied(&plain.text, &old_plain, &new_plain);
-        return Err(applied
-            .map_or_else(|| EditFault::NotFound(near::nearest(&plain.text, &old_plain)), EditFault::AlreadyApplied));
+        let applied = lines_of_applied(&plain.text, &old_plain, &new_plain).map(EditFault::AlreadyApplied);
+        let fault = applied.or_else(|| numbered_at(&plain.text, &old_plain).map(EditFault::Numbered));
+        return Err(fault.unwrap_or_else(|| EditFault::NotFound(near::nearest(&plain.text, &old_plain))));
     };
     if !exact && old != new && old_plain == new_plain && plain.has_uniform_endings() {
         return Err(EditFault::SameLines);
@@ -127,6 +129,14 @@ fn lines_of_applied(text: &str, old: &str, new: &str) -> Option<Vec<u64>> {
     let is_telling = places.len() == 1 || (!places.is_empty() && new.trim().len() >= UNIQUE_BELOW_BYTES);
     let line = |at: &usize| memchr::memchr_iter(b'\n', &text.as_bytes()[..*at]).count() as u64 + 1;
     is_telling.then(|| places.iter().map(line).collect())
+}
+
+/// The line at which `old` stands without the line numbers with which its lines begin.
+fn numbered_at(text: &str, old: &str) -> Option<u64> {
+    let lines: Vec<_> = old.split_inclusive('\n').map(str::as_bytes).collect();
+    let without = without_line_numbers(&lines)?.concat();
+    let at = memmem::find(text.as_bytes(), &without)?;
+    Some(memchr::memchr_iter(b'\n', &text.as_bytes()[..at]).count() as u64 + 1)
 }
 
 /// Counts every occurrence, overlapping ones included, in one pass.
@@ -320,6 +330,17 @@ mod tests {
             assert!(matches!(edit(text, old, new, false, MAX_BYTES), Err(EditFault::NotFound(_))), "{old} {new}");
         }
         assert_eq!(edit("a\r\nb\r\n", "a\r\n", "a\n", false, MAX_BYTES), Err(EditFault::SameLines));
+    }
+
+    #[test]
+    fn line_numbers_that_were_copied_with_the_lines_are_told() {
+        let text = "alpha\r\n  beta\r\ngamma\r\n";
+        for (old, line) in [("2    beta", 2), ("1  alpha\n2    beta\n", 1), ("     3\tgamma", 3)] {
+            assert_eq!(edit(text, old, "x", false, MAX_BYTES), Err(EditFault::Numbered(line)), "{old}");
+        }
+        for old in ["2  delta", "1  alpha\nbeta", "2"] {
+            assert!(matches!(edit(text, old, "x", false, MAX_BYTES), Err(EditFault::NotFound(_))), "{old}");
+        }
     }
 
     #[test]

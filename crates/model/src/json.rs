@@ -15,6 +15,10 @@ pub const MAX_DEPTH: usize = 32;
 /// The maximum number of values, at any depth: objects, lists, strings, numbers, Booleans and nulls. A value that takes two
 /// bytes on the wire may take up to two hundred in memory.
 pub const MAX_VALUES: u64 = 10_000;
+/// The largest whole number up to which every whole number is also a floating-point number.
+const MAX_EXACT: u64 = 1 << 53;
+/// How the refusal of a larger one begins.
+const LARGE_NUMBER: &str = "the number ";
 /// The most characters shown of a parser's error, which may quote the input.
 const MAX_ERROR_CHARS: usize = 400;
 
@@ -27,9 +31,13 @@ const MAX_ERROR_CHARS: usize = 400;
 pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let count = Cell::new(0);
-    let strict = Strict { depth: MAX_DEPTH, count: &count };
+    let strict = Strict { depth: MAX_DEPTH, is_id: false, count: &count };
     let value = strict.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
     let value = value.map_err(|error| {
+        let text = error.to_string();
+        if text.starts_with(LARGE_NUMBER) {
+            return Refusal::invalid(shortened(&text), "Send a smaller number, or send it as text.");
+        }
         let message = format!("the body is not valid JSON: {}", shortened(&error));
         Refusal::invalid(message, "Send one JSON object in UTF-8.")
     })?;
@@ -39,6 +47,16 @@ pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
             .with_details(|details| (details.limit, details.actual) = (Some(MAX_VALUES), Some(count.get()))));
     }
     Ok(value)
+}
+
+/// Returns the ID of a message of JSON-RPC that is not valid in another place, such as in a text with half of a surrogate pair.
+pub fn id_of_invalid(text: &[u8]) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Identified {
+        id: Option<Value>,
+    }
+    let message: Identified = serde_json::from_slice(text).ok()?;
+    message.id.filter(|id| id.is_string() || id.is_i64() || id.is_u64())
 }
 
 /// The start of the text of `error`, without credentials.
@@ -128,6 +146,8 @@ fn in_words_of_json(message: &str) -> String {
 #[derive(Clone, Copy)]
 struct Strict<'a> {
     depth: usize,
+    /// Whether the value is the ID of a message, which is repeated as it is.
+    is_id: bool,
     /// The number of values read so far.
     count: &'a Cell<u64>,
 }
@@ -135,9 +155,17 @@ struct Strict<'a> {
 impl Strict<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         match self.depth.checked_sub(1) {
-            Some(depth) => Ok(Self { depth, ..self }),
+            Some(depth) => Ok(Self { depth, is_id: false, ..self }),
             None => Err(E::custom(format!("nested deeper than {MAX_DEPTH}"))),
         }
+    }
+
+    /// Checks that a whole number is the same for readers that hold numbers as floating-point numbers, such as browsers and canonical JSON.
+    fn check_exact<E: serde::de::Error>(self, value: impl fmt::Display, magnitude: u64) -> Result<(), E> {
+        if magnitude <= MAX_EXACT || self.is_id {
+            return Ok(());
+        }
+        Err(E::custom(format!("{LARGE_NUMBER}{value} is beyond 2^53, above which numbers lose digits")))
     }
 
     /// Whether values are stored. Beyond the limit, they are only counted.
@@ -170,11 +198,13 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(Value::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
+        self.check_exact(value, value.unsigned_abs())?;
         Ok(Value::from(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
+        self.check_exact(value, value)?;
         Ok(Value::from(value))
     }
 
@@ -205,7 +235,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let inner = self.deeper()?;
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
-            let value = map.next_value_seed(inner)?;
+            let is_id = self.depth == MAX_DEPTH && name == "id";
+            let value = map.next_value_seed(Strict { is_id, ..inner })?;
             if !self.is_storing() {
                 continue;
             }
@@ -224,7 +255,8 @@ mod tests {
 
     #[test]
     fn valid_json_is_parsed_as_by_serde_json() {
-        for text in [r#"{"a":[1,-2,3.5,"é\n",null,true,{"b":{}}]}"#, "[]", "\"x\"", " 7 ", "18446744073709551615"] {
+        for text in [r#"{"a":[1,-2,3.5,"é\n",null,true,{"b":{}}]}"#, "[]", "\"x\"", " 7 ", "-9007199254740992", "1e300"]
+        {
             assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
         }
     }
@@ -238,6 +270,29 @@ mod tests {
         }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err());
         assert!(parse(format!("{}{}", "[".repeat(32), "]".repeat(32)).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn whole_numbers_that_lose_digits_are_refused_except_as_the_id_of_a_message() {
+        for text in ["9007199254740993", "{\"a\":[-9007199254740993]}", "{\"a\":{\"id\":18446744073709551615}}"] {
+            let refusal = parse(text.as_bytes()).unwrap_err();
+            assert!(refusal.message.contains("is beyond 2^53"), "{refusal}");
+        }
+        assert_eq!(parse(br#"{"id":18446744073709551615}"#).unwrap()["id"], u64::MAX);
+    }
+
+    #[test]
+    fn the_id_of_an_invalid_message_is_found() {
+        for (text, id) in [
+            (r#"{"id":7,"params":{"a":"\ud800"}}"#, Value::from(7)),
+            (r#"{"params":{"a":"\udc00 x"},"id":"seven"}"#, Value::from("seven")),
+        ] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+            assert_eq!(id_of_invalid(text.as_bytes()), Some(id), "{text}");
+        }
+        for text in ["{\"id\":", "{\"id\":null}", "[]", "{\"id\":1.5}"] {
+            assert_eq!(id_of_invalid(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

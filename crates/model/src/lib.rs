@@ -53,8 +53,9 @@ pub use kind::{FileKind, is_binary};
 pub use merge::{MAX_MERGE_BYTES, MergeFault, keep_line_endings, merge};
 pub use operator::{Operator, OperatorToken, Scope};
 pub use patch::{
-    FILE_HEAD_HINT, FORMAT_HINT, FileModes, FilePatch, HUNK_FILE_HINT, Hunk, HunkLine, HunkOffset, Patch, PatchBudget,
-    PatchFault, PatchOperation, PatchResult, WHOLE_PATCH_HINT, diff_modes, written_sections,
+    FILE_HEAD_HINT, FORMAT_HINT, FileModes, FilePatch, HUNK_FILE_HINT, Hunk, HunkLine, HunkOffset, OUT_OF_ORDER, Patch,
+    PatchBudget, PatchFault, PatchLeniency, PatchOperation, PatchResult, WHOLE_PATCH_HINT, diff_modes,
+    written_sections,
 };
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable, link_stays_inside};

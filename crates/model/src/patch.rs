@@ -18,11 +18,12 @@ mod sections;
 mod unified;
 mod written;
 
+pub use apply::OUT_OF_ORDER;
 pub use apply::PatchFault;
 pub use begin_patch_format::FORMAT_HINT;
 pub use fault::{FILE_HEAD_HINT, HUNK_FILE_HINT, WHOLE_PATCH_HINT};
 pub use file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
-pub use locate::PatchBudget;
+pub use locate::{PatchBudget, PatchLeniency};
 pub use modes::{FileModes, diff_modes};
 pub use written::written_sections;
 

@@ -55,7 +55,14 @@ impl Engine {
             let answer = mutation_answer(call, &reply.body, stored.seq, Some(stored.hash));
             return Ok(StoredAnswer::Found(Ok(answer)));
         }
-        let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
+        let mut refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
+        if let Some(id) = &refusal.details.approval_id {
+            let approval = self.ledger.approval(id).await?;
+            refusal.details.resolution = approval.and_then(|approval| approval.resolution);
+        }
+        if let Some(resolution) = &refusal.details.resolution {
+            refusal.hint = format!("The approval is decided: {resolution}.");
+        }
         Ok(StoredAnswer::Found(Err(refusal.recorded(stored.seq, Some(stored.hash)))))
     }
 

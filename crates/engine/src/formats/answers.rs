@@ -225,14 +225,25 @@ pub(super) struct MatchesForm {
     pub(super) show: fn(&str) -> String,
     /// How matches are shown.
     pub(super) mode: MatchesMode,
-    /// The lines, files or counts that are skipped, and the most that follow.
-    pub(super) skip: usize,
-    /// See `skip`.
+    /// The most lines, files or counts.
     pub(super) limit: usize,
+    /// How the form goes on after them, if it can.
+    pub(super) paging: Option<Paging>,
     /// The most matches of one file.
     pub(super) per_file: usize,
     /// What is said if there are none.
     pub(super) none: String,
+}
+
+/// Answers by parts.
+pub(super) struct Paging {
+    /// The lines, files or counts before the part.
+    pub(super) offset: usize,
+    /// Whether the search has skipped them, and goes on wherever it was stopped. It counts matches, which are neither lines of context nor
+    /// counts.
+    pub(super) is_searched: bool,
+    /// How the reader asks for those after so many.
+    pub(super) next: fn(usize) -> String,
 }
 
 /// Lines that match.
@@ -243,26 +254,47 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
         for file in search.matches.chunk_by(|a, b| a.path == b.path) {
             push_matches(&mut lines, &form, file);
         }
-        let rest = lines.len().saturating_sub(form.skip.saturating_add(form.limit));
+        let offset = form.paging.as_ref().map_or(0, |paging| paging.offset);
+        let is_searched = form.paging.as_ref().is_some_and(|paging| paging.is_searched);
+        let skip = if is_searched { 0 } else { offset };
+        let shown = lines.len().saturating_sub(skip).min(form.limit);
+        let rest = lines.len().saturating_sub(skip.saturating_add(form.limit));
         let mut body = String::new();
-        for line in lines.iter().skip(form.skip).take(form.limit) {
+        for line in lines.iter().skip(skip).take(form.limit) {
             body.push_line(line);
         }
-        if body.is_empty() {
-            body.push_line(quote::one_line(&form.none));
-            body.push_str(&glob_notes(&search.notes));
+        let before = if is_searched { search.matches_skipped } else { lines.len() as u64 };
+        match (&form.paging, before) {
+            _ if shown > 0 => {}
+            (Some(Paging { next, .. }), 1..) => {
+                let (before, offset) = (counted(before, "line", "lines"), next(offset));
+                body.push_line(format_args!("[{before} in all, none after {offset}]"));
+            }
+            _ => {
+                body.push_line(quote::one_line(&form.none));
+                body.push_str(&glob_notes(&search.notes));
+            }
         }
         for note in &search.skipped {
             body.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
         }
         body.extend(not_shown(&search.not_shown, "not searched", |_| Vec::new()));
-        let end = match (&search.truncated_reason, rest) {
-            (Some(_), _) => {
+        let next = form.paging.as_ref().filter(|_| shown > 0).map(|paging| (paging.next)(offset + shown));
+        let is_timed_out = search.truncated_reason.as_deref() == Some("maxTime");
+        let end = match (&search.truncated_reason, rest, next) {
+            (Some(_), _, Some(next)) if rest > 0 || (is_searched && !is_timed_out) => {
+                format!("[more follow; continue with {next}]\n")
+            }
+            (Some(_), _, _) => {
                 let shown = counted(search.matches.len() as u64, "match", "matches");
                 format!("[stopped after {shown}; search a folder below it, or for less]\n")
             }
-            (None, 0) => String::new(),
-            (None, rest) => format!("[{} more]\n", counted(rest as u64, "line", "lines")),
+            (None, 0, _) => String::new(),
+            (None, rest, next) => {
+                let more = counted(rest as u64, "line", "lines");
+                let next = next.map(|next| format!("; continue with {next}")).unwrap_or_default();
+                format!("[{more} more{next}]\n")
+            }
         };
         Ok(Rendered { body, end })
     })
@@ -293,6 +325,54 @@ fn push_matches(lines: &mut Vec<String>, form: &MatchesForm, file: &[workspace::
             lines.push("---".to_owned());
         }
     }
+}
+
+/// The answer of `read_files`.
+#[derive(Deserialize)]
+struct ReadMany<'a> {
+    #[serde(borrow)]
+    files: BTreeMap<String, OneOfMany<'a>>,
+    #[serde(default)]
+    remaining: Vec<String>,
+}
+
+/// A file of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OneOfMany<'a> {
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    content: Option<Cow<'a, str>>,
+    #[serde(default)]
+    next_start_line: Option<u64>,
+}
+
+/// Several files, each below its path.
+pub(super) fn many_files(show: fn(&str) -> String) -> RenderAnswer {
+    Box::new(move |answer| {
+        let read: ReadMany<'_> = serde_json::from_str(answer)?;
+        let (mut body, mut end) = (String::new(), String::new());
+        for (path, file) in &read.files {
+            let path = show(path);
+            let path = quote::path(&path);
+            let Some(content) = &file.content else {
+                end.push_line(format_args!("[not read: {path}: {}]", file.status));
+                continue;
+            };
+            body.push_line(format_args!("--- {path} ---\n"));
+            body.push_line(content.strip_suffix('\n').unwrap_or(content));
+            if let Some(next) = file.next_start_line {
+                body.push_line(format_args!("[cut; read_file with start_line={next} continues]"));
+            }
+            body.push('\n');
+        }
+        body.push_line("--- End of content ---");
+        for path in &read.remaining {
+            end.push_line(format_args!("[not read, too much together: {}]", quote::path(&show(path))));
+        }
+        Ok(Rendered { body, end })
+    })
 }
 
 /// The answer of a tool that changes files.

@@ -3,7 +3,7 @@
 use model::{Code, Refusal};
 use serde_json::{Value, json};
 
-use super::answers::{self, MatchesForm, MatchesMode};
+use super::answers::{self, MatchesForm, MatchesMode, Paging};
 use super::arguments::Arguments;
 use super::editor::lines_of_range;
 use super::outputs;
@@ -240,7 +240,7 @@ fn grep_properties() -> Value {
     json!({
         "pattern": { "type": "string", "description": "The expression." },
         "path": { "type": "string", "description": "The file or folder to search; by default all." },
-        "glob": { "type": "string", "description": "Search only files that match, such as *.{ts,tsx}." },
+        "glob": { "type": "string", "description": "Search only files that match, such as *.{ts,tsx}; ! excludes." },
         "type": { "type": "string", "description": "Search only files of this type, such as js, py or rust." },
         "output_mode": { "type": "string", "enum": ["content", "files_with_matches", "count"],
             "description": "Lines, paths (the default) or counts." },
@@ -358,8 +358,8 @@ fn toolset_grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCal
     let render = answers::matches(MatchesForm {
         show: relative,
         mode: MatchesMode::Lines { numbered: true },
-        skip: 0,
         limit: DEFAULT_LINES,
+        paging: None,
         per_file: usize::MAX,
         none: "no matches".to_owned(),
     });
@@ -391,25 +391,37 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
             return Err(Refusal::invalid(message, "Give content, files_with_matches or count."));
         }
     };
-    let globs: Vec<_> = glob.iter().map(|glob| WORKSPACE.strip_glob(glob)).collect::<Result<_, _>>()?;
+    let globs = globs_of(glob.as_deref().unwrap_or_default())?;
     let path = WORKSPACE.strip_folder(written.as_deref())?;
     let context = if matches!(mode, MatchesMode::Lines { .. }) { context.min(3) } else { 0 };
+    let is_files = mode == MatchesMode::Files;
+    // Elsewhere a match is not a line of the answer.
+    let is_searched =
+        is_files || (matches!(mode, MatchesMode::Lines { .. }) && context == 0 && multiline != Some(true));
     let input = json!({
         "query": pattern, "mode": "regex", "path": path, "includeGlob": globs, "fileType": file_type,
         "caseSensitive": !ignores_case,
         "multiline": multiline, "contextLines": context, "maxMatches": MAX_MATCHES,
+        "onePerFile": is_files.then_some(true), "skip": (is_searched && skip > 0).then_some(skip),
     });
     let lines = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let render = answers::matches(MatchesForm {
         show: absolute,
         mode,
-        skip: lines(skip),
+        paging: Some(Paging { offset: lines(skip), is_searched, next: |offset| format!("offset={offset}") }),
         // 0 is no limit but our own.
         limit: limit.filter(|limit| *limit > 0).map_or(DEFAULT_LINES, lines),
         per_file: usize::MAX,
         none: "No matches found".to_owned(),
     });
     Ok(MappedCall::new("search_text", asked(tool, written.unwrap_or_default()), input, render))
+}
+
+/// Returns the globs of a search, which the form gives to ripgrep one by one, each with `!` before it if it excludes.
+fn globs_of(glob: &str) -> Result<Vec<String>, Refusal> {
+    let has_braces = |part: &str| part.contains('{') && part.contains('}');
+    let parts = glob.split_whitespace().flat_map(|part| part.split(move |c: char| c == ',' && !has_braces(part)));
+    parts.filter(|part| !part.is_empty()).map(|part| WORKSPACE.strip_glob(part)).collect()
 }
 
 fn bash(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refusal> {
@@ -479,4 +491,23 @@ fn refuse_claude_code(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
         _ => return unread(refusal),
     };
     Some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::globs_of;
+
+    #[test]
+    fn globs_are_taken_one_by_one_and_may_exclude() {
+        let table: [(&str, &[&str]); 4] = [
+            ("*.{ts,tsx}", &["*.{ts,tsx}"]),
+            ("*.ts,*.md !docs/** ", &["*.ts", "*.md", "!docs/**"]),
+            ("!*.md", &["!*.md"]),
+            ("!/workspace/docs/**", &["!/docs/**"]),
+        ];
+        for (glob, want) in table {
+            let globs = globs_of(glob).map_err(|refusal| refusal.message);
+            assert_eq!(globs, Ok(want.iter().map(|glob| (*glob).to_owned()).collect()), "{glob}");
+        }
+    }
 }

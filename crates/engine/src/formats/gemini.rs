@@ -49,6 +49,7 @@ pub(super) fn gemini() -> ModelFormat {
                 map: read_file,
                 item: None,
             },
+            read_many_files(),
             write_file(),
             glob_tool("dir_path"),
             gemini_search(),
@@ -69,6 +70,50 @@ pub(super) fn gemini() -> ModelFormat {
         },
         refuse,
         words: WORDS,
+    }
+}
+
+/// The read of several files of Gemini CLI.
+fn read_many_files() -> FormatTool {
+    let globs =
+        |description: &str| json!({ "type": "array", "items": { "type": "string" }, "description": description });
+    FormatTool {
+        name: "read_many_files",
+        description: "Reads several text files, at most 50 and 64 KiB together.",
+        input: object(
+            json!({
+                "include": globs("Paths, and globs such as src/**/*.ts."),
+                "exclude": globs("Globs to leave out."),
+            }),
+            &["include"],
+        ),
+        becomes: own_tools(&["read_files"]),
+        map: |tool, mut arguments| {
+            let mut include = arguments.texts("include")?;
+            include.extend(arguments.texts("paths")?);
+            let exclude = arguments.texts("exclude")?;
+            arguments.ignore(&["recursive", "useDefaultExcludes", "file_filtering_options"]);
+            arguments.finish()?;
+            if include.is_empty() {
+                let message = "parameter `include` is required for tool `read_many_files`";
+                return Err(Refusal::invalid(message, "Give it and call again."));
+            }
+            let is_glob = |path: &String| path.contains(['*', '?', '[', '{']) || path.ends_with('/');
+            let (globs, paths): (Vec<_>, Vec<_>) = include.into_iter().partition(is_glob);
+            let paths = paths.iter().map(|path| WORKSPACE.strip(path)).collect::<Result<Vec<_>, _>>()?;
+            // A glob without a folder is of names in the root.
+            let anchored = |glob: String| if glob.contains('/') { glob } else { format!("/{glob}") };
+            let mut globs =
+                globs.iter().map(|glob| WORKSPACE.strip_glob(glob).map(anchored)).collect::<Result<Vec<_>, _>>()?;
+            if !globs.is_empty() {
+                let excluded = exclude.iter().map(|glob| WORKSPACE.strip_glob(&format!("!{glob}")));
+                globs.extend(excluded.collect::<Result<Vec<_>, _>>()?);
+            }
+            let input = json!({ "paths": paths });
+            let call = MappedCall::new("read_files", asked(tool, String::new()), input, answers::many_files(absolute));
+            Ok(MappedCall { globs, ..call })
+        },
+        item: None,
     }
 }
 
@@ -363,13 +408,13 @@ fn grep_search(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall
     let input = json!({
         "query": pattern, "mode": if is_literal { "literal" } else { "regex" },
         "path": WORKSPACE.strip_folder(written.as_deref())?, "includeGlob": glob.map(|glob| vec![glob]),
-        "caseSensitive": case_sensitive, "contextLines": context.min(3), "maxMatches": most.clamp(1, MAX_MATCHES),
+        "caseSensitive": case_sensitive, "onePerFile": names_only.then_some(true), "contextLines": context.min(3), "maxMatches": most.clamp(1, MAX_MATCHES),
     });
     let render = answers::matches(MatchesForm {
         show: absolute,
         mode: if names_only { MatchesMode::Files } else { MatchesMode::Grouped },
-        skip: 0,
         limit: usize::MAX,
+        paging: None,
         per_file: per_file.map_or(usize::MAX, |most| usize::try_from(most.max(1)).unwrap_or(usize::MAX)),
         none: format!("No matches found for pattern \"{pattern}\"."),
     });

@@ -60,6 +60,7 @@ fn call(tool: &FormatTool, arguments: Arguments) -> Result<MappedCall, Refusal> 
         asked: AsWritten { tool: tool.name, ..AsWritten::default() },
         render: Box::new(own.text),
         snippet: None,
+        globs: Vec::new(),
         if_folder: None,
     })
 }

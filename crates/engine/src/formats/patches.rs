@@ -175,6 +175,7 @@ fn freeform(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, R
     // The members of the item in which the API gives the text.
     arguments.ignore(&["type", "id", "call_id", "name", "status", "namespace"]);
     arguments.finish()?;
+    let text = without_here_document(&text);
     let mut patch = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         match HEADERS.iter().find_map(|header| Some((*header, line.strip_prefix(header)?))) {
@@ -186,6 +187,19 @@ fn freeform(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, R
         }
     }
     Ok(patch_call(asked(tool, String::new()), &patch))
+}
+
+/// The text of a here-document, such as `apply_patch <<'EOF'` up to `EOF`; another text as it is.
+fn without_here_document(text: &str) -> &str {
+    let inner = || {
+        let (first, rest) = text.trim_start().split_once('\n')?;
+        let (command, word) = first.trim_end().split_once("<<")?;
+        let word = word.trim_start_matches('-').trim().trim_matches(['\'', '"']);
+        let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let body = rest.trim_end().strip_suffix(word).filter(|body| body.is_empty() || body.ends_with('\n'))?;
+        (is_word && ["", "apply_patch", "applypatch"].contains(&command.trim())).then_some(body)
+    };
+    inner().unwrap_or(text)
 }
 
 /// One operation of `apply_patch_call`.
@@ -200,6 +214,7 @@ fn operation(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, 
     operation.of_command(&kind);
     let written = operation.required(&["path"])?;
     let diff = if kind == "delete_file" { String::new() } else { operation.text(&["diff"])?.unwrap_or_default() };
+    let diff = without_here_document(&diff);
     let move_to = operation.text(&["move_to"])?;
     operation.ignore(&["diff"]);
     operation.finish()?;
@@ -298,7 +313,19 @@ fn refuse(asked: &AsWritten, refusal: &Refusal) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::in_diff;
+    use super::{in_diff, without_here_document};
+
+    #[test]
+    fn a_here_document_is_its_text() {
+        let patch = "*** Begin Patch\n*** Delete File: a\n*** End Patch\n";
+        for start in ["<<EOF", "<<'EOF'", "<<\"EOF\"", "apply_patch <<'EOF'", "applypatch << EOF", "apply_patch <<-EOF"]
+        {
+            assert_eq!(without_here_document(&format!("{start}\n{patch}EOF\n")), patch, "{start}");
+        }
+        for other in [patch.to_owned(), format!("<<EOF\n{patch}"), format!("cat <<EOF\n{patch}EOF\n")] {
+            assert_eq!(without_here_document(&other), other);
+        }
+    }
 
     #[test]
     fn lines_are_those_of_the_diff() {

@@ -55,12 +55,16 @@ impl FormRoot {
         raw.filter(|raw| !raw.is_empty()).map_or_else(|| Ok(".".to_owned()), |raw| self.strip(raw))
     }
 
-    /// Returns a glob from the root of the run. One that is not absolute is relative to the folder that is searched.
+    /// Returns a glob from the root of the run. One that is not absolute is relative to the folder that is searched, and `!` before it
+    /// excludes.
     ///
     /// # Errors
     ///
     /// As [`strip`](Self::strip).
     pub(super) fn strip_glob(self, glob: &str) -> Result<String, Refusal> {
+        if let Some(excluded) = glob.strip_prefix('!') {
+            return Ok(format!("!{}", self.strip_glob(excluded)?));
+        }
         if glob.starts_with('/') { Ok(format!("/{}", self.strip(glob)?)) } else { Ok(glob.to_owned()) }
     }
 

@@ -27,6 +27,7 @@ fn value_of(name: &str, schema: &Value) -> Value {
         // Values that not every text or number is.
         ("output_mode", _) => json!("content"),
         ("view_range", _) => json!([1, 2]),
+        ("include", "array") => json!(["src/**/*.rs", "/workspace/a.rs"]),
         ("type", _) if schema.get("enum").is_none() => json!("rust"),
         ("end_line", _) => json!(9),
         (_, "string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!("/workspace/a.rs")),

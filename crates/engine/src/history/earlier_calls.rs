@@ -216,7 +216,7 @@ fn too_many_calls() -> Refusal {
     Refusal::new(
         Code::PatchBudgetExceeded,
         "the calls to undo have changed more files than can be undone at once",
-        "Undo fewer calls at a time: give a later toSeq.",
+        "Undo fewer calls at a time.",
     )
     .with_details(|details| details.reasons = vec!["undo:files".to_owned()])
 }

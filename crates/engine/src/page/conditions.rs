@@ -123,11 +123,17 @@ impl<'de> Deserialize<'de> for LabelQuery {
     }
 }
 
-/// Parses a time, as it is stored.
+/// Parses a time, as it is stored. A query in which `+` is not encoded has a blank before the offset.
 pub(crate) fn time(name: &str, raw: Option<&str>) -> Result<Option<String>, Refusal> {
     let hint = "Give a time such as `2026-01-01T00:00:00Z`.";
     let invalid = |_| Refusal::invalid(format!("`{name}` is not an RFC 3339 time"), hint);
-    raw.map(parse_time).transpose().map_err(invalid)
+    let parse = |raw: &str| {
+        parse_time(raw).or_else(|error| match raw.rsplit_once(' ') {
+            Some((time, offset)) if time.contains(':') => parse_time(&format!("{time}+{offset}")),
+            Some(_) | None => Err(error),
+        })
+    };
+    raw.map(parse).transpose().map_err(invalid)
 }
 
 /// Checks the start of a path: it is relative and has no `.`, `..` or empty component.
@@ -186,6 +192,17 @@ pub(crate) fn recorded_actor(actor: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plus_that_was_decoded_as_a_blank_is_one() {
+        let parsed = |raw| time("since", Some(raw)).map_err(|refusal| refusal.message);
+        for raw in ["2026-01-01T12:00:00+02:00", "2026-01-01T12:00:00 02:00", "2026-01-01T10:00:00Z"] {
+            assert_eq!(parsed(raw), Ok(Some("2026-01-01T10:00:00.000000Z".to_owned())), "{raw}");
+        }
+        for raw in ["2026-01-01 02:00", "2026-01-01T12:00:00 ", "2026-01-01T12:00:00  02:00", "yesterday 02:00"] {
+            assert!(parsed(raw).is_err(), "{raw}");
+        }
+    }
 
     #[test]
     fn malformed_conditions_are_refused() {

@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 
 /// The maximum length of a mutation's reason, in characters.
 pub(crate) const MAX_REASON: usize = 2000;
+/// Every whole number up to this one has an exact floating-point form.
+pub(crate) const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 /// The maximum length of a step ID, in characters.
 pub(crate) const MAX_STEP_ID: usize = 128;
 
@@ -17,9 +19,12 @@ pub(crate) const MAX_STEP_ID: usize = 128;
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` for unknown members and for values of another type.
+/// `INVALID_REQUEST` for unknown members, for values of another type and for whole numbers that lose digits.
 pub(crate) fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
-    members.values_mut().for_each(normalize_integer);
+    for (name, member) in &mut members {
+        check_exact(name, member)?;
+        normalize_integer(member);
+    }
     model::json::members_into(members).map_err(|error| {
         Refusal::invalid(
             format!("the input does not fit the tool: {error}"),
@@ -28,8 +33,17 @@ pub(crate) fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Res
     })
 }
 
-/// Turns a whole number in any notation, such as `1.0`, into an integer, and one over [`u64::MAX`] into that: numbers above
-/// their limit are taken as the limit.
+/// Refuses a whole number beyond 2^53 in any notation: it is not certain that it is the number that was meant.
+fn check_exact(name: &str, member: &Value) -> Result<(), Refusal> {
+    let Value::Number(number) = member else { return Ok(()) };
+    if number.as_f64().is_none_or(|real| real.abs() <= MAX_EXACT || real.fract() != 0.0) {
+        return Ok(());
+    }
+    let message = format!("`{name}`: the number {number} is beyond 2^53, above which numbers lose digits");
+    Err(Refusal::invalid(message, "Give a smaller number, or leave it out."))
+}
+
+/// Turns a whole number in any notation, such as `1.0`, into an integer.
 fn normalize_integer(member: &mut Value) {
     let Value::Number(number) = member else { return };
     if let Some(real) = number.as_f64().filter(|real| number.is_f64() && *real >= 0.0 && real.fract() == 0.0) {
@@ -264,13 +278,12 @@ mod tests {
             ("7.0", json!(7)),
             ("7e2", json!(700)),
             ("0.0", json!(0)),
-            ("18446744073709551615", json!(u64::MAX)),
-            ("18446744073709551616", json!(u64::MAX)),
-            ("99999999999999999999", json!(u64::MAX)),
-            ("1e300", json!(u64::MAX)),
+            ("9007199254740992", json!(1_u64 << 53)),
+            ("9007199254740992.0", json!(1_u64 << 53)),
         ];
         for (text, expected) in table {
             let mut value = serde_json::from_str(text).unwrap();
+            check_exact("a", &value).unwrap();
             normalize_integer(&mut value);
             assert_eq!(value, expected, "{text}");
         }
@@ -278,6 +291,9 @@ mod tests {
             let mut value = serde_json::from_str(text).unwrap();
             normalize_integer(&mut value);
             assert_eq!(value, serde_json::from_str::<Value>(text).unwrap(), "{text}");
+        }
+        for text in ["9007199254740994", "18446744073709551615", "99999999999999999999", "1e300", "-1e30"] {
+            assert!(check_exact("a", &serde_json::from_str(text).unwrap()).is_err(), "{text}");
         }
     }
 }

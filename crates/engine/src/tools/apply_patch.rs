@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use model::{
-    Code, Conflict, Effect, Encoding, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchBudget,
-    PatchFault, PatchOperation, PatchResult, Permission, Refusal, Rules, Sha256, judge_call_bytes,
+    Code, Conflict, Effect, Encoding, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, OUT_OF_ORDER, Patch,
+    PatchBudget, PatchFault, PatchLeniency, PatchOperation, PatchResult, Permission, Refusal, Rules, Sha256,
+    judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, members};
 use crate::call_error::refusals::canonically_equal;
+use crate::formats;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
@@ -35,9 +37,8 @@ const NEW_FILE_MODE: u32 = 0o644;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "apply_patch",
-    description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
-                  more files, atomically. Hunks must match the present content; one that matches at exactly one other \
-                  position is applied there, with a warning.",
+    description: "Applies a unified diff or a `*** Begin Patch` to one or more files, atomically. Hunks must match the present \
+                  content, at their lines or at exactly one other place.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
@@ -60,7 +61,7 @@ pub(crate) struct ApplyPatchInput {
     /// The versions that files of the patch must have, by path.
     #[serde(default)]
     expected_sha256: BTreeMap<String, ExpectedVersion>,
-    /// The files' encoding, if a guess is wrong.
+    /// The encoding, if the guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
 }
@@ -120,6 +121,7 @@ struct ApplyPatch {
     base_commit: Option<String>,
     expected: BTreeMap<LogicalPath, ExpectedVersion>,
     encoding: Option<Encoding>,
+    leniency: PatchLeniency,
     /// Every path in the patch.
     paths: Vec<LogicalPath>,
     /// The paths that the patch changes: without the sources of copies.
@@ -161,6 +163,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
             base_commit: input.expected_base_commit,
             expected,
             encoding,
+            leniency: PatchLeniency::Strict,
             paths,
             changed,
             removed,
@@ -204,6 +207,10 @@ impl Mutation for ApplyPatch {
             self.parsed = followed.into();
         }
         Ok(())
+    }
+
+    fn in_format(&mut self, format: &str) {
+        self.leniency = formats::patch_leniency(format);
     }
 
     fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
@@ -259,7 +266,7 @@ impl Mutation for ApplyPatch {
             }
         }
         let mut desired = Vec::new();
-        let mut offsets = Vec::new();
+        let mut applied = Vec::new();
         let mut conflicts = Conflicts::default();
         let mut held_bytes: u64 =
             targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
@@ -277,7 +284,7 @@ impl Mutation for ApplyPatch {
                     too_large = too_large.or_else(|| judge_call_bytes(context.rules, held_bytes));
                     // The other sections are still checked, since their refusals take precedence, but their results are dropped.
                     if too_large.is_none() {
-                        offsets.push(patched.offsets);
+                        applied.push((patched.offsets, patched.is_lenient));
                         add_desired(section, patched.bytes, mode, &mut desired);
                     }
                 }
@@ -301,7 +308,7 @@ impl Mutation for ApplyPatch {
             desired.iter().filter(|file| file.after.is_some()).map(|file| file.path.clone()).collect();
         desired.retain(|file| file.after.is_some() || !rewritten.contains(&file.path));
         let mut plan = ChangePlan::build(context.rules, targets, desired)?;
-        describe(patch, &mut plan, offsets);
+        describe(patch, &mut plan, applied);
         Ok(plan)
     }
 }
@@ -325,7 +332,7 @@ impl ApplyPatch {
     ) -> Result<Result<PatchResult, PatchFault>, Refusal> {
         // A file that is deleted, moved or copied as it is need not be text.
         let Some(encoding) = self.encoding.filter(|_| !section.hunks.is_empty()) else {
-            let patched = section.apply_within(old, budget);
+            let patched = section.apply_within(old, self.leniency, budget);
             if let Ok(patched) = &patched {
                 check_guess(&section.from, old, &patched.bytes)?;
             }
@@ -333,7 +340,7 @@ impl ApplyPatch {
         };
         // Hunks are compared with the characters.
         let text = decode_as(&section.from, old, encoding)?;
-        Ok(section.apply_within(text.as_bytes(), budget).and_then(|patched| {
+        Ok(section.apply_within(text.as_bytes(), self.leniency, budget).and_then(|patched| {
             let text = String::from_utf8(patched.bytes).map_err(|_| PatchFault::NotEncodable)?;
             let bytes = model::encode(&text, encoding).ok_or(PatchFault::NotEncodable)?;
             Ok(PatchResult { bytes, ..patched })
@@ -369,9 +376,18 @@ fn check_existence<'a>(
     Ok(())
 }
 
-fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
-    let files: Vec<_> =
-        patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(plan, section, offsets)).collect();
+/// Describes the change, given the offsets of each section's hunks, and whether they matched only leniently.
+fn describe(patch: &Patch, plan: &mut ChangePlan, applied: Vec<(Vec<HunkOffset>, bool)>) {
+    let lenient = patch.files.iter().zip(&applied).filter(|(_, (_, is_lenient))| *is_lenient);
+    let lenient = lenient.map(|(section, _)| {
+        format!(
+            "hunks of {} differ from the file in blanks or punctuation, and were applied at the only place",
+            section.path
+        )
+    });
+    plan.warnings.extend(lenient.collect::<Vec<_>>());
+    let files = patch.files.iter().zip(applied);
+    let files: Vec<_> = files.map(|(section, (offsets, _))| patched_file(plan, section, offsets)).collect();
     let counts = plan.counts();
     let shifted = files.iter().filter(|file| !file.offsets.is_empty());
     plan.warnings.extend(patch.warnings.iter().cloned());
@@ -507,8 +523,11 @@ impl Conflicts {
             format!("{} hunks do not match, the first in `{}`", self.count, first.path)
         };
         let is_applied = |conflict: &Conflict| conflict.reason.starts_with("already applied");
+        let is_out_of_order = |conflict: &Conflict| conflict.reason.ends_with(OUT_OF_ORDER);
         let hint = if self.count == self.first.len() && self.first.iter().all(is_applied) {
             "These hunks are already applied: leave them out."
+        } else if self.count == self.first.len() && self.first.iter().all(is_out_of_order) {
+            "Put the hunks of each file in the order of the file."
         } else {
             "Read the files again and create the patch against their present content."
         };

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use model::json;
 use serde_json::{Map, Value};
 
+use crate::tool::input::MAX_EXACT;
 use crate::tools::CATALOGUE;
 
 /// The members of each tool's input, by the name of the tool.
@@ -21,9 +22,6 @@ static MEMBERS: LazyLock<HashMap<&'static str, HashMap<String, ArgumentMember>>>
     };
     CATALOGUE.iter().map(|tool| (tool.name, members(&tool.input_schema))).collect()
 });
-
-/// Integers below this have an exact floating-point form.
-const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// What a member may be.
 #[derive(Clone, Copy, Debug)]

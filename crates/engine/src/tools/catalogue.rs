@@ -104,7 +104,7 @@ fn common_input(tool: &Tool) -> SchemaMembers {
             json!({"type": "string", "minLength": 1, "maxLength": 2000, "description": "The reason for the call. It is recorded in the audit; credentials in it are replaced by `[redacted: kind]`."}),
         ));
     } else {
-        members.push(("mount", json!({"type": "string", "description": "The mount to read instead."})));
+        members.push(("mount", json!({"type": "string", "description": "The mount to read."})));
     }
     (members, required)
 }

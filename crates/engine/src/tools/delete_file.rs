@@ -44,9 +44,9 @@ pub(crate) const TOOL: Tool = Tool {
     "reason": "no longer used"
 }))]
 pub(crate) struct DeleteFileInput {
-    /// The file.
+    /// Relative to the workspace root.
     path: String,
-    /// Delete a folder with its files.
+    /// Delete a folder.
     #[serde(default)]
     recursive: bool,
     /// The version that the file must have. Required for a file, except in the text view, where `seen` is the default.

@@ -35,7 +35,7 @@ pub(crate) struct DiffWorkspaceInput {
     /// Omit the text of the diff.
     #[serde(default)]
     stat_only: bool,
-    /// Bytes of the diff to return, at most 1 MiB.
+    /// At most 1 MiB.
     #[serde(default = "default_max_bytes")]
     #[schema(minimum = 1, default = 120_000)]
     max_bytes: u64,

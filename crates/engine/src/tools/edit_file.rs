@@ -16,7 +16,7 @@ use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSche
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
     description: "Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, \
-                  unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged.",
+                  unless replaceAll is set; include enough surrounding lines.",
     is_expensive: false,
     permissions: &[Permission::FileWriteReplace],
     content: &[],
@@ -36,7 +36,7 @@ pub(crate) const TOOL: Tool = Tool {
     "reason": "allow more"
 }))]
 pub(crate) struct EditFileInput {
-    /// The file.
+    /// Relative to the workspace root.
     path: String,
     /// Text to replace. LF also matches CRLF.
     old_string: String,
@@ -52,7 +52,7 @@ pub(crate) struct EditFileInput {
     /// The version that the file must have. `seen` refuses a file that has changed since this token has seen it.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
-    /// The file's encoding, if a guess is wrong.
+    /// The encoding, if the guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
 }
@@ -148,6 +148,7 @@ impl Mutation for EditFile {
             EditFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
             EditFault::NotFound(near) => not_found(&self.path, near),
             EditFault::AlreadyApplied(lines) => already_applied(&self.path, lines),
+            EditFault::Numbered(line) => numbered(&self.path, line),
             EditFault::SameLines => same_lines(&self.path),
             EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
@@ -207,6 +208,17 @@ fn already_applied(path: &LogicalPath, lines: Vec<u64>) -> Refusal {
     let hint =
         format!("`newString` is there, at line {}: already applied. Continue with the next change.", at.join(", "));
     Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| details.lines = lines)
+}
+
+fn numbered(path: &LogicalPath, line: u64) -> Refusal {
+    let message = format!("`oldString` was not found in `{path}`");
+    let hint =
+        "Its lines begin with line numbers, which the file does not have. Leave the numbers out, also in `newString`.";
+    Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| {
+        details.lines = vec![line];
+        // Content, so that a caller without file:read does not learn what the file has.
+        details.difference = Some(String::new());
+    })
 }
 
 fn same_lines(path: &LogicalPath) -> Refusal {

@@ -17,8 +17,8 @@ pub(crate) const MAX_RESULTS: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "find_files",
-    description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files \
-                  that are ignored by git, generated or vendored are omitted unless path or a glob names their folder.",
+    description: "Finds files whose path matches one of the globs. Git-ignored, generated and vendored files are \
+                  omitted unless path or a glob names their folder.",
     is_expensive: true,
     permissions: &[Permission::FileList],
     content: &[],
@@ -40,11 +40,11 @@ pub(crate) struct FindFilesInput {
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,
-    /// Files to return, at most 10,000.
+    /// At most 10,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, default = 200)]
     max_results: u64,
-    /// The order: by path, most recently modified first, or largest first.
+    /// By path, newest first or largest first.
     #[serde(default)]
     #[schema(inline)]
     sort: FindSort,
@@ -52,7 +52,7 @@ pub(crate) struct FindFilesInput {
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// `nextCursor` of the answer to continue.
+    /// `nextCursor` of the last answer.
     #[serde(default)]
     cursor: Option<String>,
 }

@@ -17,8 +17,7 @@ pub(crate) const MAX_ENTRIES: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "list_dir",
-    description: "Lists a folder, sorted by path. Hidden entries, and those that are ignored by git, generated or vendored, are \
-                  omitted by default.",
+    description: "Lists a folder, sorted by path. Hidden, git-ignored, generated and vendored entries are omitted by default.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
@@ -33,16 +32,16 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(example = json!({"path": "src", "maxDepth": 2}))]
 pub(crate) struct ListDirInput {
-    /// The folder.
+    /// Relative to the workspace root.
     path: String,
-    /// 1 lists the folder's own entries. At most 20.
+    /// Levels to list, at most 20.
     #[schema(minimum = 1)]
     max_depth: u64,
     /// List names that begin with `.`.
     include_hidden: bool,
-    /// List what git ignores, build output and vendored folders.
+    /// List ignored, generated and vendored entries.
     include_ignored: bool,
-    /// Entries to return, at most 10,000.
+    /// At most 10,000.
     #[schema(minimum = 1)]
     max_entries: u64,
     /// List the folder as it was at this record of the run's audit; 0 is the run's start. Only files that the audit knows and
@@ -52,7 +51,7 @@ pub(crate) struct ListDirInput {
     /// The maximum length of the entries as text, in characters.
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// `nextCursor` of the answer to continue.
+    /// `nextCursor` of the last answer.
     cursor: Option<String>,
 }
 

@@ -36,11 +36,11 @@ pub(crate) const TOOL: Tool = Tool {
     "reason": "a better name"
 }))]
 pub(crate) struct MoveFileInput {
-    /// The present path.
+    /// Relative to the workspace root.
     from: String,
     /// The new path. Missing folders are created.
     to: String,
-    /// Move a folder with its files.
+    /// Move a folder.
     #[serde(default)]
     recursive: bool,
     /// The version that the file must have. Required for a file, except in the text view, where `seen` is the default.

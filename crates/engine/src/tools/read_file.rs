@@ -37,21 +37,21 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs", "startLine": 1, "maxLines": 200}))]
 pub(crate) struct ReadFileInput {
-    /// The file.
+    /// Relative to the workspace root.
     path: String,
-    /// The first line to return, counted from 1.
+    /// The first line, from 1.
     #[serde(default = "first")]
     #[schema(minimum = 1, default = 1)]
     start_line: u64,
-    /// Start at this character of the line.
+    /// The first character of the line.
     #[serde(default)]
     #[schema(minimum = 1)]
     column: Option<u64>,
-    /// Lines to return, at most 1,000.
+    /// At most 1,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, default = 200)]
     max_lines: u64,
-    /// `numbered` starts each line with its number and cuts lines over 2,000 characters; `raw` returns them unchanged.
+    /// `numbered` adds line numbers and cuts long lines; `raw` does not.
     #[serde(default)]
     #[schema(inline)]
     format: PageFormat,
@@ -63,7 +63,7 @@ pub(crate) struct ReadFileInput {
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// The file's encoding, if a guess is wrong.
+    /// The encoding, if the guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
 }

@@ -34,7 +34,7 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"paths": ["README.md", "src/main.rs"]}))]
 pub(crate) struct ReadFilesInput {
-    /// The paths of the files.
+    /// Relative to the workspace root.
     #[schema(min_items = 1, max_items = 50)]
     paths: Vec<String>,
     /// The maximum length of all contents together in characters. Each file gets its share, cut after a line.

@@ -12,8 +12,8 @@ use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSche
 
 pub(crate) const TOOL: Tool = Tool {
     name: "replace_range",
-    description: "Replaces lines startLine to endLine of one text file, as read_file numbers them, with content. The numbers change \
-                  with the file: after a change, read it again. Prefer edit_file for a small change of unique text.",
+    description: "Replaces lines startLine to endLine of one text file, as read_file numbers them. Read it again after each change, \
+                  which moves the numbers. Prefer edit_file for small changes of unique text.",
     is_expensive: false,
     permissions: &[Permission::FileWriteReplace],
     content: &[],
@@ -35,19 +35,19 @@ pub(crate) const TOOL: Tool = Tool {
     "reason": "allow more"
 }))]
 pub(crate) struct ReplaceRangeInput {
-    /// The file.
+    /// Relative to the workspace root.
     path: String,
-    /// The first line to replace, counted from 1.
+    /// The first line to replace, from 1.
     #[schema(minimum = 1)]
     start_line: u64,
-    /// The last line to replace. `startLine` minus 1 replaces none and inserts before `startLine`.
+    /// The last line to replace; startLine - 1 inserts before startLine.
     #[schema(minimum = 0)]
     end_line: u64,
-    /// The new lines; empty removes them. They get the line endings of the file.
+    /// The new lines; empty removes the old ones.
     content: String,
     /// The version of the file whose lines are numbered.
     expected_sha256: ExpectedVersion,
-    /// The file's encoding, if a guess is wrong.
+    /// The encoding, if the guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
 }

@@ -23,8 +23,8 @@ const MIN_READ_LIMIT: u64 = 1 << 20;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "revert_calls",
-    description: "Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record \
-                  toSeq. Refused if a file has changed since, or its earlier content was too large to be stored.",
+    description: "Undoes your last changes atomically, newest first. Refused if a file has changed since, or its earlier content was \
+                  too large to be stored.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],

@@ -1,7 +1,8 @@
 //! `search_text`: finds lines with a text or a match of a regular expression.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,7 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct SearchTextInput {
     /// The text or expression to search for.
     query: String,
-    /// `regex` also needs the permission `file:read`.
+    /// `regex` needs the permission `file:read`.
     #[serde(default)]
     #[schema(inline)]
     mode: SearchMode,
@@ -72,21 +73,27 @@ pub(crate) struct SearchTextInput {
     /// Match whole words only.
     #[serde(default)]
     whole_word: bool,
-    /// Let a match span lines; `.` then matches line endings too.
+    /// Let a match span lines, and `.` match line endings.
     #[serde(default)]
     multiline: bool,
-    /// Matching lines to return, at most 1,000.
+    /// At most 1,000.
     #[serde(default = "one_hundred")]
     #[schema(minimum = 1, default = 100)]
     max_matches: u64,
-    /// Lines to show before and after each match, at most 3.
+    /// Lines around each match, at most 3.
     #[serde(default)]
     context_lines: u64,
+    /// Return only the first match of each file.
+    #[serde(default)]
+    one_per_file: bool,
+    /// Matches to skip.
+    #[serde(default)]
+    skip: u64,
     /// The maximum length of the matches as text, in characters.
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// `nextCursor` of the answer to continue.
+    /// `nextCursor` of the last answer.
     #[serde(default)]
     cursor: Option<String>,
 }
@@ -111,6 +118,10 @@ pub(crate) struct SearchTextOutput<'a> {
     files_searched: u64,
     /// Whether matches are omitted.
     truncated: bool,
+    /// The number of matches that `skip` has left out. Omitted if it is 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    matches_skipped: u64,
     /// Why matches are omitted: `maxMatches`, `maxChars`, `maxBytes`, or `maxTime` if the search was ended after 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_reason: Option<&'a str>,
@@ -130,8 +141,15 @@ pub(crate) struct SearchTextOutput<'a> {
     notes: Vec<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 struct SearchText {
     query: SearchQuery,
+    /// Matches to skip.
+    skip: u64,
     max_chars: Option<usize>,
 }
 
@@ -174,44 +192,70 @@ impl TryFrom<SearchTextInput> for SearchText {
             max_matches: usize::try_from(max_matches).unwrap_or(usize::MAX),
             context_lines: usize::try_from(input.context_lines.min(MAX_CONTEXT_LINES)).unwrap_or(usize::MAX),
             paths_only: false,
+            one_per_file: input.one_per_file,
             after: None,
             max_time: MAX_TIME,
         };
         if let Some(cursor) = &input.cursor {
             query.after = Some(position_of(listed(&query).position(cursor)?)?);
         }
-        Ok(Self { query, max_chars: max_chars(input.max_chars)? })
+        Ok(Self { query, skip: input.skip, max_chars: max_chars(input.max_chars)? })
     }
 }
 
 /// The members of a query that its cursors belong to.
-fn listed(query: &SearchQuery) -> ListedQuery {
-    let SearchQuery {
-        query,
-        mode,
-        path,
-        include_glob,
-        exclude_glob,
-        file_type,
-        case_sensitive,
-        whole_word,
-        multiline,
-        ..
-    } = query;
-    let words = (case_sensitive, whole_word, multiline);
+fn listed(searched: &SearchQuery) -> ListedQuery {
+    let SearchQuery { query, mode, path, include_glob, exclude_glob, file_type, .. } = searched;
+    let words = (searched.case_sensitive, searched.whole_word, searched.multiline, searched.one_per_file);
     ListedQuery::of(&("search_text", query, mode, path, include_glob, exclude_glob, file_type, words))
 }
 
 fn cursor_of(query: &SearchQuery, last: &Match) -> String {
+    listed(query).cursor(&format!("{}:{}", line_after(query, last), last.path))
+}
+
+/// Returns the line after which a search continues.
+fn line_after(query: &SearchQuery, last: &Match) -> u64 {
     // Where in the file the match is must not be disclosed: a search for paths continues with the next file.
-    let line = if query.paths_only { u64::MAX } else { last.line };
-    listed(query).cursor(&format!("{line}:{}", last.path))
+    if query.paths_only || query.one_per_file { u64::MAX } else { last.line }
 }
 
 fn position_of(text: &str) -> Result<(LogicalPath, u64), Refusal> {
     let position =
         text.split_once(':').and_then(|(line, path)| Some((LogicalPath::parse(path).ok()?, line.parse().ok()?)));
     position.ok_or_else(bad_cursor)
+}
+
+impl SearchText {
+    /// Searches, and leaves out the first matches. Returns how many were left out.
+    fn search(&self, context: &ReadContext<'_>) -> Result<(SearchReport, u64), WorkspaceError> {
+        let started = Instant::now();
+        let mut query = Cow::Borrowed(&self.query);
+        if self.skip > 0 {
+            query.to_mut().max_matches = usize::try_from(MAX_MATCHES).unwrap_or(usize::MAX);
+        }
+        let mut skipped = 0;
+        loop {
+            let mut report = context.tree.search(context.rules, &query, context.cancel)?;
+            let most = usize::try_from(self.skip - skipped).unwrap_or(usize::MAX);
+            let is_cut = matches!(report.truncated_reason.as_deref(), Some("maxMatches" | "maxBytes"));
+            let next = report.matches.last().map(|last| (last.path.clone(), line_after(&self.query, last)));
+            if let (true, Some((path, line))) = (is_cut && report.matches.len() <= most, next) {
+                skipped += report.matches.len() as u64;
+                let query = query.to_mut();
+                query.after = Some((LogicalPath::parse(&path).map_err(|rule| Refusal::path(&path, rule))?, line));
+                query.max_time = MAX_TIME.saturating_sub(started.elapsed());
+                continue;
+            }
+            let last = report.matches.len().min(most);
+            skipped += report.matches.drain(..last).count() as u64;
+            if report.matches.len() > self.query.max_matches {
+                report.matches.truncate(self.query.max_matches);
+                report.truncated_reason = Some("maxMatches".to_owned());
+            }
+            return Ok((report, skipped));
+        }
+    }
 }
 
 /// Returns what may be the reason that nothing was found.
@@ -272,7 +316,7 @@ impl ReadTool for SearchText {
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let query = &self.query;
-        let mut report = context.tree.search(context.rules, query, context.cancel)?;
+        let (mut report, matches_skipped) = self.search(context)?;
         if let Some(most) = self.max_chars {
             let fit = text::search::fitting_matches(&report.matches, most);
             if fit < report.matches.len() {
@@ -290,6 +334,7 @@ impl ReadTool for SearchText {
             matches: &report.matches,
             files_searched: report.files_searched,
             truncated: is_cut,
+            matches_skipped,
             truncated_reason: report.truncated_reason.as_deref(),
             next_cursor: report.matches.last().filter(|_| is_cut).map(|last| cursor_of(query, last)),
             skipped: &report.skipped,

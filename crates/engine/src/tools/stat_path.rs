@@ -10,8 +10,8 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "stat_path",
-    description: "Returns whether a path exists, its type, kind, size, modification time and permission bits, whether it may be \
-                  read and written, and a file's sha256. A missing path is not an error.",
+    description: "Returns whether a path exists, its type, kind, size, modification time, permission bits and sha256, and \
+                  whether it may be read and written.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
@@ -26,7 +26,7 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs"}))]
 pub(crate) struct StatPathInput {
-    /// The path.
+    /// Relative to the workspace root.
     path: String,
     /// As in other tools. The output is never cut.
     #[serde(default)]

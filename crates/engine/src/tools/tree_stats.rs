@@ -26,7 +26,7 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src"}))]
 pub(crate) struct TreeStatsInput {
-    /// The folder.
+    /// Relative to the workspace root.
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,

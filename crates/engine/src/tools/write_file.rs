@@ -41,7 +41,7 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/hello.txt", "content": "hello\n", "mode": "CREATE_NEW", "reason": "greet"}))]
 pub(crate) struct WriteFileInput {
-    /// The file. Missing folders are created.
+    /// Relative to the workspace root. Missing folders are created.
     path: String,
     /// The whole text.
     content: String,
@@ -52,7 +52,7 @@ pub(crate) struct WriteFileInput {
     /// The version of the file to replace. Required if the file exists.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
-    /// What to do if the file has changed since the expected version.
+    /// What to do if the file has changed.
     #[serde(default)]
     #[schema(inline)]
     on_conflict: OnConflict,

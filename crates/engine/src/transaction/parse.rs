@@ -51,7 +51,13 @@ impl Operation {
     /// `INVALID_REQUEST` and the refusals of the tool.
     pub(crate) fn parse(call: &Call, members: Map<String, Value>) -> Result<Self, Refusal> {
         match call.tool.run {
-            ToolRun::Mutation(parse) => Ok(Self::Mutation(parse(members)?)),
+            ToolRun::Mutation(parse) => {
+                let mut tool = parse(members)?;
+                if let Some(format) = &call.format {
+                    tool.in_format(format);
+                }
+                Ok(Self::Mutation(tool))
+            }
             ToolRun::Read(parse) => {
                 let tool = call.parse_read(parse, members)?;
                 if tool.at_record().is_some() {

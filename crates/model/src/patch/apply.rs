@@ -4,13 +4,15 @@ mod line_endings;
 mod mismatch;
 mod position;
 
+pub use mismatch::OUT_OF_ORDER;
+
 use std::ops::Range;
 
 use super::file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
-use super::locate::{HunkFinder, Matching, PatchBudget};
+use super::locate::{HunkFinder, Matching, PatchBudget, PatchLeniency};
 use crate::{Conflict, LineCounts};
 use line_endings::NormalizedText;
-use position::HunkTarget;
+use position::{HunkTarget, Mismatch};
 
 /// The most conflicts that are reported for one file.
 const MAX_CONFLICTS: usize = 100;
@@ -38,29 +40,35 @@ impl FilePatch {
     ///
     /// See [`PatchFault`].
     pub fn apply(&self, before: &[u8]) -> Result<PatchResult, PatchFault> {
-        self.apply_within(before, &mut PatchBudget::default())
+        self.apply_within(before, PatchLeniency::Strict, &mut PatchBudget::default())
     }
 
-    /// As [`apply`](Self::apply), with a budget that the files of a patch share. Once it is used up, conflicts are described
+    /// As [`apply`](Self::apply), as strictly as `leniency` says and with a budget that the files of a patch share. Once it is used up, conflicts are described
     /// without the lines that are similar, and hunks that have to be searched for are conflicts.
     ///
     /// # Errors
     ///
     /// See [`PatchFault`].
-    pub fn apply_within(&self, before: &[u8], budget: &mut PatchBudget) -> Result<PatchResult, PatchFault> {
+    pub fn apply_within(
+        &self,
+        before: &[u8],
+        leniency: PatchLeniency,
+        budget: &mut PatchBudget,
+    ) -> Result<PatchResult, PatchFault> {
         if self.ignores_content {
             let deletions = split(before).len() as u64;
             let counts = LineCounts { insertions: 0, deletions };
-            return Ok(PatchResult { bytes: Vec::new(), offsets: Vec::new(), counts });
+            return Ok(PatchResult { bytes: Vec::new(), offsets: Vec::new(), counts, is_lenient: false });
         }
-        let normalized = NormalizedText::of(self, before);
-        let (bytes, offsets) = self.apply_to(normalized.text(), budget).map_err(PatchFault::Conflicts)?;
+        let normalized = NormalizedText::of(self, before, leniency);
+        let applied = self.apply_to(normalized.text(), leniency, budget).map_err(PatchFault::Conflicts)?;
+        let AppliedHunks { bytes, offsets, is_lenient } = applied;
         let bytes = normalized.restore(bytes).ok_or(PatchFault::NotEncodable)?;
         if self.operation == PatchOperation::Delete && !bytes.is_empty() {
             return Err(PatchFault::Conflicts(vec![mismatch::leftover(self, &bytes)]));
         }
         let counts = self.hunks.iter().flat_map(|hunk| &hunk.lines).fold(LineCounts::default(), count);
-        Ok(PatchResult { bytes, offsets, counts })
+        Ok(PatchResult { bytes, offsets, counts, is_lenient })
     }
 
     /// Whether the old lines of every hunk occur exactly once in `before`, so that they alone say where the hunk belongs.
@@ -77,17 +85,33 @@ impl FilePatch {
         !self.ignores_content && !self.hunks.is_empty() && self.hunks.iter().all(&mut is_unique)
     }
 
-    fn apply_to(&self, before: &[u8], budget: &mut PatchBudget) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {
+    fn apply_to(
+        &self,
+        before: &[u8],
+        leniency: PatchLeniency,
+        budget: &mut PatchBudget,
+    ) -> Result<AppliedHunks, Vec<Conflict>> {
         let lines = split(before);
         let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
         let mut finder = HunkFinder::new(&lines, *budget);
         let mut taken: Vec<Range<usize>> = Vec::with_capacity(self.hunks.len());
         let mut offsets = Vec::new();
+        let mut is_lenient = false;
         let mut conflicts = Vec::new();
         let mut out = PatchOutput { lines: &lines, done: 0, bytes: Vec::with_capacity(before.len()) };
         for (number, hunk) in (1..).zip(&self.hunks) {
-            let target = HunkTarget::of(hunk, has_crlf);
-            match target.find_position(&mut finder, &lines, &taken, !offsets.is_empty()) {
+            let mut target = HunkTarget::of(hunk, has_crlf);
+            let has_moved = !offsets.is_empty();
+            let mut found = target.find_position(&mut finder, &lines, &taken, has_moved);
+            if leniency == PatchLeniency::Lenient && found.as_ref().is_err_and(Mismatch::is_missing) {
+                let again = HunkTarget::of(hunk, has_crlf).lenient();
+                let position = again.find_position(&mut finder, &lines, &taken, has_moved);
+                is_lenient |= position.is_ok();
+                if matches!(position, Ok(_) | Err(Mismatch::Ambiguous(_))) {
+                    (target, found) = (again, position);
+                }
+            }
+            match found {
                 Ok(at) => {
                     if let Some(offset) = target.offset_of(at).filter(|offset| *offset != 0) {
                         offsets.push(HunkOffset { hunk: number, offset });
@@ -105,7 +129,7 @@ impl FilePatch {
         }
         *budget = finder.budget;
         out.copy_to(lines.len());
-        if conflicts.is_empty() { Ok((out.bytes, offsets)) } else { Err(conflicts) }
+        if conflicts.is_empty() { Ok(AppliedHunks { bytes: out.bytes, offsets, is_lenient }) } else { Err(conflicts) }
     }
 }
 
@@ -120,6 +144,13 @@ fn count(counts: LineCounts, line: &HunkLine) -> LineCounts {
 /// The lines of `text`, each with its ending.
 fn split(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// The text after all hunks.
+struct AppliedHunks {
+    bytes: Vec<u8>,
+    offsets: Vec<HunkOffset>,
+    is_lenient: bool,
 }
 
 /// The new file, as far as it is written.
@@ -146,11 +177,14 @@ impl PatchOutput<'_> {
                 HunkLine::Context(_) => self.copy_to(self.done + 1),
                 HunkLine::Delete(_) => self.done += 1,
                 HunkLine::Insert(bytes) => match (matching, bytes.strip_suffix(b"\n")) {
-                    (Matching::AnyEnding, Some(content)) => {
+                    (Matching::AnyEnding | Matching::Lenient, Some(content)) => {
+                        let content = content.strip_suffix(b"\r").unwrap_or(content);
                         self.bytes.extend_from_slice(content);
                         self.bytes.extend_from_slice(self.ending());
                     }
-                    (Matching::AnyEnding | Matching::Exact, _) => self.bytes.extend_from_slice(bytes),
+                    (Matching::AnyEnding | Matching::Lenient | Matching::Exact, _) => {
+                        self.bytes.extend_from_slice(bytes)
+                    }
                 },
             }
         }

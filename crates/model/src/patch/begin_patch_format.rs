@@ -37,7 +37,7 @@ fn file_patch(number: usize, operation: PatchOperation, path: &[u8]) -> RawFileP
 
 /// Reads the next line if it is the header `mark`, with blanks around it or without, and returns its path.
 fn next_header<'a>(lines: &mut Lines<'a>, mark: &str) -> Option<&'a [u8]> {
-    let path = lines.peek()?.trim_ascii().strip_prefix(mark.as_bytes())?;
+    let path = lines.header(lines.peek()?).strip_prefix(mark.as_bytes())?;
     lines.next();
     Some(path)
 }
@@ -89,7 +89,7 @@ fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<Ra
     let mut updated = file_patch(number, PatchOperation::Modify, path);
     if let Some(to) = lines.next_after("*** Move to: ") {
         updated.operation = PatchOperation::Rename;
-        updated.path = to.trim_ascii().to_vec();
+        updated.path = lines.header(to).to_vec();
     }
     // A section that has both forms of header is followed by either.
     let headers =

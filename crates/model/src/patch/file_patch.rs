@@ -64,6 +64,8 @@ pub struct PatchResult {
     pub offsets: Vec<HunkOffset>,
     /// Lines added and removed.
     pub counts: LineCounts,
+    /// Whether a hunk matches only [leniently](crate::PatchLeniency).
+    pub is_lenient: bool,
 }
 
 /// A hunk that applied at another line than stated.

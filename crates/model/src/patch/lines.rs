@@ -10,6 +10,8 @@ pub(crate) struct Lines<'a> {
     blank_from: usize,
     /// Empty lines that were counted last, by their indices: each of them may ask for those that follow it.
     empty: Cell<(usize, usize)>,
+    /// Whether headers end in `***`, as the first line does.
+    has_closed_headers: bool,
     /// What was wrong with the patch and could be corrected.
     pub(crate) warnings: Vec<String>,
 }
@@ -30,7 +32,16 @@ impl<'a> Lines<'a> {
             }
         }
         let blank_from = lines.iter().rposition(|line| !line.trim_ascii().is_empty()).map_or(0, |last| last + 1);
-        Self { all: lines, at: 0, blank_from, empty: Cell::default(), warnings: Vec::new() }
+        let mut all = Self {
+            all: lines,
+            at: 0,
+            blank_from,
+            empty: Cell::default(),
+            has_closed_headers: false,
+            warnings: Vec::new(),
+        };
+        all.has_closed_headers = all.first().is_some_and(|line| line.trim_ascii() == b"*** Begin Patch ***");
+        all
     }
 
     /// The next line, not read yet.
@@ -120,8 +131,18 @@ impl<'a> Lines<'a> {
 
     /// Whether the patch has the format that begins with `*** Begin Patch`.
     pub(crate) fn is_begin_patch_format(&self) -> bool {
-        let first = self.all.iter().find(|line| !line.trim_ascii().is_empty());
-        first.is_some_and(|line| line.trim_ascii_start().starts_with(b"*** Begin Patch"))
+        self.first().is_some_and(|line| line.trim_ascii_start().starts_with(b"*** Begin Patch"))
+    }
+
+    /// The first line of the patch that is not blank.
+    fn first(&self) -> Option<&'a [u8]> {
+        self.all.iter().find(|line| !line.trim_ascii().is_empty()).copied()
+    }
+
+    /// A header, or the rest of one, without blanks around it and without its end if headers have one.
+    pub(crate) fn header<'b>(&self, line: &'b [u8]) -> &'b [u8] {
+        let line = line.trim_ascii();
+        if self.has_closed_headers { line.strip_suffix(b" ***").unwrap_or(line) } else { line }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Finds the lines of a file that match a hunk's old lines.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -26,20 +27,54 @@ pub(crate) enum Matching {
     Exact,
     /// LF and CRLF are equal.
     AnyEnding,
+    /// Blanks at the end of a line are ignored, and dashes, quotes and blanks of Unicode equal those of ASCII.
+    Lenient,
+}
+
+/// How strictly hunks are compared with a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PatchLeniency {
+    /// Hunks match exactly, but for line endings.
+    #[default]
+    Strict,
+    /// As the tools of providers apply patches: a hunk that is not found is searched for again without regard to blanks at the ends of
+    /// lines and to the form of dashes, quotes and blanks, and applies if it then has one position. The file then ends in a newline.
+    Lenient,
 }
 
 impl Matching {
     /// What is compared: the content, and whether the line has an ending.
-    fn key(self, line: &[u8]) -> (&[u8], bool) {
+    fn key(self, line: &[u8]) -> (Cow<'_, [u8]>, bool) {
         match (self, line.strip_suffix(b"\n")) {
-            (Self::Exact, _) => (line, true),
-            (Self::AnyEnding, Some(content)) => (content.strip_suffix(b"\r").unwrap_or(content), true),
-            (Self::AnyEnding, None) => (line, false),
+            (Self::Exact, _) => (line.into(), true),
+            (Self::AnyEnding, Some(content)) => (content.strip_suffix(b"\r").unwrap_or(content).into(), true),
+            (Self::AnyEnding, None) => (line.into(), false),
+            (Self::Lenient, _) => (plain(line), true),
         }
     }
 
     pub(crate) fn is_same(self, one: &[u8], other: &[u8]) -> bool {
         self.key(one) == self.key(other)
+    }
+}
+
+/// A line without blanks at its end, and with the dashes, quotes and blanks of ASCII.
+fn plain(line: &[u8]) -> Cow<'_, [u8]> {
+    let text = match std::str::from_utf8(line) {
+        Ok(text) if !text.is_ascii() => text,
+        Ok(_) | Err(_) => return line.trim_ascii_end().into(),
+    };
+    let plain: String = text.trim_end().chars().map(plain_char).collect();
+    plain.into_bytes().into()
+}
+
+fn plain_char(c: char) -> char {
+    match c {
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
+        '\u{2018}'..='\u{201b}' => '\'',
+        '\u{201c}'..='\u{201f}' => '"',
+        '\u{a0}' | '\u{2002}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        c => c,
     }
 }
 
@@ -64,19 +99,20 @@ pub(crate) struct HunkFinder<'a> {
     bytes: usize,
     exact: Option<Index<'a>>,
     any_ending: Option<Index<'a>>,
+    lenient: Option<Index<'a>>,
     pub(crate) budget: PatchBudget,
 }
 
 /// The file's lines as numbers; equal lines have equal numbers. Built for the first hunk that needs a search.
 struct Index<'a> {
-    numbers: HashMap<(&'a [u8], bool), u32>,
+    numbers: HashMap<(Cow<'a, [u8]>, bool), u32>,
     lines: Vec<u32>,
 }
 
 impl<'a> HunkFinder<'a> {
     pub(crate) fn new(lines: &'a [&'a [u8]], budget: PatchBudget) -> Self {
         let bytes = lines.iter().map(|line| line.len()).sum();
-        Self { lines, bytes, exact: None, any_ending: None, budget }
+        Self { lines, bytes, exact: None, any_ending: None, lenient: None, budget }
     }
 
     /// Whether the file has the lines `old` at line `at`, counted from 0.
@@ -146,6 +182,7 @@ impl<'a> HunkFinder<'a> {
         let index = match matching {
             Matching::Exact => &mut self.exact,
             Matching::AnyEnding => &mut self.any_ending,
+            Matching::Lenient => &mut self.lenient,
         };
         let index = index.get_or_insert_with(|| Index::new(self.lines, matching));
         let pattern = old.iter().map(|line| index.numbers.get(&matching.key(line)).copied()).collect();

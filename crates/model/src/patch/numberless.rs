@@ -38,7 +38,7 @@ pub(crate) fn parse_line(line: &[u8]) -> Option<HunkLine> {
 /// context, except for the last line of the patch, which can be nothing else.
 pub(crate) fn is_end_of_hunk(lines: &Lines<'_>, ahead: usize, headers: NumberlessHeaders) -> bool {
     let Some(line) = lines.peek_at(ahead) else { return false };
-    let is_last = || line.trim_ascii() == END && lines.only_blank_from(ahead + 1);
+    let is_last = || lines.header(line) == END && lines.only_blank_from(ahead + 1);
     let is_unified = || line.starts_with(b"diff --git ") || lines.is_file_head_before_hunk(ahead);
     // Without a version after it, a signature may as well be the deleted line `-`; if it is none, the hunk does not match.
     let is_signature = || ahead == 0 && lines.is_signature() && lines.peek_at(1).is_some();
@@ -66,7 +66,7 @@ pub(crate) fn is_blank_up_to_end(lines: &Lines<'_>, headers: NumberlessHeaders) 
     let blank = lines.count_empty();
     blank > 0
         && is_end_of_hunk(lines, blank, headers)
-        && lines.peek_at(blank).is_none_or(|line| line.trim_ascii() != END_OF_FILE)
+        && lines.peek_at(blank).is_none_or(|line| lines.header(line) != END_OF_FILE)
 }
 
 /// Reads a hunk up to a line that ends it.
@@ -91,7 +91,7 @@ pub(crate) fn parse_hunk(lines: &mut Lines<'_>, headers: NumberlessHeaders) -> R
         hunk.lines.push(line);
         lines.next();
     }
-    if lines.peek().is_some_and(|line| !line.starts_with(b" ") && line.trim_ascii() == END_OF_FILE) {
+    if lines.peek().is_some_and(|line| !line.starts_with(b" ") && lines.header(line) == END_OF_FILE) {
         lines.next();
         hunk.at_end = true;
     }

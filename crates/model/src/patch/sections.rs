@@ -26,7 +26,7 @@ pub(crate) fn parse(lines: &mut Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal>
             }
             break;
         };
-        if line.trim_ascii() == END && (needs_end || !files.is_empty()) {
+        if lines.header(line) == END && (needs_end || !files.is_empty()) {
             lines.next();
             if !lines.only_blank_from(0) {
                 return Err(invalid(lines.number(), "text follows `*** End Patch`", "Send one patch alone."));

@@ -59,6 +59,10 @@ pub struct ProblemDetails {
     /// The approval that the call waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+    /// What became of the approval, if the call is a repetition of one that waited: `approved (record N)`, `denied: NOTE`, `expired` or
+    /// `failed: CODE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<String>,
     /// What was decided about earlier calls of the token since its last answer, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
@@ -140,6 +144,7 @@ impl ProblemDetails {
             diff,
             content_withheld: _,
             approval_id: _,
+            resolution,
             notices,
             retry_after_seconds: _,
             seq: _,
@@ -155,6 +160,7 @@ impl ProblemDetails {
         reasons
             .iter_mut()
             .chain(notices)
+            .chain(resolution)
             .chain(path)
             .chain(difference)
             .chain(nearest)
@@ -183,6 +189,7 @@ impl ProblemDetails {
             diff,
             content_withheld,
             approval_id: _,
+            resolution: _,
             notices: _,
             retry_after_seconds: _,
             seq: _,

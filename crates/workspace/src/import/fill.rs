@@ -75,9 +75,14 @@ impl Importer {
                 self.fill_from_git(to, &GitOrigin::Remote { url, credential }, reference.as_deref(), rules, watch)
             }
             ImportSource::GitLocal { path, reference } => {
+                let work_tree = git::work_tree(&path);
                 let path = git::find(&path, &|real| self.is_allowed(real))?;
-                let origin = GitOrigin::Local { path, reads: self.roots.clone() };
-                self.fill_from_git(to, &origin, reference.as_deref(), rules, watch)
+                let origin = GitOrigin::Local { path, reads: self.roots.clone(), work_tree };
+                let mut done = self.fill_from_git(to, &origin, reference.as_deref(), rules, watch)?;
+                for path in git::uncommitted(&to.git, &origin, reference.as_deref(), &done.base_commit) {
+                    done.skipped.add(&path, "an uncommitted change of the source");
+                }
+                Ok(done)
             }
             source => self.write(to, rules, watch, |writer| {
                 match source {

@@ -10,6 +10,7 @@ mod remote;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod uncommitted;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +23,8 @@ use super::{ImportError, ImportLimits, ImportObserver, bare};
 use crate::git::{Bounds, Git, GitError};
 
 pub use credential::{GitCredential, GitToken};
-pub(super) use find::find;
+pub(super) use find::{find, work_tree};
+pub(super) use uncommitted::uncommitted;
 
 /// The time limit of a fetch.
 const FETCH_TIME: Duration = Duration::from_mins(15);
@@ -40,6 +42,8 @@ pub(super) enum GitOrigin<'a> {
         path: PathBuf,
         /// Folders that it may refer to: the import roots.
         reads: Vec<PathBuf>,
+        /// The folder that the repository is checked out in, if it has one.
+        work_tree: Option<PathBuf>,
     },
 }
 
@@ -79,7 +83,7 @@ impl<'a> GitSource<'a> {
                 }
                 git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(judged.port)
             }
-            GitOrigin::Local { path, reads } => git
+            GitOrigin::Local { path, reads, .. } => git
                 .clone()
                 .with_settings(&[("remote.origin.url", path.to_str().ok_or_else(no_repository)?)])
                 .with_env("GIT_ALLOW_PROTOCOL", "file")

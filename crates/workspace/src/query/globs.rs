@@ -15,14 +15,18 @@ pub(crate) struct QueryGlobs {
 impl QueryGlobs {
     /// Compiles globs: `*` does not match `/`, and a glob without `/` matches names at any depth. Others are matched from the root,
     /// and from `folder`, which is searched. A glob also matches the name that it is when `[ ] { }` are read as characters, and
-    /// names that are canonically equal.
+    /// names that are canonically equal. An included glob that begins with `!` excludes what the rest of it matches, as for ripgrep.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST` with the invalid glob.
     pub(crate) fn compile(folder: &LogicalPath, include: &[String], exclude: &[String]) -> Result<Self, Refusal> {
-        let include = if include.is_empty() { None } else { Some(compile(folder, include)?) };
-        Ok(Self { include, exclude: compile(folder, exclude)?, types: None })
+        let (negated, include): (Vec<_>, Vec<_>) = include.iter().partition(|glob| glob.starts_with('!'));
+        let negated = negated.iter().map(|glob| glob.trim_start_matches('!'));
+        let exclude: Vec<_> = exclude.iter().map(String::as_str).chain(negated).collect();
+        let include: Vec<_> = include.iter().map(|glob| glob.as_str()).collect();
+        let include = if include.is_empty() { None } else { Some(compile(folder, &include)?) };
+        Ok(Self { include, exclude: compile(folder, &exclude)?, types: None })
     }
 
     /// Includes only files of a type, by the name that ripgrep has for it.
@@ -65,7 +69,7 @@ impl QueryGlobs {
 /// The maximum length of a glob, as in a policy. The compiled size grows with it.
 const MAX_GLOB_BYTES: usize = 500;
 
-fn compile(folder: &LogicalPath, globs: &[String]) -> Result<GlobSet, Refusal> {
+fn compile(folder: &LogicalPath, globs: &[&str]) -> Result<GlobSet, Refusal> {
     let bad = |glob: &str, error: &globset::Error| {
         Refusal::invalid(
             format!("invalid glob `{glob}`: {}", error.kind()),
@@ -188,6 +192,18 @@ mod tests {
         }
         assert!(!of_type("rust").unwrap().is_excluded(&path("src"), true), "a folder has no type");
         assert!(of_type("nosuchtype").is_err_and(|refusal| refusal.message.contains("nosuchtype")));
+    }
+
+    #[test]
+    fn a_glob_after_an_exclamation_mark_excludes() {
+        let globs = |include: &[&str]| {
+            let include: Vec<_> = include.iter().map(|glob| (*glob).to_owned()).collect();
+            let globs = QueryGlobs::compile(&path("."), &include, &[]).unwrap();
+            ["a.ts", "b.md", "docs/c.ts"].map(|file| !globs.is_excluded(&path(file), false))
+        };
+        assert_eq!(globs(&["!*.md"]), [true, false, true]);
+        assert_eq!(globs(&["*.ts", "!docs/**"]), [true, false, false]);
+        assert_eq!(globs(&["!/a.ts"]), [false, true, true]);
     }
 
     #[test]

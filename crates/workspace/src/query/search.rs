@@ -51,6 +51,8 @@ pub struct SearchQuery {
     pub context_lines: usize,
     /// Whether to return only the first match of a file, without its position.
     pub paths_only: bool,
+    /// Whether to return only the first match of a file.
+    pub one_per_file: bool,
     /// Return only matches after this line of this file.
     pub after: Option<(LogicalPath, u64)>,
     pub max_time: Duration,

@@ -123,6 +123,7 @@ fn no_search_gets_out() {
         max_matches: 100,
         context_lines: 1,
         paths_only: false,
+        one_per_file: false,
         after: None,
         max_time: Duration::from_mins(1),
     };

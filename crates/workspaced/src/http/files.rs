@@ -24,8 +24,8 @@ use crate::http::auth::{RunCaller, RunReader};
 use crate::http::extract::body::{BodyError, BodyReader};
 use crate::http::extract::{Path, Query, json_text};
 use crate::http::files::conditional::{
-    Requested, etag, invalid_precondition, matches_etag, missing_precondition, parse_etag, partial_upload,
-    unsatisfiable_range,
+    Requested, etag, failed_if_match, fails_if_match, invalid_precondition, matches_etag, missing_precondition,
+    parse_etag, partial_upload, unsatisfiable_range,
 };
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
@@ -63,6 +63,7 @@ pub(crate) struct FileQuery {
     get, path = "/v1/runs/{run}/files/{*path}", tag = "files", operation_id = "getFile",
     params(
         ("run" = RunId, Path), ("path" = String, Path, description = "The path, with unescaped slashes."), FileQuery,
+        ("If-Match" = Option<String>, Header, description = "Respond with 412 unless the file has one of these ETags."),
         ("If-None-Match" = Option<String>, Header, description = "Respond with 304 if the file has this ETag."),
         ("Range" = Option<String>, Header, description = "One range of bytes."),
         ("If-Range" = Option<String>, Header, description = "Ignore `Range` if the file does not have this ETag."),
@@ -75,6 +76,8 @@ pub(crate) struct FileQuery {
         (status = 206, description = "The requested part.",
             content((Vec<u8> = "application/octet-stream"), (String = "text/plain"))),
         (status = 304, description = "The file has the given ETag."),
+        (status = 412, description = "`WRITE_CONFLICT`: the file has none of the ETags of `If-Match`.", body = ProblemBody,
+            content_type = "application/problem+json"),
         (status = 416, description = "The file has no such part; `Content-Range` has its size.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -88,10 +91,15 @@ pub(crate) async fn get_file(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let range = headers.get(header::RANGE).map(|range| String::from_utf8_lossy(range.as_bytes()).into_owned());
-    let options = FileCallOptions { mount: query.mount, at_seq: query.at_seq, range, ..call_options(&headers) };
+    // A client may send the reason of its changes with every request.
+    let options = options_of(&headers, &[&TOOL_CALL_ID]);
+    let options = FileCallOptions { mount: query.mount, at_seq: query.at_seq, range, ..options };
     let FileDownload { transfer, is_outside } =
         service.calls.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
+    if fails_if_match(&headers, &etag) {
+        return Err(failed_if_match(&path, transfer.state.sha256));
+    }
     if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
     }
@@ -179,8 +187,16 @@ pub(crate) async fn delete_file(
 
 /// Reads what the headers say about the call.
 pub(crate) fn call_options(headers: &HeaderMap) -> FileCallOptions {
+    options_of(headers, &[&REASON, &TOOL_CALL_ID])
+}
+
+/// As [`call_options`], of these headers alone.
+fn options_of(headers: &HeaderMap, names: &[&HeaderName]) -> FileCallOptions {
     let mut options = FileCallOptions::default();
     for (name, option) in [(&REASON, &mut options.reason), (&TOOL_CALL_ID, &mut options.tool_call_id)] {
+        if !names.contains(&name) {
+            continue;
+        }
         let Some(value) = headers.get(name) else { continue };
         let text = std::str::from_utf8(value.as_bytes()).map_err(|_| {
             let message = format!("the header {name} is not UTF-8");

@@ -1204,6 +1204,7 @@ export interface Problem {
   notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
+  resolution?: string | null;
   retryAfterSeconds?: number | null;
   seq?: number | null;
   totalLines?: number | null;
@@ -1237,6 +1238,7 @@ export interface ProblemDetails {
   notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
+  resolution?: string | null;
   retryAfterSeconds?: number | null;
   seq?: number | null;
   totalLines?: number | null;
@@ -1708,8 +1710,10 @@ export interface SearchTextInput {
   mode?: "literal" | "regex";
   mount?: string;
   multiline?: boolean;
+  onePerFile?: boolean;
   path?: string;
   query: string;
+  skip?: number;
   stepId?: string;
   toolCallId?: string;
   wholeWord?: boolean;
@@ -1719,6 +1723,7 @@ export interface SearchTextOutput {
   contentWithheld?: boolean;
   filesSearched: number;
   matches: Array<Match>;
+  matchesSkipped?: number;
   nextCursor?: string | null;
   notShown?: NotShown;
   notes?: Array<string>;

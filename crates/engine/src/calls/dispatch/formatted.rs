@@ -2,10 +2,12 @@
 
 use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use model::{LogicalPath, Permission, Refusal, RunId};
+use model::{Code, LogicalPath, Permission, Refusal, RunId};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use workspace::{EntryType, FindQuery, FindSort};
 
 use super::expect_seen;
 use crate::CallError;
@@ -19,6 +21,8 @@ use crate::formats::{AsWritten, FormatTool, MappedCall, ModelFormat};
 use crate::history::snapshot::diff_at;
 use crate::tool::input::any_path;
 use crate::tool::text::TextAnswer;
+use crate::tool::text::notes::counted;
+use crate::tools::MAX_READ_PATHS;
 use crate::tools::apply_changeset::is_readable;
 
 /// The reason in the record of a change for which a form has none, and its caller gave none.
@@ -98,7 +102,7 @@ impl Calls {
         let may_read = caller.may_read();
         let (call, members, asked, render) = match mapped {
             Ok(mapped) => {
-                let MappedCall { tool, mut input, reason: own_reason, asked, render, snippet, if_folder: _ } = mapped;
+                let MappedCall { tool, mut input, reason: own_reason, asked, render, snippet, .. } = mapped;
                 if !tool.only_reads() && !input.contains_key("reason") {
                     let reason = reason.or(own_reason).filter(|reason| !reason.trim().is_empty());
                     let reason = reason.unwrap_or_else(|| format!("{NO_REASON}: the form {} has none", format.name));
@@ -163,9 +167,63 @@ impl Calls {
     /// Returns what a call becomes: some forms have one tool for files and folders, of which we have two. What the choice says of the
     /// path, the chosen tool says too: it judges the path by policy before anything else.
     async fn for_its_path(&self, run: &RunId, caller: &Caller, mut mapped: MappedCall) -> Result<MappedCall, Refusal> {
+        if !mapped.globs.is_empty() {
+            return self.with_found(run, caller, mapped).await;
+        }
         let Some(if_folder) = mapped.if_folder.take() else { return Ok(mapped) };
         let path = mapped.input.get("path").and_then(Value::as_str).unwrap_or_default();
         if self.is_folder(run, caller, path).await { *if_folder } else { Ok(mapped) }
+    }
+
+    /// Adds the readable files that the globs of a call match to its paths, as many as one call reads.
+    async fn with_found(&self, run: &RunId, caller: &Caller, mut mapped: MappedCall) -> Result<MappedCall, Refusal> {
+        if !caller.permissions.contains(&Permission::FileList) {
+            return Err(forbidden(&[Permission::FileList]));
+        }
+        // The call itself says why a run cannot be opened.
+        let Ok(run) = self.engine.open(run).await else { return Ok(mapped) };
+        let query = FindQuery {
+            globs: std::mem::take(&mut mapped.globs),
+            path: LogicalPath::root(),
+            max_results: 10 * MAX_READ_PATHS,
+            sort: FindSort::Path,
+            after: None,
+            counts_all: false,
+        };
+        let find = move || Ok(run.workspace.tree().find(&run.rules, &query, &AtomicBool::new(false))?);
+        let found = match Box::pin(self.engine.blocking(find)).await {
+            Ok(found) => found,
+            Err(CallError::Refused(refusal)) => return Err(refusal),
+            Err(CallError::Moved(_) | CallError::Internal(_)) => return Ok(mapped),
+        };
+        let mut paths: Vec<String> = match mapped.input.get("paths") {
+            Some(Value::Array(paths)) => paths.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        };
+        let files = found.entries.iter().filter(|entry| entry.readable && entry.entry_type == EntryType::File);
+        for path in files.map(|entry| entry.path.as_str()) {
+            if !paths.iter().any(|known| known == path) {
+                paths.push(path.to_owned());
+            }
+        }
+        if paths.is_empty() {
+            let message = "no files match `include`, or all of them are left out";
+            return Err(Refusal::new(Code::NotFound, message, "Find their paths with glob."));
+        }
+        let more = paths.len().saturating_sub(MAX_READ_PATHS);
+        if more > 0 {
+            paths.truncate(MAX_READ_PATHS);
+            let least = if found.truncated { "at least " } else { "" };
+            let note = format!("[{least}{} more match; narrow include]\n", counted(more as u64, "file", "files"));
+            let render = mapped.render;
+            mapped.render = Box::new(move |answer| {
+                let mut rendered = render(answer)?;
+                rendered.end.push_str(&note);
+                Ok(rendered)
+            });
+        }
+        mapped.input.insert("paths".to_owned(), json!(paths));
+        Ok(mapped)
     }
 
     /// Whether there is a folder at `path`. False for a caller who may not list one, except the root, and if it is not known: the call

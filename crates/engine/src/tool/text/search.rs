@@ -17,6 +17,9 @@ use super::{Rendered, quote};
 pub(crate) struct Search<'a> {
     /// The matches, in path order.
     pub(crate) matches: Vec<Match>,
+    /// How many matches were skipped before the first one.
+    #[serde(default)]
+    pub(crate) matches_skipped: u64,
     /// Why matches are missing; `None` if none are.
     #[serde(borrow, default)]
     pub(crate) truncated_reason: Option<Cow<'a, str>>,
@@ -56,7 +59,10 @@ pub(crate) fn search_text(answer: &str) -> serde_json::Result<Rendered> {
         }
     }
     if search.matches.is_empty() {
-        out.push_str("[no matches]\n");
+        match search.matches_skipped {
+            0 => out.push_str("[no matches]\n"),
+            skipped => out.push_line(format_args!("[no more than the {}]", counted(skipped, "match", "matches"))),
+        }
     }
     for note in &search.skipped {
         out.push_line(format_args!("[not searched: {}]", quote::one_line(note)));

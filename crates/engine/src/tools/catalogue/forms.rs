@@ -39,7 +39,7 @@ pub enum Audience {
 }
 
 /// Members of the input that a model does not set.
-const PROGRAM_MEMBERS: [&str; 12] = [
+const PROGRAM_MEMBERS: [&str; 16] = [
     "toolCallId",
     "stepId",
     "expectedSha256",
@@ -52,6 +52,11 @@ const PROGRAM_MEMBERS: [&str; 12] = [
     "expectedReplacements",
     "ofPath",
     "fileType",
+    // The text view has neither IDs nor numbers of records.
+    "toolCallIds",
+    "toSeq",
+    "onePerFile",
+    "skip",
 ];
 
 /// Keywords of a schema that a model does not need: the service says what is wrong with a value.
@@ -67,9 +72,6 @@ const PROGRAM_KEYWORDS: [&str; 10] = [
     "maxItems",
     "pattern",
 ];
-
-/// A description of at most so many bytes repeats the name of its member.
-const MAX_TRIVIAL: usize = "The paths of the files.".len();
 
 /// What one caller is shown of the catalogue.
 #[derive(Clone, Debug)]
@@ -165,8 +167,8 @@ impl CatalogueView<'_> {
                 }
             }
             if let Some(reason) = members.get_mut("properties").and_then(|properties| properties.get_mut("reason")) {
-                // Its name says all.
-                *reason = json!({ "type": "string" });
+                // What a program is told of it does not concern a model.
+                *reason = json!({ "type": "string", "description": "One sentence for the reviewer." });
             }
         }
         simplify(&mut schema);
@@ -219,10 +221,6 @@ fn simplify(schema: &mut Value) {
                 }
             }
             members.retain(|key, value| !PROGRAM_KEYWORDS.contains(&key.as_str()) || is_property(value));
-            // The name of the member says all that such a text does.
-            members.retain(|key, value| {
-                key != "description" || value.as_str().is_none_or(|text| text.len() > MAX_TRIVIAL)
-            });
             // What is false by default is said by its description. `null` is no value of the one type that is left.
             members.retain(|key, value| key != "default" || !(*value == false || value.is_null()));
             if let Some(Value::Array(types)) = members.get("type") {

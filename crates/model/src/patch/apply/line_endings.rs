@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::file_patch::{FilePatch, HunkLine};
+use super::super::locate::PatchLeniency;
 use crate::{Decoded, Encoding, decode, encode};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -19,7 +20,7 @@ pub(crate) struct NormalizedText<'a> {
 }
 
 impl<'a> NormalizedText<'a> {
-    pub(crate) fn of(file: &FilePatch, before: &'a [u8]) -> Self {
+    pub(crate) fn of(file: &FilePatch, before: &'a [u8], leniency: PatchLeniency) -> Self {
         let lines = || file.hunks.iter().flat_map(|hunk| &hunk.lines).map(HunkLine::bytes);
         let mut normalized = Self { text: Cow::Borrowed(before), encoding: None, has_bom: false, added_ending: b"" };
         if let Some(rest) = before.strip_prefix(BOM)
@@ -38,8 +39,11 @@ impl<'a> NormalizedText<'a> {
         let is_numberless = file.hunks.iter().any(|hunk| hunk.old_start.is_none());
         if is_numberless && !normalized.text.is_empty() && !normalized.text.ends_with(b"\n") {
             let has_crlf = memchr::memmem::find(&normalized.text, b"\r\n").is_some();
-            normalized.added_ending = if has_crlf { b"\r\n" } else { b"\n" };
-            normalized.text.to_mut().extend_from_slice(normalized.added_ending);
+            let ending: &[u8] = if has_crlf { b"\r\n" } else { b"\n" };
+            normalized.text.to_mut().extend_from_slice(ending);
+            if leniency == PatchLeniency::Strict {
+                normalized.added_ending = ending;
+            }
         }
         normalized
     }

@@ -6,10 +6,12 @@ use super::position::{AnchorFault, HunkTarget, Mismatch};
 use super::split;
 use crate::Conflict;
 use crate::edit::Effort;
-use crate::text::unseen_difference;
+use crate::text::{unseen_difference, without_line_numbers};
 
 /// Lines of an excerpt.
 const SHOWN_LINES: usize = 7;
+/// The end of the reason of a hunk whose lines are only before an earlier one.
+pub const OUT_OF_ORDER: &str = "before an earlier hunk: put the hunks in the order of the file";
 /// The end of a reason.
 const NOTHING_SIMILAR: &str = ", and nothing similar does";
 /// Equal lines shown before the first one that differs.
@@ -32,10 +34,22 @@ impl Mismatch {
         if let Self::Anchor(fault) = self {
             return fault.into_conflict(file, number, lines, finder);
         }
-        if matches!(self, Self::NotFound)
+        if matches!(self, Self::NotFound | Self::OutOfOrder(_) | Self::AboveAnchor(_))
             && let Some(applied) = applied_at(file, number, target, finder)
         {
             return conflict(file, number, format!("already applied: its new lines are at line {applied}"), applied);
+        }
+        if let Self::OutOfOrder(at) | Self::AboveAnchor(at) = self {
+            // What was expected is what is there.
+            let line = at as u64 + 1;
+            let conflict = conflict(file, number, self.reason(target, &[], 0), line);
+            return Conflict { applies_at: vec![line], ..conflict };
+        }
+        if matches!(self, Self::NotFound)
+            && let Some(at) = numbered_at(target, finder)
+        {
+            let reason = "its lines begin with line numbers, which the file does not have: leave the numbers out";
+            return conflict(file, number, reason.to_owned(), at as u64 + 1);
         }
         let at = self.shown_position(target, finder, lines);
         let found = &lines[at.min(lines.len())..];
@@ -55,8 +69,9 @@ impl Mismatch {
         let reason = self.reason(target, found, differs);
         let offsets = match self {
             Self::Elsewhere(offsets) | Self::Ambiguous(offsets) => offsets,
-            Self::OutOfOrder(offset) => vec![offset],
-            Self::NotFound | Self::Anchor(_) | Self::TooMuchWork => Vec::new(),
+            Self::NotFound | Self::OutOfOrder(_) | Self::AboveAnchor(_) | Self::Anchor(_) | Self::TooMuchWork => {
+                Vec::new()
+            }
         };
         let reason = if is_unlike { reason + NOTHING_SIMILAR } else { reason };
         Conflict {
@@ -82,7 +97,12 @@ impl Mismatch {
         }
         match self {
             Self::TooMuchWork => stated,
-            Self::NotFound | Self::Elsewhere(_) | Self::Ambiguous(_) | Self::OutOfOrder(_) | Self::Anchor(_) => {
+            Self::NotFound
+            | Self::Elsewhere(_)
+            | Self::Ambiguous(_)
+            | Self::OutOfOrder(_)
+            | Self::AboveAnchor(_)
+            | Self::Anchor(_) => {
                 let likeliest = finder.likeliest(&target.old).or_else(|| nearest(lines, &target.old, finder));
                 if target.stated.is_none() && likeliest.is_some_and(|at| matching_lines(at) == 0) {
                     return likeliest.unwrap_or(stated);
@@ -106,7 +126,10 @@ impl Mismatch {
                 format!("it has no context after its change, so the file must end with it, but {its_lines} elsewhere")
             }
             Self::Elsewhere(_) => format!("it has no context, so it may not move, but {its_lines} elsewhere"),
-            Self::OutOfOrder(_) => format!("{its_lines} before an earlier hunk"),
+            Self::OutOfOrder(at) => format!("{its_lines} only at line {}, {OUT_OF_ORDER}", at + 1),
+            Self::AboveAnchor(at) => {
+                format!("{its_lines} only at line {}, above the line that its `@@` line names", at + 1)
+            }
             Self::Anchor(fault) => fault.reason(),
             Self::TooMuchWork => "too many hunks of the file have wrong line numbers".to_owned(),
             Self::NotFound if target.old.is_empty() => "it states that the file is empty".to_owned(),
@@ -167,6 +190,13 @@ fn applied_at(file: &FilePatch, number: u32, target: &HunkTarget<'_>, finder: &m
         hunk.lines.iter().any(inserts) || (is_context(hunk.lines.first()) && is_context(hunk.lines.last()));
     let found = if is_telling { finder.find_all(&new, target.matching, 0, &[])? } else { Vec::new() };
     found.first().map(|at| *at as u64 + 1)
+}
+
+/// The line, from 0, at which the file has the lines of a hunk without the line numbers with which they begin.
+fn numbered_at(target: &HunkTarget<'_>, finder: &mut HunkFinder<'_>) -> Option<usize> {
+    let without = without_line_numbers(&target.old)?;
+    let found = finder.find_all(&without, Matching::AnyEnding, 0, &[])?;
+    found.first().copied()
 }
 
 /// The index of the first of the `lines` that are similar to `searched`, if the effort suffices.

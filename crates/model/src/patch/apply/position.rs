@@ -38,6 +38,8 @@ pub(crate) enum Mismatch {
     Ambiguous(Vec<usize>),
     /// They are only at this line, before an earlier hunk.
     OutOfOrder(usize),
+    /// They are only at this line, above the line that the header names.
+    AboveAnchor(usize),
     /// A line that the header names is not there once.
     Anchor(AnchorFault),
     /// The search would take too long.
@@ -52,6 +54,17 @@ pub(crate) struct AnchorFault {
     pub(crate) found: Vec<usize>,
     /// The lines among which it must occur.
     pub(crate) within: Range<usize>,
+}
+
+impl Mismatch {
+    /// Whether lines of the hunk are not where they may be.
+    pub(crate) fn is_missing(&self) -> bool {
+        match self {
+            Self::NotFound | Self::OutOfOrder(_) | Self::AboveAnchor(_) => true,
+            Self::Anchor(fault) => fault.found.is_empty(),
+            Self::Elsewhere(_) | Self::Ambiguous(_) | Self::TooMuchWork => false,
+        }
+    }
 }
 
 impl<'a> HunkTarget<'a> {
@@ -76,6 +89,11 @@ impl<'a> HunkTarget<'a> {
             anchors: &hunk.anchors,
             old,
         }
+    }
+
+    /// The same, compared leniently.
+    pub(crate) fn lenient(self) -> Self {
+        Self { matching: Matching::Lenient, ..self }
     }
 
     /// The distance from the stated line to line `at`.
@@ -122,7 +140,13 @@ impl<'a> HunkTarget<'a> {
         let from = if self.stated.is_some() { 0 } else { first };
         let found = finder.find_all(&self.old, self.matching, from, taken).ok_or(Mismatch::TooMuchWork)?;
         if found.is_empty() {
-            return Err(Mismatch::NotFound);
+            // Lines above are shown only to say why they do not count.
+            let above = if from > 0 { finder.find_all(&self.old, self.matching, 0, taken) } else { None };
+            return Err(match above.unwrap_or_default().first() {
+                Some(at) if *at < free_from => Mismatch::OutOfOrder(*at),
+                Some(at) => Mismatch::AboveAnchor(*at),
+                None => Mismatch::NotFound,
+            });
         }
         if self.ends_file && self.stated.is_some() && !self.begins_file && !self.is_bare {
             return match found.as_slice() {
@@ -154,7 +178,7 @@ impl<'a> HunkTarget<'a> {
         let mut block = all;
         for anchor in self.anchors {
             finder.charge_bytes().ok_or(Mismatch::TooMuchWork)?;
-            let is_anchor = |line: &&[u8]| line.trim_ascii() == anchor.trim_ascii();
+            let is_anchor = |line: &&[u8]| self.matching.is_same(line.trim_ascii(), anchor.trim_ascii());
             let occurrences = |range: Range<usize>| range.filter(|at| is_anchor(&lines[*at])).take(MAX_OFFSETS);
             let mut found: Vec<_> = occurrences(block.clone()).collect();
             if let [at] = *found {

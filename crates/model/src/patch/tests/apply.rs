@@ -215,7 +215,8 @@ fn the_searches_for_all_hunks_of_a_patch_are_bounded() {
     let file = section(&format!("--- a/a\n+++ b/a\n{hunks}"));
     let mut budget = crate::PatchBudget::default();
     for number in 0..400 {
-        let conflicts = conflicts(file.apply_within(before.as_bytes(), &mut budget).unwrap_err());
+        let conflicts =
+            conflicts(file.apply_within(before.as_bytes(), PatchLeniency::Strict, &mut budget).unwrap_err());
         assert_eq!(conflicts.len(), 60);
         let is_first = conflicts[0].reason.ends_with("nothing similar does");
         assert!(is_first || number > 0, "{:?}", conflicts[0]);

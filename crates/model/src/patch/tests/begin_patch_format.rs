@@ -58,7 +58,12 @@ fn a_hunk_is_found_after_the_previous_one() {
     assert_eq!(applied("@@\n x\n-a\n+A\n y\n@@\n x\n-b\n+B\n", "x\na\ny\nx\nb\n").unwrap(), "x\nA\ny\nx\nB\n");
     let before = "b\n".repeat(30) + "x\na\nb\nc\n";
     assert_eq!(applied("@@\n x\n-a\n@@\n-b\n", &before).unwrap(), "b\n".repeat(30) + "x\nc\n");
-    assert_eq!(applied("@@\n-two\n+2\n@@\n-one\n+1\n", "one\ntwo\n").unwrap_err()[0].hunk, 2);
+    let conflicts = applied("@@\n-two\n+2\n@@\n-one\n+1\n", "one\ntwo\n").unwrap_err();
+    let told = "its line occurs only at line 1, before an earlier hunk: put the hunks in the order of the file";
+    assert_eq!((conflicts[0].hunk, conflicts[0].reason.as_str(), &conflicts[0].applies_at[..]), (2, told, &[1][..]));
+    assert!(conflicts[0].expected.is_empty(), "{conflicts:?}");
+    let conflicts = applied("@@ b\n-a\n+A\n", "a\nb\n").unwrap_err();
+    assert_eq!(conflicts[0].reason, "its line occurs only at line 1, above the line that its `@@` line names");
 }
 
 #[test]
@@ -191,6 +196,57 @@ fn headers_may_have_blanks_around_them() {
     assert_eq!(paths, ["a", "f", "gone", "g"]);
     assert_eq!(patch.files[1].apply(b"x\n").unwrap().bytes, b"y\n");
     assert_eq!(patch.files[3].apply(b"x\n").unwrap().bytes, b"z\n");
+}
+
+#[test]
+fn headers_may_be_closed_as_the_first_one_is() {
+    let patch = "*** Begin Patch ***\n*** Add File: a ***\n+one\n*** Update File: f ***\n*** Move to: g ***\n@@\n x\n-y\n+z\n\
+                 *** End of File ***\n*** End Patch ***\n";
+    let files = Patch::parse(patch).unwrap().files;
+    let paths: Vec<_> = files.iter().map(|file| (file.from.as_str(), file.path.as_str())).collect();
+    assert_eq!(paths, [("a", "a"), ("f", "g")]);
+    assert_eq!(files[1].apply(b"x\ny\n").unwrap().bytes, b"x\nz\n");
+    let open = Patch::parse("*** Begin Patch\n*** Delete File: a ***\n*** End Patch\n").unwrap();
+    assert_eq!(open.files[0].path.as_str(), "a ***");
+    let refusal = Patch::parse(&update("@@\n-x\n+y\n").replace("End Patch", "End Patch ***")).unwrap_err();
+    assert!(refusal.message.contains("`*** End Patch ***` is not valid"), "{refusal}");
+}
+
+#[test]
+fn lines_with_the_numbers_of_a_reader_are_told() {
+    for hunks in ["@@\n 1  alpha\n-2  beta\n+2  BETA\n", "@@\n-     2\tbeta\n+     2\tBETA\n"] {
+        let conflicts = applied(hunks, "alpha\nbeta\n").unwrap_err();
+        assert!(conflicts[0].reason.starts_with("its lines begin with line numbers"), "{}", conflicts[0].reason);
+    }
+    let reason = applied("@@\n-2\n+3\n", "\n1\n").unwrap_err().remove(0).reason;
+    assert!(!reason.contains("line numbers"), "{reason}");
+}
+
+#[test]
+fn a_lenient_patch_ignores_the_form_of_blanks_and_punctuation_where_one_place_is_left() {
+    let lenient = |hunks: &str, before: &str| {
+        let files = Patch::parse(&update(hunks)).unwrap().files;
+        files[0].apply_within(before.as_bytes(), PatchLeniency::Lenient, &mut PatchBudget::default())
+    };
+    let before = "say(\u{201c}a\u{201d}) \u{2014} 1\t\n  next\u{a0}line\nend";
+    let hunks = "@@\n say(\"a\") - 1\n-  next line\n+  new line\n";
+    let patched = lenient(hunks, before).unwrap();
+    assert_eq!(String::from_utf8(patched.bytes).unwrap(), "say(\u{201c}a\u{201d}) \u{2014} 1\t\n  new line\nend\n");
+    assert!(patched.is_lenient);
+    // `apply_patch` itself has no fuzz, and keeps the end of the file.
+    applied(hunks, before).unwrap_err();
+    assert_eq!(applied("@@\n-a\n+b\n", "a\nend").unwrap(), "b\nend");
+    let exact = lenient("@@\n-a\n+b\n", "a\nend").unwrap();
+    assert_eq!((exact.bytes.as_slice(), exact.is_lenient), (&b"b\nend\n"[..], false));
+    // Blanks at the start of a line, and letters, are what they are.
+    for (hunks, before) in [("@@\n-a\n+b\n", "  a\n"), ("@@\n-a\n+b\n", "\u{430}\n")] {
+        lenient(hunks, before).unwrap_err();
+    }
+    let PatchFault::Conflicts(conflicts) = lenient("@@\n-a\n+b\n", "a \nx\na\t\n").unwrap_err() else { panic!() };
+    assert_eq!(conflicts[0].applies_at, [1, 3]);
+    // The anchor too, and the endings of the file stay.
+    let patched = lenient("@@ class 'A':\n-x \n+y\n", "class \u{2018}A\u{2019}:\r\n  z\r\nx\r\n").unwrap();
+    assert_eq!(String::from_utf8(patched.bytes).unwrap(), "class \u{2018}A\u{2019}:\r\n  z\r\ny\r\n");
 }
 
 #[test]

@@ -32,6 +32,12 @@ pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -
     Ok(git_dir)
 }
 
+/// Returns the folder in which the repository at `path` is checked out; `None` for a bare one.
+#[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
+pub(in crate::import) fn work_tree(path: &Path) -> Option<PathBuf> {
+    path.join(".git").exists().then(|| std::fs::canonicalize(path).ok()).flatten()
+}
+
 fn check_objects(
     objects: &Path,
     real: &dyn Fn(&Path) -> Result<PathBuf, ImportError>,

@@ -59,6 +59,49 @@ fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
 }
 
 #[test]
+fn uncommitted_changes_of_the_source_are_named() {
+    let rig = TestWorkspaces::new();
+    let source = repository(&rig, "source");
+    fs::write(source.join(".git/info/exclude"), "").unwrap();
+    fs::write(source.join(".gitignore"), "*.log\n").unwrap();
+    git(&source, &["add", ".gitignore"]);
+    git(&source, &["commit", "-qm", "three"]);
+    let mark = rig.root("mark").join("executed");
+    let evil = format!("touch {}; cat", mark.display());
+    git(&source, &["config", "filter.evil.clean", &evil]);
+    git(&source, &["config", "core.fsmonitor", &evil]);
+    let named = |run: &str, reference: Option<&str>| {
+        let done = rig.import(run, local(&source, reference)).unwrap();
+        assert_eq!(done.base_commit, git(&source, &["rev-parse", "HEAD"]).trim());
+        let reason = "an uncommitted change of the source";
+        assert!(done.left_out.iter().all(|one| one.reason == reason), "{:?}", done.left_out);
+        done.left_out.into_iter().map(|one| one.path).collect::<Vec<_>>()
+    };
+    assert_eq!(named("clean", None), [""; 0]);
+    // The same content with another time is no change.
+    fs::write(source.join("second"), "2\n").unwrap();
+    assert_eq!(named("touched", None), [""; 0]);
+    fs::write(source.join(".gitattributes"), "* filter=evil\n").unwrap();
+    fs::write(source.join("second"), "changed\n").unwrap();
+    fs::write(source.join("staged"), "s\n").unwrap();
+    fs::write(source.join("a.log"), "ignored\n").unwrap();
+    fs::remove_file(source.join("run.sh")).unwrap();
+    fs::write(source.join("src/untracked"), "u\n").unwrap();
+    let add = ["-c", "core.fsmonitor=false", "-c", "filter.evil.clean=cat", "add", "staged"];
+    git(&source, &add);
+    let before = fs::read(source.join(".git/index")).unwrap();
+    let all = [".gitattributes", "run.sh", "second", "src/untracked", "staged"];
+    for (run, reference) in [("first", None), ("again", Some("HEAD")), ("branch", Some("main"))] {
+        assert_eq!(named(run, reference), all, "{run}");
+        assert_eq!(files(&rig.repo(run)), [".gitignore", "run.sh", "second", "src/main.rs"]);
+    }
+    assert!(!mark.exists(), "a program of the source was run");
+    assert!(fs::read(source.join(".git/index")).unwrap() == before && !source.join(".git/index.lock").exists());
+    let tag = rig.import("tag", local(&source, Some("v1"))).unwrap();
+    assert!(tag.left_out.is_empty(), "{:?}", tag.left_out);
+}
+
+#[test]
 fn a_repository_with_another_object_format_is_refused_by_name() {
     let rig = TestWorkspaces::new();
     let source = rig.root("source");

@@ -25,6 +25,7 @@ fn query(text: &str) -> SearchQuery {
         max_matches: 100,
         context_lines: 0,
         paths_only: false,
+        one_per_file: false,
         after: None,
         max_time: Duration::from_mins(1),
     }

@@ -93,7 +93,8 @@ impl Visitor for SearchVisitor<'_> {
 
     fn worker(&self) -> Scanner<'_> {
         // One surplus match shows that some are missing.
-        let max_matches = if self.query.paths_only { 1 } else { self.query.max_matches + 1 };
+        let is_one = self.query.paths_only || self.query.one_per_file;
+        let max_matches = if is_one { 1 } else { self.query.max_matches + 1 };
         let pattern = BoundedPattern::new(self.pattern, self.limits);
         let after = self.query.after.as_ref();
         Scanner::new(self.rules, pattern, self.query.context_lines, max_matches, self.max_bytes(), after)

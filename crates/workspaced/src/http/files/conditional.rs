@@ -30,6 +30,25 @@ pub(crate) fn matches_etag(list: &HeaderValue, etag: &HeaderValue) -> bool {
     list.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
 }
 
+/// Returns whether the `ETag`s in `If-Match`, if the header is there, do not contain `etag`. The comparison is strong.
+pub(crate) fn fails_if_match(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let mut wanted = headers.get_all(header::IF_MATCH).iter().peekable();
+    let etag = etag.to_str().unwrap_or_default();
+    let names = |list: &str| list.split(',').map(str::trim).any(|one| one == "*" || one == etag);
+    wanted.peek().is_some() && !wanted.any(|list| list.to_str().is_ok_and(names))
+}
+
+/// Refuses a read of another version than `If-Match` names.
+pub(crate) fn failed_if_match(path: &str, current: Sha256) -> Problem {
+    let message = "the file does not have the version that `If-Match` names";
+    let refusal = Refusal::new(Code::WriteConflict, message, "Read the file without `If-Match`.");
+    let refusal = refusal.with_details(|details| {
+        details.path = Some(path.to_owned());
+        details.current_sha256 = Some(current);
+    });
+    Problem::from(refusal).with_status(StatusCode::PRECONDITION_FAILED)
+}
+
 /// Refuses a mutation without a precondition.
 pub(crate) fn missing_precondition() -> Refusal {
     Refusal::new(
@@ -107,6 +126,23 @@ pub(crate) fn unsatisfiable_range(size: u64) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn if_match_is_compared_strongly() {
+        let etag = HeaderValue::from_static("\"a\"");
+        let fails = |values: &[&'static str]| {
+            let values = values.iter().map(|value| (header::IF_MATCH, HeaderValue::from_static(value)));
+            let mut headers = HeaderMap::new();
+            values.for_each(|(name, value)| drop(headers.append(name, value)));
+            fails_if_match(&headers, &etag)
+        };
+        for values in [&[][..], &["*"], &["\"a\""], &["\"b\", \"a\""], &["\"b\"", "\"a\""]] {
+            assert!(!fails(values), "{values:?}");
+        }
+        for values in [&["\"b\""][..], &["W/\"a\""], &["a"], &[""]] {
+            assert!(fails(values), "{values:?}");
+        }
+    }
 
     #[test]
     fn a_range_is_one_part_or_the_whole() {

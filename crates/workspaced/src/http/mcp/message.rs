@@ -23,7 +23,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Value, Box<Response>> {
     let message = json::parse(text).map_err(|refusal| {
         let is_json = serde_json::from_slice::<IgnoredAny>(text).is_ok();
         let code = if is_json { INVALID_MESSAGE } else { NOT_JSON };
-        Box::new(errors::of_message(&refusal.into(), code, &Value::Null))
+        let id = json::id_of_invalid(text).unwrap_or_default();
+        Box::new(errors::of_message(&refusal.into(), code, &id))
     })?;
     let id = message.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64());
     match defect_of(&message) {
@@ -90,6 +91,13 @@ mod tests {
         let table = [
             ("{", -32700, "null", "the body is not valid JSON"),
             (r#"{"a":1,"a":2}"#, -32600, "null", "the body is not valid JSON"),
+            (
+                r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":{"b":"\ud83d"}}"#,
+                -32600,
+                "\"a\"",
+                "not valid JSON",
+            ),
+            (r#"{"jsonrpc":"2.0","id":3,"method":"ping","params":{"b":9007199254740993}}"#, -32600, "3", "2^53"),
             ("7", -32600, "null", "not an object"),
             (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, -32600, "null", "is a batch"),
             (r#"{"id":1,"method":"ping"}"#, -32600, "1", "`jsonrpc`"),

@@ -308,6 +308,8 @@ async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgr
     assert_eq!((count(&format!("&since={middle}")).await, count(&format!("&until={middle}")).await), (1, 6));
     let plus = middle.replace('Z', "%2B00:00");
     assert_eq!(count(&format!("&since={plus}")).await, 1, "the same time in another notation");
+    let blank = middle.replace('Z', "+00:00");
+    assert_eq!(count(&format!("&since={blank}")).await, 1, "a plus that is decoded as a blank");
     for bad in [
         "decision=maybe",
         "outcome=maybe",

@@ -34,14 +34,16 @@ async fn every_request_has_one_answer_and_a_notification_none() {
     };
     let mut lines: Vec<_> = (1..=20).map(request).collect();
     let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}});
-    lines.extend([cancelled.to_string(), "not JSON".to_owned(), String::new()]);
+    let half = r#"{"jsonrpc":"2.0","id":"half","method":"ping","params":{"of":"\ud83d"}}"#;
+    lines.extend([cancelled.to_string(), "not JSON".to_owned(), half.to_owned(), String::new()]);
     let answers = bridge(&server.base, token, &lines);
     let mut ids: Vec<_> = answers.iter().filter_map(|answer| answer["id"].as_u64()).collect();
     ids.sort_unstable();
     assert_eq!(ids, (1..=20).collect::<Vec<_>>());
-    assert_eq!(answers.len(), 21, "{answers:?}");
+    assert_eq!(answers.len(), 22, "{answers:?}");
+    assert!(answers.iter().any(|answer| answer["id"] == "half" && answer["error"].is_object()), "{answers:?}");
     assert!(answers.iter().filter(|answer| answer["id"].is_u64()).all(|answer| answer["result"]["isError"] == false));
-    assert!(answers.iter().any(|answer| answer["error"]["code"] == -32700), "{answers:?}");
+    assert!(answers.iter().any(|answer| answer["id"].is_null() && answer["error"]["code"] == -32700), "{answers:?}");
 
     // What is refused before the protocol, is an error of it.
     let refused = bridge(&server.base, "unknown", &[request(7)]);

@@ -370,10 +370,24 @@ async fn invalid_numbers_are_refused_and_large_ones_are_capped(#[values(Backend:
     };
     // Texts are taken only if they are exactly a number that would be taken.
     let texts = ["\"7x\"", "\"7.5\"", "\" 7\"", "\"7 \"", "\"-1\"", "\"0x10\"", "\"1e999\"", "\"\"", "\"\\\"7\\\"\""];
-    for number in ["1e999", "-1", "-1.0", "0.5", "NaN", "0x10", &"9".repeat(5000)].into_iter().chain(texts) {
+    for number in [
+        "1e999",
+        "18446744073709551615",
+        "18446744073709551616",
+        "1e40",
+        "-1",
+        "-1.0",
+        "0.5",
+        "NaN",
+        "0x10",
+        &"9".repeat(5000),
+    ]
+    .into_iter()
+    .chain(texts)
+    {
         send(format!("{{\"maxEntries\":{number}}}")).await.refused("INVALID_REQUEST");
     }
-    for number in ["18446744073709551615", "18446744073709551616", "9223372036854775807", "100000", "1e2", "7.0", "7"] {
+    for number in ["9007199254740992", "100000", "1e2", "7.0", "7"] {
         for number in [number.to_owned(), format!("\"{number}\"")] {
             send(format!("{{\"maxEntries\":{number},\"maxDepth\":{number}}}")).await.ok();
         }

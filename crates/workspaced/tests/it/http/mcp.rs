@@ -31,6 +31,21 @@ async fn names(client: &Client) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
+async fn a_request_that_is_not_valid_json_is_answered_under_its_id(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    for (content, id) in
+        [("\"\\ud83d\"", json!("x-1")), ("\"a\\udc00b\"", json!(9)), ("9007199254740993", json!(u64::MAX))]
+    {
+        let params = format!("{{\"name\":\"write_file\",\"arguments\":{{\"path\":\"n\",\"content\":{content}}}}}");
+        let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{params}}}");
+        let request = run.agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
+        let answer = run.agent.send(request.header("content-type", "application/json").body(body)).await.is(400);
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32600)), "{answer}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn calls_are_those_of_the_routes(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let client = &run.agent;

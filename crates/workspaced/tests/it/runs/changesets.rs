@@ -400,6 +400,36 @@ async fn what_was_denied_is_not_stored_with_a_set_that_waits(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
+async fn a_repetition_of_what_waited_says_what_was_decided(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"policy": {"requireApprovalIf": ["deletesFile"]}});
+    let (_server, run) = Run::shared_with(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")], policy).await;
+    let runner = runner(&run, &[]).await;
+    let set = json!({"changesetId": "cs_1", "basedOnSeq": head(&run).await, "reason": "r"});
+    let layer = Layer::new().file(".wh.a.txt", "").bytes();
+    let decide = async |waits: &Value, verb: &str, note: &str| {
+        let path = format!("/v1/approvals/{}/{verb}", waits["approvalId"].as_str().unwrap());
+        run.operator.post(&path, json!({"decidedBy": "ada", "note": note})).await.ok();
+    };
+    let waits = send(&runner, &set, &layer).await.is(202);
+    assert!(send(&runner, &set, &layer).await.is(202).get("resolution").is_none());
+    decide(&waits, "approve", "fine").await;
+    let again = send(&runner, &set, &layer).await.is(202);
+    assert!(again["resolution"].as_str().unwrap().starts_with("approved (record "), "{again}");
+    assert_eq!(again["approvalId"], waits["approvalId"]);
+    // So does that of any other call.
+    let sha256 = crate::harness::sha256(b"b\n");
+    let delete = json!({"path": "b.txt", "expectedSha256": sha256, "reason": "r", "toolCallId": "tc_mine"});
+    let waits = run.call("delete_file", delete.clone()).await.is(202);
+    decide(&waits, "deny", "keep it").await;
+    let again = run.call("delete_file", delete.clone()).await.is(202);
+    assert_eq!(again["resolution"], "denied: keep it", "{again}");
+    assert!(run.text("delete_file", delete).await.text().contains("The approval is decided: denied: keep it."));
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_memory_of_an_unpacked_layer_is_reserved(#[values(Backend::Sqlite)] backend: Backend) {
     // Of 16 MiB, 6 are for large bodies.
     let setup = Setup::new(backend).arg("--max-body-bytes", 1 << 20).arg("--max-memory-bytes", 16 << 20);

@@ -1,6 +1,7 @@
 //! Tools in the forms that models were trained on: their declarations, a script of calls in each, and what is recorded.
 
 mod equivalence;
+mod originals;
 mod reviewed;
 mod sizes;
 
@@ -120,6 +121,7 @@ async fn a_declaration_is_what_the_api_of_the_provider_takes(#[values(Backend::S
         shaped(&[
             ("list_directory", "dir_path ignore file_filtering_options"),
             ("read_file", "file_path start_line end_line"),
+            ("read_many_files", "include exclude"),
             ("write_file", "file_path content"),
             ("glob", "pattern dir_path"),
             (
@@ -571,7 +573,10 @@ async fn the_tools_of_claude_do_a_task(#[values(Backend::Sqlite)] backend: Backe
         claude("Grep", json!({"pattern": "[a-z]", "glob": "src/**", "type": "py", "output_mode": "count"})).await,
         "/workspace/src/calc.py:4\n"
     );
-    assert_eq!(claude("Grep", json!({"pattern": "a", "glob": "*.py", "type": "rust"})).await, "No matches found\n");
+    let nothing = "No matches found\n[0 files searched]\n";
+    assert_eq!(claude("Grep", json!({"pattern": "a", "glob": "*.py", "type": "rust"})).await, nothing);
+    let nothing = "No matches found\n[0 files searched: no path matches *.cob]\n";
+    assert_eq!(claude("Grep", json!({"pattern": "a", "glob": "*.cob"})).await, nothing);
     assert_eq!(
         claude("Grep", json!({"pattern": "one.needle", "multiline": true, "output_mode": "content"})).await,
         "/workspace/src/deep/x.txt:1:needle one\n/workspace/src/deep/x.txt:2:needle two\n"
@@ -1014,7 +1019,7 @@ async fn the_protocol_lists_and_calls_the_tools_of_a_format(#[values(Backend::Sq
         ("claude-code", &["Read", "Edit", "Write", "Glob", "Grep"]),
         ("openai-apply-patch", &["apply_patch"]),
         ("codex", &["apply_patch"]),
-        ("gemini", &["list_directory", "read_file", "write_file", "glob", "grep_search", "replace"]),
+        ("gemini", &["list_directory", "read_file", "read_many_files", "write_file", "glob", "grep_search", "replace"]),
         ("qwen", &["list_directory", "read_file", "write_file", "glob", "grep_search", "edit"]),
         ("swe-agent", &["str_replace_editor"]),
     ] {

@@ -27,7 +27,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ApplyPatchOutput:
-        """Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or more files, atomically. Hunks must match the present content; one that matches at exactly one other position is applied there, with a warning."""
+        """Applies a unified diff or a `*** Begin Patch` to one or more files, atomically. Hunks must match the present content, at their lines or at exactly one other place."""
         input = {"patch": patch, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedBaseCommit": expectedBaseCommit, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("apply_patch", {key: value for key, value in input.items() if value is not None})
         return cast(ApplyPatchOutput, answer)
@@ -83,7 +83,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
-        """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged."""
+        """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines."""
         input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedReplacements": expectedReplacements, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("edit_file", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
@@ -101,7 +101,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> FindFilesOutput:
-        """Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files that are ignored by git, generated or vendored are omitted unless path or a glob names their folder."""
+        """Finds files whose path matches one of the globs. Git-ignored, generated and vendored files are omitted unless path or a glob names their folder."""
         input = {"glob": glob, "cursor": cursor, "maxChars": maxChars, "maxResults": maxResults, "mount": mount, "path": path, "sort": sort, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("find_files", {key: value for key, value in input.items() if value is not None})
         return cast(FindFilesOutput, answer)
@@ -121,7 +121,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ListDirOutput:
-        """Lists a folder, sorted by path. Hidden entries, and those that are ignored by git, generated or vendored, are omitted by default."""
+        """Lists a folder, sorted by path. Hidden, git-ignored, generated and vendored entries are omitted by default."""
         input = {"atSeq": atSeq, "cursor": cursor, "includeHidden": includeHidden, "includeIgnored": includeIgnored, "maxChars": maxChars, "maxDepth": maxDepth, "maxEntries": maxEntries, "mount": mount, "path": path, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("list_dir", {key: value for key, value in input.items() if value is not None})
         return cast(ListDirOutput, answer)
@@ -193,7 +193,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
-        """Replaces lines startLine to endLine of one text file, as read_file numbers them, with content. The numbers change with the file: after a change, read it again. Prefer edit_file for a small change of unique text."""
+        """Replaces lines startLine to endLine of one text file, as read_file numbers them. Read it again after each change, which moves the numbers. Prefer edit_file for small changes of unique text."""
         input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("replace_range", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
@@ -211,7 +211,7 @@ class ToolMethods:
         toolCallId: str | None = None,
         toolCallIds: list[str] | None = None,
     ) -> RevertCallsOutput:
-        """Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or its earlier content was too large to be stored."""
+        """Undoes your last changes atomically, newest first. Refused if a file has changed since, or its earlier content was too large to be stored."""
         input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "ofPath": ofPath, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
@@ -250,13 +250,15 @@ class ToolMethods:
         mode: Literal['literal', 'regex'] | None = None,
         mount: str | None = None,
         multiline: bool | None = None,
+        onePerFile: bool | None = None,
         path: str | None = None,
+        skip: int | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "onePerFile": onePerFile, "path": path, "skip": skip, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 
@@ -269,7 +271,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> StatPathOutput:
-        """Returns whether a path exists, its type, kind, size, modification time and permission bits, whether it may be read and written, and a file's sha256. A missing path is not an error."""
+        """Returns whether a path exists, its type, kind, size, modification time, permission bits and sha256, and whether it may be read and written."""
         input = {"path": path, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("stat_path", {key: value for key, value in input.items() if value is not None})
         return cast(StatPathOutput, answer)
@@ -329,7 +331,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ApplyPatchOutput:
-        """Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or more files, atomically. Hunks must match the present content; one that matches at exactly one other position is applied there, with a warning."""
+        """Applies a unified diff or a `*** Begin Patch` to one or more files, atomically. Hunks must match the present content, at their lines or at exactly one other place."""
         input = {"patch": patch, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedBaseCommit": expectedBaseCommit, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("apply_patch", {key: value for key, value in input.items() if value is not None})
         return cast(ApplyPatchOutput, answer)
@@ -385,7 +387,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
-        """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged."""
+        """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines."""
         input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedReplacements": expectedReplacements, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("edit_file", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
@@ -403,7 +405,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> FindFilesOutput:
-        """Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files that are ignored by git, generated or vendored are omitted unless path or a glob names their folder."""
+        """Finds files whose path matches one of the globs. Git-ignored, generated and vendored files are omitted unless path or a glob names their folder."""
         input = {"glob": glob, "cursor": cursor, "maxChars": maxChars, "maxResults": maxResults, "mount": mount, "path": path, "sort": sort, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("find_files", {key: value for key, value in input.items() if value is not None})
         return cast(FindFilesOutput, answer)
@@ -423,7 +425,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ListDirOutput:
-        """Lists a folder, sorted by path. Hidden entries, and those that are ignored by git, generated or vendored, are omitted by default."""
+        """Lists a folder, sorted by path. Hidden, git-ignored, generated and vendored entries are omitted by default."""
         input = {"atSeq": atSeq, "cursor": cursor, "includeHidden": includeHidden, "includeIgnored": includeIgnored, "maxChars": maxChars, "maxDepth": maxDepth, "maxEntries": maxEntries, "mount": mount, "path": path, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("list_dir", {key: value for key, value in input.items() if value is not None})
         return cast(ListDirOutput, answer)
@@ -495,7 +497,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
-        """Replaces lines startLine to endLine of one text file, as read_file numbers them, with content. The numbers change with the file: after a change, read it again. Prefer edit_file for a small change of unique text."""
+        """Replaces lines startLine to endLine of one text file, as read_file numbers them. Read it again after each change, which moves the numbers. Prefer edit_file for small changes of unique text."""
         input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("replace_range", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
@@ -513,7 +515,7 @@ class AsyncToolMethods:
         toolCallId: str | None = None,
         toolCallIds: list[str] | None = None,
     ) -> RevertCallsOutput:
-        """Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or its earlier content was too large to be stored."""
+        """Undoes your last changes atomically, newest first. Refused if a file has changed since, or its earlier content was too large to be stored."""
         input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "ofPath": ofPath, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = await self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
@@ -552,13 +554,15 @@ class AsyncToolMethods:
         mode: Literal['literal', 'regex'] | None = None,
         mount: str | None = None,
         multiline: bool | None = None,
+        onePerFile: bool | None = None,
         path: str | None = None,
+        skip: int | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "onePerFile": onePerFile, "path": path, "skip": skip, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = await self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 
@@ -571,7 +575,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> StatPathOutput:
-        """Returns whether a path exists, its type, kind, size, modification time and permission bits, whether it may be read and written, and a file's sha256. A missing path is not an error."""
+        """Returns whether a path exists, its type, kind, size, modification time, permission bits and sha256, and whether it may be read and written."""
         input = {"path": path, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("stat_path", {key: value for key, value in input.items() if value is not None})
         return cast(StatPathOutput, answer)

@@ -51,6 +51,24 @@ fn a_model_is_shown_what_it_decides_in_few_characters() {
 }
 
 #[test]
+fn every_member_that_a_model_is_shown_is_described() {
+    let permissions = all();
+    let mut names = BTreeSet::new();
+    let view = CatalogueView { has_mounts: true, ..view(Audience::Model, CatalogueFormat::Mcp, &permissions) };
+    for item in view.items() {
+        let properties = item["inputSchema"]["properties"].as_object().unwrap();
+        for (name, schema) in properties {
+            let described = schema["description"].as_str().is_some_and(|text| text.ends_with('.'));
+            assert!(described, "{} {name}: {schema}", item["name"]);
+            names.insert(format!("{}.{name}", item["name"].as_str().unwrap()));
+        }
+    }
+    // A model has neither the IDs of calls nor the numbers of records.
+    assert!(names.contains("revert_calls.last"), "{names:?}");
+    assert!(!names.contains("revert_calls.toolCallIds") && !names.contains("revert_calls.toSeq"), "{names:?}");
+}
+
+#[test]
 fn only_tools_that_the_caller_may_use_are_shown() {
     let names = |view: &CatalogueView<'_>| {
         let items = view.items();

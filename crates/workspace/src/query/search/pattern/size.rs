@@ -116,6 +116,7 @@ mod tests {
             max_matches: 1,
             context_lines: 0,
             paths_only: false,
+            one_per_file: false,
             after: None,
             max_time: std::time::Duration::from_mins(1),
         })

@@ -1,0 +1,76 @@
+//! Changes in the working tree of a local source that its commit does not have, and that a run from the commit therefore lacks.
+
+use std::io;
+
+use super::GitOrigin;
+use crate::git::{Bounds, Git, GitError};
+
+/// The time limit of each call of git.
+const SECONDS: u64 = 20;
+/// The most bytes of names.
+const MAX_NAME_BYTES: usize = 4 << 20;
+/// The largest index that is read.
+const MAX_INDEX_BYTES: u64 = 256 << 20;
+/// The copy of the source's index, in the folder of the run's base.
+const INDEX: &str = "source-index";
+
+/// Returns the paths of uncommitted and untracked files of the source's working tree, if `reference` is what is checked out there. None if
+/// that cannot be found out: the import itself does not depend on it.
+pub(in crate::import) fn uncommitted(
+    git: &Git,
+    origin: &GitOrigin<'_>,
+    reference: Option<&str>,
+    commit: &str,
+) -> Vec<Vec<u8>> {
+    list(git, origin, reference, commit).unwrap_or_else(|error| {
+        tracing::info!(%error, "uncommitted changes of a git source could not be listed");
+        Vec::new()
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "import roots are the operator's, and the index is copied to the run's base"
+)]
+fn list(git: &Git, origin: &GitOrigin<'_>, reference: Option<&str>, commit: &str) -> Result<Vec<Vec<u8>>, GitError> {
+    let GitOrigin::Local { path, reads, work_tree: Some(work_tree) } = origin else { return Ok(Vec::new()) };
+    let is_checked_out = match reference {
+        None | Some("HEAD") => true,
+        Some(named) => {
+            let head = std::fs::read_to_string(path.join("HEAD"))?;
+            let branch = head.trim().strip_prefix("ref: refs/heads/");
+            branch.is_some_and(|branch| named.strip_prefix("refs/heads/").unwrap_or(named) == branch)
+        }
+    };
+    let index = path.join("index");
+    if !is_checked_out || !index.exists() {
+        return Ok(Vec::new());
+    }
+    // Git writes beside the index that it reads. The source is not written to.
+    let copy = git.dir().join(INDEX);
+    if std::fs::metadata(&index)?.len() > MAX_INDEX_BYTES {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge).into());
+    }
+    std::fs::copy(&index, &copy)?;
+    // Only the service's own configuration is read, in which no filter is.
+    let git = git.clone().reading(reads).with_env("GIT_INDEX_FILE", &copy).with_env("GIT_WORK_TREE", work_tree);
+    let names = |args: &[&str]| git.output(args, MAX_NAME_BYTES, &Bounds::seconds(SECONDS));
+    let changed = names(&[
+        "diff",
+        "--name-only",
+        "-z",
+        "--no-renames",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--ignore-submodules=all",
+        commit,
+    ]);
+    let untracked = names(&["ls-files", "-z", "--others", "--exclude-standard"]);
+    std::fs::remove_file(&copy)?;
+    let (changed, untracked) = (changed?, untracked?);
+    let all = changed.split(|byte| *byte == 0).chain(untracked.split(|byte| *byte == 0));
+    let mut all: Vec<_> = all.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
