@@ -73,7 +73,7 @@ impl FilePatch {
 
     /// Whether the old lines of every hunk occur exactly once in `before`, so that they alone say where the hunk belongs.
     pub fn is_unique_in(&self, before: &[u8]) -> bool {
-        let normalized = NormalizedText::of(self, before);
+        let normalized = NormalizedText::of(self, before, PatchLeniency::Strict);
         let lines = split(normalized.text());
         let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
         let mut finder = HunkFinder::new(&lines, PatchBudget::default());
