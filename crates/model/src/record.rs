@@ -233,7 +233,9 @@ impl Record {
     /// Why the call was not simply done, in a form that repeats: the first rule that denied it or made it wait, or the code of its refusal;
     /// for a change set that was applied, the first rule that denied an entry of it.
     pub fn main_reason(&self) -> Option<String> {
-        let first = || self.reasons.first().map(|reason| without_approval_id(reason));
+        // A reason that is no rule is a message, which may name a path.
+        let is_rule = |reason: &&String| !reason.split(':').next().is_some_and(|family| family.contains(' '));
+        let first = || self.reasons.first().filter(is_rule).map(|reason| without_approval_id(reason));
         let reason = match (self.outcome, self.decision) {
             (Outcome::Ok, _) => self.left.first().map(|left| left.rule.clone()),
             (_, Verdict::Deny | Verdict::RequireApproval) => first().or_else(|| self.code.map(|code| code.to_string())),

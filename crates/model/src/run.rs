@@ -150,7 +150,7 @@ pub struct RunCounts {
     pub calls: u64,
     /// Mutations of the agent that were applied, also after an approval.
     pub mutations: u64,
-    /// Calls of the agent that policy or a person denied.
+    /// Calls of the agent that policy or a person denied, and change sets that left out what policy denies.
     pub denied: u64,
     /// Calls that wait for approval.
     pub pending_approvals: u64,

@@ -155,9 +155,10 @@ async fn a_change_and_its_record_become_durable_together(
 #[tokio::test]
 async fn calls_that_share_the_commit_of_a_change_see_it(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] revokes_all: bool,
 ) {
     let db = backend.open().await;
-    let run = db.run("r1").await;
+    db.run("r1").await;
     db.ledger.create_token(&new_token("r1", "extra")).await.unwrap();
     let token = || RequiredToken {
         holder: TokenHolder::Run(TokenId::parse("extra").unwrap()),
@@ -172,10 +173,11 @@ async fn calls_that_share_the_commit_of_a_change_see_it(
     };
     db.append(by_token()).await;
     let calls: Vec<_> = (0..20).map(|_| db.try_append(by_token())).collect();
-    let extra = TokenId::parse("extra").unwrap();
-    let revoke = db.ledger.revoke_token(&run, &extra);
+    let extra = RunTransition::RevokeToken(TokenId::parse("extra").unwrap());
+    let change = if revokes_all { RunTransition::RevokeAllTokens } else { extra };
+    let revoke = db.try_append(change_of("r1", "token.revoke", change));
     let (revoked, _) = tokio::join!(revoke, futures_util::future::join_all(calls));
-    assert!(revoked.unwrap());
+    assert!(matches!(revoked.unwrap(), Appended::Recorded(_)));
     let after = db.try_append(by_token()).await.unwrap();
     assert!(matches!(after, Appended::PreconditionFailed(FailedPrecondition::Token)), "{after:?}");
     // No record of the token follows that of its revocation.

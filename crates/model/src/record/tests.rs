@@ -170,3 +170,39 @@ fn verify_names_the_first_bad_record() {
         assert_eq!(report.first_break.unwrap().seq, seq);
     }
 }
+
+#[test]
+fn what_was_left_out_is_bounded_counted_and_hashed() {
+    let mut set = draft("apply_changeset");
+    (set.outcome, set.code) = (Outcome::Ok, None);
+    let paths: Vec<_> = (0..120).map(|number| format!("secret/{number}")).chain(["../x\n".to_owned()]).collect();
+    set.set_left(paths.iter().rev().map(|path| (path.as_str(), "deny:secret/**")));
+    assert_eq!((set.left.len(), set.left_count), (MAX_LEFT, Some(121)));
+    assert_eq!((set.left[0].path.as_str(), set.left[1].path.as_str()), ("../x\\n", "secret/119"));
+    assert!(set.is_denied() && set.main_reason().as_deref() == Some("deny:secret/**"));
+    let (record, text) = set.clone().link(0, Sha256::ZERO);
+    let members: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(canonical_json(&members), text);
+    let head = (1, record.hash.unwrap());
+    assert!(check(std::slice::from_ref(&record), head).intact);
+    let changed = Record { left_count: Some(120), ..record };
+    assert!(!check(&[changed], head).intact);
+    set.set_left([].into_iter());
+    assert!(!set.is_denied() && set.main_reason().is_none() && set.left_count.is_none());
+}
+
+#[test]
+fn the_main_reason_repeats_for_the_same_cause() {
+    let reason = |decision: Verdict, reasons: &[&str]| {
+        let mut draft = draft("write_file");
+        (draft.decision, draft.reasons) = (decision, reasons.iter().map(|reason| (*reason).to_owned()).collect());
+        draft.main_reason().unwrap()
+    };
+    assert_eq!(reason(Verdict::Deny, &["kind:SECRET_LIKE", "deny:a"]), "kind:SECRET_LIKE");
+    assert_eq!(reason(Verdict::Deny, &["approval:apr_1:denied"]), "approval:denied");
+    assert_eq!(reason(Verdict::Deny, &["deny:my docs/**"]), "deny:my docs/**");
+    assert_eq!(reason(Verdict::Deny, &["the path is absolute", "path: /a"]), "NOT_FOUND", "a message is no rule");
+    assert_eq!(reason(Verdict::Deny, &[]), "NOT_FOUND");
+    assert_eq!(reason(Verdict::RequireApproval, &["kind:LOCKFILE"]), "kind:LOCKFILE");
+    assert_eq!(reason(Verdict::Allow, &["`a.txt` does not exist"]), "NOT_FOUND");
+}

@@ -189,6 +189,8 @@ export interface AuditRecord {
     input?: {
         [name: string]: unknown;
     } | null;
+    left?: Array<LeftEntry>;
+    leftCount?: number | null;
     mutates: boolean;
     outcome: Outcome;
     pathsRead: Array<LogicalPath>;
@@ -680,6 +682,19 @@ export interface FoundFile {
 export interface Health {
     ok: boolean;
 }
+export interface HourStats {
+    changes: number;
+    commands: number;
+    denied: number;
+    deniedByPerson: number;
+    failed: number;
+    other: number;
+    pending: number;
+    reads: number;
+    records: number;
+    refused: number;
+    hour: string;
+}
 export interface HunkOffset {
     hunk: number;
     offset: number;
@@ -720,6 +735,10 @@ export interface IssuedToken {
     tokenId: TokenId;
 }
 export type KindDecision = "ALLOW" | "REQUIRE_EVIDENCE" | "REQUIRE_APPROVAL" | "DENY" | "REDACT";
+export interface LeftEntry {
+    path: string;
+    rule: string;
+}
 export interface LeftFile {
     path: string;
     rule: string;
@@ -1194,11 +1213,24 @@ export interface Readiness {
     degraded?: Array<Degradation>;
     ok: boolean;
 }
+export interface ReasonStats {
+    outcome: string;
+    reason: string;
+    records: number;
+}
 export interface RecordFile {
     kind: FileKind;
     newSha256?: Sha256 | null;
     oldSha256?: Sha256 | null;
     path: LogicalPath;
+}
+export interface RecordStats {
+    hours: Array<HourStats>;
+    moreReasons: number;
+    moreRuns: number;
+    reasons: Array<ReasonStats>;
+    runs: Array<RunStats>;
+    total: StatsCounts;
 }
 export interface ReplaceRangeInput {
     content: string;
@@ -1250,6 +1282,7 @@ export interface ReportCommand {
 export interface ReportCounts {
     approvalsRequested: number;
     commands?: number;
+    denied: number;
     dryRuns: number;
     events: number;
     failed: number;
@@ -1278,6 +1311,8 @@ export interface ReportEntry {
     durationMicros?: number | null;
     kind: EntryKind;
     lastSeq?: number | null;
+    left?: Array<LeftEntry>;
+    leftCount?: number;
     morePaths?: number;
     paths: Array<string>;
     reason?: string | null;
@@ -1459,6 +1494,19 @@ export interface RunReport {
     verification?: ReportVerification | null;
 }
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
+export interface RunStats {
+    changes: number;
+    commands: number;
+    denied: number;
+    deniedByPerson: number;
+    failed: number;
+    other: number;
+    pending: number;
+    reads: number;
+    records: number;
+    refused: number;
+    runId: string;
+}
 export interface RunToken {
     createdAt: string;
     expiresAt?: string | null;
@@ -1587,6 +1635,31 @@ export interface StatPathOutput {
     warnings?: Array<string>;
     writable: boolean;
 }
+export interface Stats {
+    hours: Array<HourStats>;
+    moreReasons: number;
+    moreRuns: number;
+    reasons: Array<ReasonStats>;
+    runs: Array<RunStats>;
+    total: StatsCounts;
+    since?: string | null;
+    until?: string | null;
+}
+export interface StatsCounts {
+    changes: number;
+    commands: number;
+    denied: number;
+    deniedByPerson: number;
+    failed: number;
+    other: number;
+    pending: number;
+    reads: number;
+    records: number;
+    refused: number;
+}
+export interface StopRunRequest {
+    reason: string;
+}
 export interface StoredFile {
     artifactUris: Array<string>;
     created: boolean;
@@ -1623,6 +1696,8 @@ export interface ToolCall {
     input?: {
         [name: string]: unknown;
     } | null;
+    left?: Array<LeftEntry>;
+    leftCount?: number | null;
     mutates: boolean;
     outcome: Outcome;
     pathsRead: Array<LogicalPath>;

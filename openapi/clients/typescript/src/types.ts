@@ -207,6 +207,8 @@ export interface AuditRecord {
   format?: string | null;
   hash?: Sha256;
   input?: { [name: string]: unknown } | null;
+  left?: Array<LeftEntry>;
+  leftCount?: number | null;
   mutates: boolean;
   outcome: Outcome;
   pathsRead: Array<LogicalPath>;
@@ -747,6 +749,20 @@ export interface Health {
   ok: boolean;
 }
 
+export interface HourStats {
+  changes: number;
+  commands: number;
+  denied: number;
+  deniedByPerson: number;
+  failed: number;
+  other: number;
+  pending: number;
+  reads: number;
+  records: number;
+  refused: number;
+  hour: string;
+}
+
 export interface HunkOffset {
   hunk: number;
   offset: number;
@@ -793,6 +809,11 @@ export interface IssuedToken {
 }
 
 export type KindDecision = "ALLOW" | "REQUIRE_EVIDENCE" | "REQUIRE_APPROVAL" | "DENY" | "REDACT";
+
+export interface LeftEntry {
+  path: string;
+  rule: string;
+}
 
 export interface LeftFile {
   path: string;
@@ -1320,11 +1341,26 @@ export interface Readiness {
   ok: boolean;
 }
 
+export interface ReasonStats {
+  outcome: string;
+  reason: string;
+  records: number;
+}
+
 export interface RecordFile {
   kind: FileKind;
   newSha256?: Sha256 | null;
   oldSha256?: Sha256 | null;
   path: LogicalPath;
+}
+
+export interface RecordStats {
+  hours: Array<HourStats>;
+  moreReasons: number;
+  moreRuns: number;
+  reasons: Array<ReasonStats>;
+  runs: Array<RunStats>;
+  total: StatsCounts;
 }
 
 export interface ReplaceRangeInput {
@@ -1382,6 +1418,7 @@ export interface ReportCommand {
 export interface ReportCounts {
   approvalsRequested: number;
   commands?: number;
+  denied: number;
   dryRuns: number;
   events: number;
   failed: number;
@@ -1413,6 +1450,8 @@ export interface ReportEntry {
   durationMicros?: number | null;
   kind: EntryKind;
   lastSeq?: number | null;
+  left?: Array<LeftEntry>;
+  leftCount?: number;
   morePaths?: number;
   paths: Array<string>;
   reason?: string | null;
@@ -1606,6 +1645,20 @@ export interface RunReport {
 
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
 
+export interface RunStats {
+  changes: number;
+  commands: number;
+  denied: number;
+  deniedByPerson: number;
+  failed: number;
+  other: number;
+  pending: number;
+  reads: number;
+  records: number;
+  refused: number;
+  runId: string;
+}
+
 export interface RunToken {
   createdAt: string;
   expiresAt?: string | null;
@@ -1753,6 +1806,34 @@ export interface StatPathOutput {
   writable: boolean;
 }
 
+export interface Stats {
+  hours: Array<HourStats>;
+  moreReasons: number;
+  moreRuns: number;
+  reasons: Array<ReasonStats>;
+  runs: Array<RunStats>;
+  total: StatsCounts;
+  since?: string | null;
+  until?: string | null;
+}
+
+export interface StatsCounts {
+  changes: number;
+  commands: number;
+  denied: number;
+  deniedByPerson: number;
+  failed: number;
+  other: number;
+  pending: number;
+  reads: number;
+  records: number;
+  refused: number;
+}
+
+export interface StopRunRequest {
+  reason: string;
+}
+
 export interface StoredFile {
   artifactUris: Array<string>;
   created: boolean;
@@ -1790,6 +1871,8 @@ export interface ToolCall {
   format?: string | null;
   hash?: Sha256;
   input?: { [name: string]: unknown } | null;
+  left?: Array<LeftEntry>;
+  leftCount?: number | null;
   mutates: boolean;
   outcome: Outcome;
   pathsRead: Array<LogicalPath>;

@@ -520,7 +520,7 @@ async fn the_record_of_a_read_says_what_it_asked_for(#[values(Backend::Sqlite, B
     let file = format!("/v1/runs/{}/files/src/refunds.py", run.id);
     let range = run.agent.request(reqwest::Method::GET, &file).header("range", "bytes=0-2");
     assert_eq!(run.agent.send(range).await.text(), "one");
-    run.agent.get(&format!("/v1/runs/{}/archive?since=1", run.id)).await.is(200);
+    assert_eq!(run.agent.get(&format!("/v1/runs/{}/archive?since=1", run.id)).await.status, 200);
     run.create("new.txt", "n\n").await;
 
     let records = run.calls().await;

@@ -40,7 +40,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
     let head = run.last_record().await;
     assert_eq!((&body["headSeq"], &body["headHash"]), (&head["seq"], &head["hash"]));
     assert_eq!((&body["verification"]["intact"], &body["verification"]["verifiedSeq"]), (&json!(true), &head["seq"]));
-    let counts = json!({"records": 11, "reads": 2, "writes": 3, "dryRuns": 1, "refused": 1, "approvalsRequested": 1,
+    let counts = json!({"records": 11, "reads": 2, "writes": 3, "dryRuns": 1, "refused": 1, "denied": 1, "approvalsRequested": 1,
         "failed": 0, "events": 2});
     assert_eq!(body["counts"], counts, "{body:#}");
     let timeline: Vec<_> = body["timeline"].as_array().unwrap().iter().map(|entry| entry["kind"].clone()).collect();
@@ -89,7 +89,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
             "- Final diff: 3 files changed, 2 insertions, 3 deletions\n  - `Cargo.lock`: +1 −1, modified\n  - `a.txt`: +1 −1, modified\n  - `b.txt`: +0 −1, deleted\n",
             "- `b.txt`: 1 read, 1 write, 0 refused, deleted",
             "**approved** by `operator` for `ada`; reason: `update`; note: `fits`",
-            "- Calls: 2 reads, 3 writes, 1 dry run, 1 refused, 1 approval requested, 0 failed, 2 events\n",
+            "- Calls: 2 reads, 3 writes, 1 dry run, 1 refused, 1 denied, 1 approval requested, 0 failed, 2 events\n",
             "\n<details>\n<summary>Timeline</summary>\n\n- 1 ",
             "event.test: `12 of 12 passed`\n\n</details>\n",
         ] {

@@ -54,7 +54,7 @@ async fn stats_count_every_record_by_run_outcome_and_reason(
     let lock = json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "r"});
     let asked = run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
     let deny = format!("/v1/approvals/{}/deny", asked["approvalId"].as_str().unwrap());
-    operator.post(&deny, json!({"note": "no"})).await.ok();
+    operator.post(&deny, json!({"note": "no", "onBehalfOf": "ada"})).await.ok();
     let other = server.run(json!({})).await;
     // More than the records of the first run, and more than a page of a list has.
     let events: Vec<_> = (0..100).map(|number| json!({"kind": "message", "summary": format!("m{number}")})).collect();

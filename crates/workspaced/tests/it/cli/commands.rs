@@ -18,7 +18,7 @@ async fn stop_ends_the_agent_and_keeps_the_evidence(#[values(Backend::Sqlite)] b
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
     operator(&["stop", &used.id]).failed(2, "--reason");
     let searches = operator(&["audit", "--run", &used.id, "--tool", "search_text"]).ok();
-    assert!(searches.contains("search_text     query=\"refund\" ("), "{searches}");
+    assert!(searches.contains("search_text     . query=\"refund\" ("), "{searches}");
     assert!(operator(&["audit", "--run", &used.id, "--path-suffix", "/b.txt"]).ok().contains(" b.txt "));
     let folder = server.home.join(format!("evidence-{}", used.id));
     let stop = ["stop", &used.id, "--reason", "odd reads", "--close", "--export", folder.to_str().unwrap()];

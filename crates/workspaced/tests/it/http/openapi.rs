@@ -48,7 +48,7 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 7] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems", "/.well-known"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 27] = [
+const AUDITORS: [&str; 28] = [
     "/v1/runs/{run}/viewed",
     "/v1/runs/{run}/usage",
     "/v1/runs/{run}/tokens",
@@ -75,6 +75,7 @@ const AUDITORS: [&str; 27] = [
     "/v1/audit",
     "/v1/audit/stream",
     "/v1/audit/export",
+    "/v1/stats",
     "/v1/operators/{name}",
 ];
 

@@ -353,6 +353,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         with("get /problems/{code}", "{code}", "WRITE_CONFLICT", &none),
         of_run(&doomed, "delete /v1/runs/{run}", &none, 32),
         of_run(&closing, "post /v1/runs/{run}/close", &none, 32),
+        of_run(&closing, "post /v1/runs/{run}/stop", &json!({"reason": "r".repeat(2000)}), 32),
     ];
     let plain = [
         "get /v1/runs/{run}",
@@ -363,6 +364,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /v1/runs/{run}/usage",
         "get /v1/runs/{run}/viewed",
         "get /v1/nodes",
+        "get /v1/stats",
         "get /v1/operators",
         "get /v1/webhooks",
         "get /problems",

@@ -216,6 +216,8 @@ class AuditRecord(TypedDict):
     format: NotRequired[str | None]
     hash: NotRequired[Sha256]
     input: NotRequired[dict[str, Any] | None]
+    left: NotRequired[list[LeftEntry]]
+    leftCount: NotRequired[int | None]
     mutates: bool
     outcome: Outcome
     pathsRead: list[LogicalPath]
@@ -766,6 +768,20 @@ class Health(TypedDict):
     ok: bool
 
 
+class HourStats(TypedDict):
+    changes: int
+    commands: int
+    denied: int
+    deniedByPerson: int
+    failed: int
+    other: int
+    pending: int
+    reads: int
+    records: int
+    refused: int
+    hour: str
+
+
 class HunkOffset(TypedDict):
     hunk: int
     offset: int
@@ -812,6 +828,11 @@ class IssuedToken(TypedDict):
 
 
 KindDecision: TypeAlias = "Literal['ALLOW', 'REQUIRE_EVIDENCE', 'REQUIRE_APPROVAL', 'DENY', 'REDACT']"
+
+
+class LeftEntry(TypedDict):
+    path: str
+    rule: str
 
 
 class LeftFile(TypedDict):
@@ -1352,11 +1373,26 @@ class Readiness(TypedDict):
     ok: bool
 
 
+class ReasonStats(TypedDict):
+    outcome: str
+    reason: str
+    records: int
+
+
 class RecordFile(TypedDict):
     kind: FileKind
     newSha256: NotRequired[Sha256 | None]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
+
+
+class RecordStats(TypedDict):
+    hours: list[HourStats]
+    moreReasons: int
+    moreRuns: int
+    reasons: list[ReasonStats]
+    runs: list[RunStats]
+    total: StatsCounts
 
 
 class ReplaceRangeInput(TypedDict):
@@ -1414,6 +1450,7 @@ class ReportCommand(TypedDict):
 class ReportCounts(TypedDict):
     approvalsRequested: int
     commands: NotRequired[int]
+    denied: int
     dryRuns: int
     events: int
     failed: int
@@ -1445,6 +1482,8 @@ class ReportEntry(TypedDict):
     durationMicros: NotRequired[int | None]
     kind: EntryKind
     lastSeq: NotRequired[int | None]
+    left: NotRequired[list[LeftEntry]]
+    leftCount: NotRequired[int]
     morePaths: NotRequired[int]
     paths: list[str]
     reason: NotRequired[str | None]
@@ -1641,6 +1680,20 @@ class RunReport(TypedDict):
 RunState: TypeAlias = "Literal['preparing', 'open', 'awaiting_approval', 'closed', 'deleted']"
 
 
+class RunStats(TypedDict):
+    changes: int
+    commands: int
+    denied: int
+    deniedByPerson: int
+    failed: int
+    other: int
+    pending: int
+    reads: int
+    records: int
+    refused: int
+    runId: str
+
+
 class RunToken(TypedDict):
     createdAt: str
     expiresAt: NotRequired[str | None]
@@ -1792,6 +1845,34 @@ class StatPathOutput(TypedDict):
     writable: bool
 
 
+class Stats(TypedDict):
+    hours: list[HourStats]
+    moreReasons: int
+    moreRuns: int
+    reasons: list[ReasonStats]
+    runs: list[RunStats]
+    total: StatsCounts
+    since: NotRequired[str | None]
+    until: NotRequired[str | None]
+
+
+class StatsCounts(TypedDict):
+    changes: int
+    commands: int
+    denied: int
+    deniedByPerson: int
+    failed: int
+    other: int
+    pending: int
+    reads: int
+    records: int
+    refused: int
+
+
+class StopRunRequest(TypedDict):
+    reason: str
+
+
 class StoredFile(TypedDict):
     artifactUris: list[str]
     created: bool
@@ -1830,6 +1911,8 @@ class ToolCall(TypedDict):
     format: NotRequired[str | None]
     hash: NotRequired[Sha256]
     input: NotRequired[dict[str, Any] | None]
+    left: NotRequired[list[LeftEntry]]
+    leftCount: NotRequired[int | None]
     mutates: bool
     outcome: Outcome
     pathsRead: list[LogicalPath]
