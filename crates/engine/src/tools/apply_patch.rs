@@ -385,7 +385,7 @@ fn describe(patch: &Patch, plan: &mut ChangePlan, applied: Vec<(Vec<HunkOffset>,
             section.path
         )
     });
-    plan.warnings.extend(lenient.collect::<Vec<_>>());
+    plan.warnings.extend(lenient);
     let files = patch.files.iter().zip(applied);
     let files: Vec<_> = files.map(|(section, (offsets, _))| patched_file(plan, section, offsets)).collect();
     let counts = plan.counts();

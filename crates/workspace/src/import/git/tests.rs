@@ -62,7 +62,6 @@ fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
 fn uncommitted_changes_of_the_source_are_named() {
     let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
-    fs::write(source.join(".git/info/exclude"), "").unwrap();
     fs::write(source.join(".gitignore"), "*.log\n").unwrap();
     git(&source, &["add", ".gitignore"]);
     git(&source, &["commit", "-qm", "three"]);

@@ -28,10 +28,6 @@ pub(in crate::import) fn uncommitted(
     })
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "import roots are the operator's, and the index is copied to the run's base"
-)]
 fn list(git: &Git, origin: &GitOrigin<'_>, reference: Option<&str>, commit: &str) -> Result<Vec<Vec<u8>>, GitError> {
     let GitOrigin::Local { path, reads, work_tree: Some(work_tree) } = origin else { return Ok(Vec::new()) };
     let is_checked_out = match reference {
