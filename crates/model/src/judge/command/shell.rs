@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         }
         let raw = &before[..before.len() - self.rest.len()];
         if ["[", "[[", "{"].contains(&raw) {
-            word = raw.to_owned();
+            raw.clone_into(&mut word);
         }
         (!raw.is_empty()).then_some(word)
     }
