@@ -86,7 +86,8 @@ impl Calls {
         self.engine.approvals(filter, after, limit).await
     }
 
-    /// Returns an approval, with the present versions of its files, and whether it can still be applied, while it is pending. It is expired if its time has passed.
+    /// Returns an approval. While it is pending, it has the present versions of its files and says whether it can still be applied. It is
+    /// expired if its time has passed.
     ///
     /// # Errors
     ///
