@@ -706,7 +706,7 @@ export interface Evidence {
 
 export type ExpectedVersion = string;
 
-export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
+export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "SUBMODULE" | "UNKNOWN";
 
 export interface FindFilesInput {
   cursor?: string | null;
@@ -1630,6 +1630,7 @@ export interface SearchTextInput {
   contextLines?: number;
   cursor?: string | null;
   excludeGlob?: Array<string>;
+  fileType?: string | null;
   includeGlob?: Array<string>;
   maxChars?: number | null;
   maxMatches?: number;

@@ -173,7 +173,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ReadFilesOutput:
-        """Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others."""
+        """Returns up to 50 text files, up to 64 KiB together: each gets its share. A file that cannot be read does not fail the others."""
         input = {"paths": paths, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("read_files", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFilesOutput, answer)
@@ -243,6 +243,7 @@ class ToolMethods:
         contextLines: int | None = None,
         cursor: str | None = None,
         excludeGlob: list[str] | None = None,
+        fileType: str | None = None,
         includeGlob: list[str] | None = None,
         maxChars: int | None = None,
         maxMatches: int | None = None,
@@ -255,7 +256,7 @@ class ToolMethods:
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "fileType": fileType, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 
@@ -474,7 +475,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ReadFilesOutput:
-        """Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others."""
+        """Returns up to 50 text files, up to 64 KiB together: each gets its share. A file that cannot be read does not fail the others."""
         input = {"paths": paths, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("read_files", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFilesOutput, answer)
@@ -544,6 +545,7 @@ class AsyncToolMethods:
         contextLines: int | None = None,
         cursor: str | None = None,
         excludeGlob: list[str] | None = None,
+        fileType: str | None = None,
         includeGlob: list[str] | None = None,
         maxChars: int | None = None,
         maxMatches: int | None = None,
@@ -556,7 +558,7 @@ class AsyncToolMethods:
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "fileType": fileType, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "path": path, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = await self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 

@@ -724,7 +724,7 @@ class Evidence(TypedDict):
 ExpectedVersion: TypeAlias = "str"
 
 
-FileKind: TypeAlias = "Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN']"
+FileKind: TypeAlias = "Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'SUBMODULE', 'UNKNOWN']"
 
 
 class FindFilesInput(TypedDict):
@@ -1667,6 +1667,7 @@ class SearchTextInput(TypedDict):
     contextLines: NotRequired[int]
     cursor: NotRequired[str | None]
     excludeGlob: NotRequired[list[str]]
+    fileType: NotRequired[str | None]
     includeGlob: NotRequired[list[str]]
     maxChars: NotRequired[int | None]
     maxMatches: NotRequired[int]
