@@ -173,7 +173,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ReadFilesOutput:
-        """Returns up to 50 text files, up to 64 KiB together: each gets its share. A file that cannot be read does not fail the others."""
+        """Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others."""
         input = {"paths": paths, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("read_files", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFilesOutput, answer)
@@ -475,7 +475,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ReadFilesOutput:
-        """Returns up to 50 text files, up to 64 KiB together: each gets its share. A file that cannot be read does not fail the others."""
+        """Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others."""
         input = {"paths": paths, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("read_files", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFilesOutput, answer)
