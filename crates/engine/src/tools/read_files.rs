@@ -19,7 +19,7 @@ pub(crate) const MAX_CONTENT_BYTES: usize = read_file::MAX_CONTENT_BYTES;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_files",
-    description: "Returns up to 50 text files, up to 64 KiB together: each gets its share. A file that cannot be read does not fail the others.",
+    description: "Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],

@@ -719,7 +719,7 @@ export interface Evidence {
 
 export type ExpectedVersion = string;
 
-export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
+export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "SUBMODULE" | "UNKNOWN";
 
 export interface FindFilesInput {
   cursor?: string | null;
@@ -1704,6 +1704,7 @@ export interface SearchTextInput {
   contextLines?: number;
   cursor?: string | null;
   excludeGlob?: Array<string>;
+  fileType?: string | null;
   includeGlob?: Array<string>;
   maxChars?: number | null;
   maxMatches?: number;

@@ -738,7 +738,7 @@ class Evidence(TypedDict):
 ExpectedVersion: TypeAlias = "str"
 
 
-FileKind: TypeAlias = "Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN']"
+FileKind: TypeAlias = "Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'SUBMODULE', 'UNKNOWN']"
 
 
 class FindFilesInput(TypedDict):
@@ -1742,6 +1742,7 @@ class SearchTextInput(TypedDict):
     contextLines: NotRequired[int]
     cursor: NotRequired[str | None]
     excludeGlob: NotRequired[list[str]]
+    fileType: NotRequired[str | None]
     includeGlob: NotRequired[list[str]]
     maxChars: NotRequired[int | None]
     maxMatches: NotRequired[int]
