@@ -541,6 +541,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.ping()).await
     }
 
+    async fn record_stats(&self, filter: &ledger::StatsFilter) -> Result<model::RecordStats> {
+        self.pass(self.inner.record_stats(filter)).await
+    }
+
     async fn probe(&self) -> Result<()> {
         self.pass(self.inner.probe()).await
     }

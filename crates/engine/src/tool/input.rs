@@ -250,7 +250,7 @@ pub(crate) fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Re
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{any_path, file_path, normalize_integer};
+    use super::{any_path, check_exact, file_path, normalize_integer};
 
     #[test]
     fn the_root_and_uris_are_paths() {

@@ -64,9 +64,15 @@ fn matches(filter: &RecordFilter, record: &Record) -> bool {
     let starts = |prefix: &String| {
         record.paths_read.iter().chain(&record.paths_written).any(|path| path.as_str().starts_with(prefix.as_str()))
     };
+    // The path itself, or the end of one: `/a` is a file of that name, `a` also the end of a name.
+    let ends = |suffix: &String| {
+        let mut paths = record.paths_read.iter().chain(&record.paths_written);
+        paths.any(|path| format!("/{}", path.as_str()).ends_with(suffix.as_str()))
+    };
     let has_label = |label: &String| record.run_id == run_id("r2") && ["ticket:2", "team:a"].contains(&label.as_str());
     filter.run.as_ref().is_none_or(|run| *run == record.run_id)
         && filter.path_prefix.as_ref().is_none_or(starts)
+        && filter.path_suffix.as_ref().is_none_or(ends)
         && is(&filter.actor, &record.actor)
         && filter.by.is_none_or(|by| record.by == Some(by))
         && filter.code.as_ref().is_none_or(|code| record.code.is_some_and(|found| found.as_str() == code))
@@ -119,7 +125,10 @@ fn filters() -> impl Strategy<Value = RecordFilter> {
         one_of(&["src/a", "src/", "src", "src/deep/", "README", "none/", "src/z"]),
         (time(), time()),
         (
-            one_of(&["src", "src/", "s", "README", "x", "src/\0"]),
+            (
+                one_of(&["src", "src/", "s", "README", "x", "src/\0"]),
+                one_of(&["a", "/a", "deep/a", "ADME", "/README", "%", "x"]),
+            ),
             one_of(&["operator:ada", "run-token:tok_1", "service"]),
             one_of(&["POLICY_DENIED", "WRITE_CONFLICT", "NOT_FOUND"]),
             proptest::sample::subsequence(vec!["ticket:2", "team:a", "team:b"], 0..2),
@@ -136,7 +145,8 @@ fn filters() -> impl Strategy<Value = RecordFilter> {
             path,
             since,
             until,
-            path_prefix: more.0,
+            path_prefix: more.0.0,
+            path_suffix: more.0.1,
             // Half of the filters have conditions with an index only.
             actor: more.1.filter(|_| more.4),
             by: more.6.filter(|_| more.4),

@@ -101,6 +101,7 @@ export interface Approval {
     tool: string;
     toolCallId: ToolCallId;
     votes: Array<ApprovalVote>;
+    warnings: Array<ApprovalWarning>;
 }
 export interface ApprovalDecision {
     decidedBy?: string | null;
@@ -157,6 +158,7 @@ export interface ApprovalResult {
     tool: string;
     toolCallId: ToolCallId;
     votes: Array<ApprovalVote>;
+    warnings: Array<ApprovalWarning>;
     headHash?: Sha256 | null;
     seq?: number | null;
 }
@@ -172,6 +174,15 @@ export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "fai
 export interface ApprovalVote {
     onBehalfOf?: string | null;
     operator: OperatorName;
+}
+export interface ApprovalWarning {
+    approvalId?: ApprovalId | null;
+    code: WarningCode;
+    line?: number | null;
+    note?: string | null;
+    path?: LogicalPath | null;
+    severity: Severity;
+    text: string;
 }
 export type ArtifactId = string;
 export interface AuditRecord {
@@ -495,6 +506,8 @@ export interface CurrentApproval {
     tool: string;
     toolCallId: ToolCallId;
     votes: Array<ApprovalVote>;
+    warnings: Array<ApprovalWarning>;
+    canApply?: boolean | null;
     present?: Array<PresentVersion> | null;
 }
 export interface Degradation {
@@ -656,7 +669,7 @@ export interface Evidence {
     outputSha256?: Sha256 | null;
 }
 export type ExpectedVersion = string;
-export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
+export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "SUBMODULE" | "UNKNOWN";
 export interface FindFilesInput {
     cursor?: string | null;
     glob: Array<string>;
@@ -999,6 +1012,7 @@ export type Permission = "file:list" | "file:read" | "file:search" | "file:diff"
 export interface Policy {
     allowModeChange: boolean;
     approval?: ApprovalRule;
+    ask?: Array<string>;
     budget: Budget;
     commandBudget?: Budget;
     commands?: CommandPolicy;
@@ -1034,6 +1048,7 @@ export interface PolicyExplanation {
 export interface PolicyOverrides {
     allowModeChange?: boolean | null;
     approval?: ApprovalRuleOverrides | null;
+    ask?: Array<string> | null;
     budget?: BudgetOverrides | null;
     commandBudget?: BudgetOverrides | null;
     commands?: CommandOverrides | null;
@@ -1084,6 +1099,7 @@ export interface Problem {
     notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
+    resolution?: string | null;
     retryAfterSeconds?: number | null;
     seq?: number | null;
     totalLines?: number | null;
@@ -1116,6 +1132,7 @@ export interface ProblemDetails {
     notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
+    resolution?: string | null;
     retryAfterSeconds?: number | null;
     seq?: number | null;
     totalLines?: number | null;
@@ -1545,14 +1562,17 @@ export interface SearchTextInput {
     contextLines?: number;
     cursor?: string | null;
     excludeGlob?: Array<string>;
+    fileType?: string | null;
     includeGlob?: Array<string>;
     maxChars?: number | null;
     maxMatches?: number;
     mode?: "literal" | "regex";
     mount?: string;
     multiline?: boolean;
+    onePerFile?: boolean;
     path?: string;
     query: string;
+    skip?: number;
     stepId?: string;
     toolCallId?: string;
     wholeWord?: boolean;
@@ -1561,6 +1581,7 @@ export interface SearchTextOutput {
     contentWithheld?: boolean;
     filesSearched: number;
     matches: Array<Match>;
+    matchesSkipped?: number;
     nextCursor?: string | null;
     notShown?: NotShown;
     notes?: Array<string>;
@@ -1605,6 +1626,7 @@ export interface SettledFile {
     knownSha256?: Sha256 | null;
     path: LogicalPath;
 }
+export type Severity = "info" | "doubt" | "danger";
 export type Sha256 = string;
 export interface SkippedEntry {
     path: string;
@@ -1839,6 +1861,7 @@ export interface ViewedRequest {
     path: string;
     version?: string | null;
 }
+export type WarningCode = "WEAKENS_TEST" | "DELETES_TEST" | "CREDENTIAL_LIKE" | "NEW_HOST" | "DENIED_BEFORE" | "OUTSIDE_WRITE" | "STALE" | "TESTS_FAILED" | "TESTS_NOT_ON_THIS_TREE";
 export interface WebhookDelivery {
     attempts: number;
     createdAt: string;

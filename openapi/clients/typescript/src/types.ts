@@ -109,6 +109,7 @@ export interface Approval {
   tool: string;
   toolCallId: ToolCallId;
   votes: Array<ApprovalVote>;
+  warnings: Array<ApprovalWarning>;
 }
 
 export interface ApprovalDecision {
@@ -171,6 +172,7 @@ export interface ApprovalResult {
   tool: string;
   toolCallId: ToolCallId;
   votes: Array<ApprovalVote>;
+  warnings: Array<ApprovalWarning>;
   headHash?: Sha256 | null;
   seq?: number | null;
 }
@@ -190,6 +192,16 @@ export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "fai
 export interface ApprovalVote {
   onBehalfOf?: string | null;
   operator: OperatorName;
+}
+
+export interface ApprovalWarning {
+  approvalId?: ApprovalId | null;
+  code: WarningCode;
+  line?: number | null;
+  note?: string | null;
+  path?: LogicalPath | null;
+  severity: Severity;
+  text: string;
 }
 
 export type ArtifactId = string;
@@ -535,6 +547,8 @@ export interface CurrentApproval {
   tool: string;
   toolCallId: ToolCallId;
   votes: Array<ApprovalVote>;
+  warnings: Array<ApprovalWarning>;
+  canApply?: boolean | null;
   present?: Array<PresentVersion> | null;
 }
 
@@ -1117,6 +1131,7 @@ export type Permission = "file:list" | "file:read" | "file:search" | "file:diff"
 export interface Policy {
   allowModeChange: boolean;
   approval?: ApprovalRule;
+  ask?: Array<string>;
   budget: Budget;
   commandBudget?: Budget;
   commands?: CommandPolicy;
@@ -1153,6 +1168,7 @@ export interface PolicyExplanation {
 export interface PolicyOverrides {
   allowModeChange?: boolean | null;
   approval?: ApprovalRuleOverrides | null;
+  ask?: Array<string> | null;
   budget?: BudgetOverrides | null;
   commandBudget?: BudgetOverrides | null;
   commands?: CommandOverrides | null;
@@ -1774,6 +1790,8 @@ export interface SettledFile {
   path: LogicalPath;
 }
 
+export type Severity = "info" | "doubt" | "danger";
+
 export type Sha256 = string;
 
 export interface SkippedEntry {
@@ -2020,6 +2038,8 @@ export interface ViewedRequest {
   path: string;
   version?: string | null;
 }
+
+export type WarningCode = "WEAKENS_TEST" | "DELETES_TEST" | "CREDENTIAL_LIKE" | "NEW_HOST" | "DENIED_BEFORE" | "OUTSIDE_WRITE" | "STALE" | "TESTS_FAILED" | "TESTS_NOT_ON_THIS_TREE";
 
 export interface WebhookDelivery {
   attempts: number;

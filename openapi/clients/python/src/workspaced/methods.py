@@ -244,6 +244,7 @@ class ToolMethods:
         contextLines: int | None = None,
         cursor: str | None = None,
         excludeGlob: list[str] | None = None,
+        fileType: str | None = None,
         includeGlob: list[str] | None = None,
         maxChars: int | None = None,
         maxMatches: int | None = None,
@@ -258,7 +259,7 @@ class ToolMethods:
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "onePerFile": onePerFile, "path": path, "skip": skip, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "fileType": fileType, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "onePerFile": onePerFile, "path": path, "skip": skip, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 
@@ -548,6 +549,7 @@ class AsyncToolMethods:
         contextLines: int | None = None,
         cursor: str | None = None,
         excludeGlob: list[str] | None = None,
+        fileType: str | None = None,
         includeGlob: list[str] | None = None,
         maxChars: int | None = None,
         maxMatches: int | None = None,
@@ -562,7 +564,7 @@ class AsyncToolMethods:
         wholeWord: bool | None = None,
     ) -> SearchTextOutput:
         """Searches text files line by line for a literal text or, with mode `regex`, a regular expression. Returns the first matches in path order."""
-        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "onePerFile": onePerFile, "path": path, "skip": skip, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
+        input = {"query": query, "caseSensitive": caseSensitive, "contextLines": contextLines, "cursor": cursor, "excludeGlob": excludeGlob, "fileType": fileType, "includeGlob": includeGlob, "maxChars": maxChars, "maxMatches": maxMatches, "mode": mode, "mount": mount, "multiline": multiline, "onePerFile": onePerFile, "path": path, "skip": skip, "stepId": stepId, "toolCallId": toolCallId, "wholeWord": wholeWord}
         answer = await self._call("search_text", {key: value for key, value in input.items() if value is not None})
         return cast(SearchTextOutput, answer)
 

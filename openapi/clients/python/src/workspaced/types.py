@@ -115,6 +115,7 @@ class Approval(TypedDict):
     tool: str
     toolCallId: ToolCallId
     votes: list[ApprovalVote]
+    warnings: list[ApprovalWarning]
 
 
 class ApprovalDecision(TypedDict):
@@ -178,6 +179,7 @@ class ApprovalResult(TypedDict):
     tool: str
     toolCallId: ToolCallId
     votes: list[ApprovalVote]
+    warnings: list[ApprovalWarning]
     headHash: NotRequired[Sha256 | None]
     seq: NotRequired[int | None]
 
@@ -198,6 +200,16 @@ ApprovalState: TypeAlias = "Literal['pending', 'approved', 'denied', 'expired', 
 class ApprovalVote(TypedDict):
     onBehalfOf: NotRequired[str | None]
     operator: OperatorName
+
+
+class ApprovalWarning(TypedDict):
+    approvalId: NotRequired[ApprovalId | None]
+    code: WarningCode
+    line: NotRequired[int | None]
+    note: NotRequired[str | None]
+    path: NotRequired[LogicalPath | None]
+    severity: Severity
+    text: str
 
 
 ArtifactId: TypeAlias = "str"
@@ -548,6 +560,8 @@ class CurrentApproval(TypedDict):
     tool: str
     toolCallId: ToolCallId
     votes: list[ApprovalVote]
+    warnings: list[ApprovalWarning]
+    canApply: NotRequired[bool | None]
     present: NotRequired[list[PresentVersion] | None]
 
 
@@ -1150,6 +1164,7 @@ Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:
 class Policy(TypedDict):
     allowModeChange: bool
     approval: NotRequired[ApprovalRule]
+    ask: NotRequired[list[str]]
     budget: Budget
     commandBudget: NotRequired[Budget]
     commands: NotRequired[CommandPolicy]
@@ -1186,6 +1201,7 @@ class PolicyExplanation(TypedDict):
 class PolicyOverrides(TypedDict):
     allowModeChange: NotRequired[bool | None]
     approval: NotRequired[ApprovalRuleOverrides | None]
+    ask: NotRequired[list[str] | None]
     budget: NotRequired[BudgetOverrides | None]
     commandBudget: NotRequired[BudgetOverrides | None]
     commands: NotRequired[CommandOverrides | None]
@@ -1812,6 +1828,9 @@ class SettledFile(TypedDict):
     path: LogicalPath
 
 
+Severity: TypeAlias = "Literal['info', 'doubt', 'danger']"
+
+
 Sha256: TypeAlias = "str"
 
 
@@ -2063,6 +2082,9 @@ class ViewedMark(TypedDict):
 class ViewedRequest(TypedDict):
     path: str
     version: NotRequired[str | None]
+
+
+WarningCode: TypeAlias = "Literal['WEAKENS_TEST', 'DELETES_TEST', 'CREDENTIAL_LIKE', 'NEW_HOST', 'DENIED_BEFORE', 'OUTSIDE_WRITE', 'STALE', 'TESTS_FAILED', 'TESTS_NOT_ON_THIS_TREE']"
 
 
 class WebhookDelivery(TypedDict):
