@@ -273,6 +273,9 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
             _ => {
                 body.push_line(quote::one_line(&form.none));
                 body.push_str(&glob_notes(&search.notes));
+                for note in search.notes.iter().filter(|note| note.starts_with("0 files searched")) {
+                    body.push_line(format_args!("[{}]", quote::one_line(note)));
+                }
             }
         }
         for note in &search.skipped {

@@ -42,14 +42,14 @@ pub(crate) struct RunCommandInput {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 16_384)]
     command: Option<String>,
-    /// The shell: `sh` (default), or `bash` where the sandbox has it.
+    /// `sh` (default), or `bash` where the sandbox has it.
     #[serde(default)]
     #[schema(inline)]
     shell: Option<CommandShell>,
     /// The folder in which it runs, by default the root.
     #[serde(default)]
     cwd: Option<String>,
-    /// The seconds after which it is ended. Default and maximum: those of the policy.
+    /// The most seconds it may take; the policy has the default and the maximum.
     #[serde(default)]
     #[schema(minimum = 1)]
     timeout_seconds: Option<u64>,

@@ -77,7 +77,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
     assert_eq!((&body["prompt"], approval.get("editedSeq")), (&json!("fix the greeting"), None));
     let touched =
         body["budgets"].as_array().unwrap().iter().find(|budget| budget["name"] == "maxFilesTouched").unwrap();
-    assert_eq!((&touched["used"], &touched["limit"]), (&json!(2), &json!(50)), "a lockfile counts for nothing");
+    assert_eq!((&touched["used"], &touched["limit"]), (&json!(3), &json!(50)), "a lock file counts as a file");
 
     for (query, accept) in [("?format=markdown", "*/*"), ("", "text/markdown")] {
         let markdown = report(&run, query, accept).await;

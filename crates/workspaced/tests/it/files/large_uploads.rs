@@ -191,7 +191,7 @@ async fn a_large_upload_that_needs_approval_asks_once_its_body_is_known(
     let answer = ask(&server, &run, "Cargo.lock", &format!("If-None-Match: *\r\nContent-Length: {}", 2 * MIB));
     assert!(answer.starts_with("HTTP/1.1 100"), "{answer}");
     assert!(run.get().await["counts"]["pendingApprovals"] == 0);
-    create(&run, "Cargo.lock", lines(MIB)).await.is(202);
+    create(&run, "Cargo.lock", lines(150 * 1024)).await.is(202);
     let budget = large_budget()["policy"]["budget"].clone();
     let policy = json!({"requireApprovalIf": ["changesPublicApi"], "budget": budget, "outsideChanges": "RECORD"});
     let run = server.run(json!({"policy": policy})).await;

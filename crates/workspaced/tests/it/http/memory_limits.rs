@@ -239,8 +239,8 @@ async fn a_change_of_too_many_files_is_refused_before_any_is_read(#[values(Backe
     run.patch(&patch_of(named(20))).await.refused("NOT_FOUND");
     let refused = run.patch(&patch_of(named(20).chain([".env".to_owned()]))).await.refused("PATCH_BUDGET_EXCEEDED");
     over(&refused, 21);
-    // Lockfiles do not count, and neither does the source of a copy.
-    run.patch(&patch_of(named(20).chain(["Cargo.lock".to_owned()]))).await.refused("NOT_FOUND");
+    // Lock files count, the source of a copy does not.
+    run.patch(&patch_of(named(19).chain(["Cargo.lock".to_owned()]))).await.refused("NOT_FOUND");
     let copy = |to: &str| format!("diff --git a/a.txt b/{to}\nsimilarity index 100%\ncopy from a.txt\ncopy to {to}\n");
     let copies: String = (0..20).map(|number| copy(&format!("copy{number}.txt"))).collect();
     assert_eq!(run.patch(&copies).await.ok()["filesTouched"].as_array().unwrap().len(), 20);

@@ -977,7 +977,7 @@ async fn the_rest_of_an_output_is_read_by_the_tools_of_the_form(#[values(Backend
         let rest = format!("[output lines 11-11 of 11; {} reads others]\n", way.replace("ID", &id));
         assert!(text.ends_with(&rest), "{text}");
         let text = said(&run, format, reads, of_id(&first)).await;
-        assert!(text.contains("utput:\nline 1\nline 2\n") && text.contains("line 9\n"), "{text}");
+        assert!(text.contains("utput:\n  line 1\n  line 2\n") && text.contains("  line 9\n"), "{text}");
         assert!(
             text.contains("[output lines 1-9 of 11; ") && text.contains(if format == "qwen" { "=9" } else { "10" }),
             "{text}"
