@@ -64,6 +64,7 @@ fn routes() -> OpenApiRouter<Service> {
 }
 
 /// Returns the routes that are not for metrics alone. [`openapi`] documents the route of the tools, from their catalogue.
+#[expect(clippy::too_many_lines, reason = "a table of all routes")]
 fn routes_without_metrics() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(runs::create_run, runs::list_runs))

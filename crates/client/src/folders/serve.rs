@@ -265,7 +265,7 @@ impl Runner {
                     }
                     Err(error @ FolderError::Folder(ShimError::Lost(_))) => return Err(error),
                     Err(error) => {
-                        warnings.push(format!("the run's version could not be written back: {}", said(&error)))
+                        warnings.push(format!("the run's version could not be written back: {}", said(&error)));
                     }
                 }
                 self.state.has_aside = !put_aside.is_empty();

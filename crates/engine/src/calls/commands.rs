@@ -599,13 +599,7 @@ impl Calls {
         let event_id = with_suffix(&order.id, EVENT_SUFFIX).map_err(RecordedError::left_out)?;
         // What an interrupted command left is half of something.
         let is_whole = result.signal.is_none() && !result.timed_out && !order.is_unwanted();
-        let not_applied = match &layer {
-            Some(_) if !is_whole => Some(
-                "the command did not end by itself, or its caller waits no more, so that what it left is not applied"
-                    .to_owned(),
-            ),
-            _ => result.not_sent.as_deref().map(|message| model::excerpt(message, 500)),
-        };
+        let not_applied = result.not_applied(layer.is_some() && !is_whole);
         let event = result.event(order, run, not_applied.as_deref());
         let mut event = entry_of_members(run, caller, event_id.clone(), event).map_err(RecordedError::left_out)?;
         let is_other = self.settle_differing(&mut event).await.map_err(RecordedError::left_out)?;
@@ -624,6 +618,7 @@ impl Calls {
             });
         };
         let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
+        let fact = fact_on(fact_of(result.exit_code), is_other);
         let set = CommandSet {
             id: with_suffix(&order.id, SET_SUFFIX).map_err(RecordedError::left_out)?,
             on_behalf_of: order.actor.clone(),
@@ -632,11 +627,7 @@ impl Calls {
             step_id: order.step_id.clone(),
             on_conflict: result.on_conflict,
             on_denied: result.on_denied,
-            evidence_fact: if may_attest {
-                fact_on(fact_of(result.exit_code), is_other)
-            } else {
-                EvidenceFact::Unattested
-            },
+            evidence_fact: if may_attest { fact } else { EvidenceFact::Unattested },
             event_id: event_id.to_string(),
             event,
         };
@@ -653,14 +644,7 @@ impl Calls {
                         // A layer that cannot be read is rejected as a whole.
                         rejected = self.takeable_paths(run, sent).await.unwrap_or_default();
                     }
-                    CommandChanges {
-                        tool_call_id: Some(set_id.to_string()),
-                        seq: refusal.details.seq,
-                        code: Some(refusal.code),
-                        message: Some(refusal.message.clone()),
-                        approval_id: refusal.details.approval_id.as_ref().map(ToString::to_string),
-                        ..CommandChanges::default()
-                    }
+                    CommandChanges::refused(&set_id, refusal)
                 }
                 _ => return Err(error),
             },

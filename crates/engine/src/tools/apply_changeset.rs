@@ -776,25 +776,7 @@ impl Mutation for ApplyChangeset {
         let moves = pair_moves(&mut desired, &targets);
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, large);
         if self.input.on_denied == OnDenied::Leave {
-            let denied = (context.denied)(&plan);
-            let mut left = BTreeSet::new();
-            for (path, refusal) in denied {
-                self.deny(path.as_str(), refusal)?;
-                left.insert(path);
-            }
-            let with_it =
-                self.unnamed.iter().filter(|(_, cause)| cause.as_ref().is_some_and(|cause| left.contains(cause)));
-            let with_it: Vec<_> = with_it.map(|(path, _)| path.clone()).collect();
-            left.extend(with_it);
-            // Half of a move would lose the file, or have it twice.
-            for (from, to) in &moves {
-                let (kept, other) = if left.contains(to) { (to, from) } else { (from, to) };
-                if left.contains(kept) && !left.contains(other) {
-                    let rule = self.left.iter().find(|file| file.path == kept.as_str()).map(|file| file.rule.clone());
-                    self.left.push(LeftFile { path: other.to_string(), rule: rule.unwrap_or_default() });
-                    left.insert(other.clone());
-                }
-            }
+            let left = self.leave((context.denied)(&plan), &moves)?;
             if !left.is_empty() {
                 plan = plan.without(&left);
             }
@@ -820,6 +802,34 @@ impl Mutation for ApplyChangeset {
         plan.is_changeset = true;
         (plan.staged, plan.reservation) = self.staged.take().unzip();
         Ok(plan)
+    }
+}
+
+impl ApplyChangeset {
+    /// Leaves out what is denied, and what cannot be applied without it. Returns the paths.
+    fn leave(
+        &mut self,
+        denied: Vec<(LogicalPath, Refusal)>,
+        moves: &[(LogicalPath, LogicalPath)],
+    ) -> Result<BTreeSet<LogicalPath>, Refusal> {
+        let mut left = BTreeSet::new();
+        for (path, refusal) in denied {
+            self.deny(path.as_str(), refusal)?;
+            left.insert(path);
+        }
+        let with_it = self.unnamed.iter().filter(|(_, cause)| cause.as_ref().is_some_and(|cause| left.contains(cause)));
+        let with_it: Vec<_> = with_it.map(|(path, _)| path.clone()).collect();
+        left.extend(with_it);
+        // Half of a move would lose the file, or have it twice.
+        for (from, to) in moves {
+            let (kept, other) = if left.contains(to) { (to, from) } else { (from, to) };
+            if left.contains(kept) && !left.contains(other) {
+                let rule = self.left.iter().find(|file| file.path == kept.as_str()).map(|file| file.rule.clone());
+                self.left.push(LeftFile { path: other.to_string(), rule: rule.unwrap_or_default() });
+                left.insert(other.clone());
+            }
+        }
+        Ok(left)
     }
 }
 

@@ -42,14 +42,14 @@ pub(crate) struct RunCommandInput {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 16_384)]
     command: Option<String>,
-    /// `sh` (default), or `bash` where the sandbox has it.
+    /// `sh` (default), or `bash` if the sandbox has it.
     #[serde(default)]
     #[schema(inline)]
     shell: Option<CommandShell>,
     /// The folder in which it runs, by default the root.
     #[serde(default)]
     cwd: Option<String>,
-    /// The most seconds it may take; the policy has the default and the maximum.
+    /// Its time limit in seconds; the policy has the default and the maximum.
     #[serde(default)]
     #[schema(minimum = 1)]
     timeout_seconds: Option<u64>,
@@ -304,6 +304,20 @@ pub struct CommandChanges {
     /// The approval for which the changes wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) approval_id: Option<String>,
+}
+
+impl CommandChanges {
+    /// Those of a change set under `id` that was refused.
+    pub(crate) fn refused(id: &ToolCallId, refusal: &Refusal) -> Self {
+        Self {
+            tool_call_id: Some(id.to_string()),
+            seq: refusal.details.seq,
+            code: Some(refusal.code),
+            message: Some(refusal.message.clone()),
+            approval_id: refusal.details.approval_id.as_ref().map(ToString::to_string),
+            ..Self::default()
+        }
+    }
 }
 
 /// What a command left that cannot be part of a run.

@@ -45,6 +45,7 @@ pub(crate) const TOOL: Tool = Tool {
 /// The input of `search_text`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "the options are independent")]
 #[schema(example = json!({"query": "fn main", "includeGlob": ["**/*.rs"], "maxMatches": 20}))]
 pub(crate) struct SearchTextInput {
     /// The text or expression to search for.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledger::{Appended, Artifact, DecidedApproval, Entry, LedgerError, Reply};
-use model::{By, Draft, LogicalPath, Outcome, Record, Sha256, Step, Usage, Verdict};
+use model::{By, Draft, LogicalPath, Outcome, Record, Sha256, Step, ToolCallId, Usage, Verdict};
 use serde_json::{Map, Value};
 
 use crate::call::answer::{DONE, mutation_answer};
@@ -47,28 +47,20 @@ impl Staged {
         stored: ObjectChanges,
     ) -> Result<Committed, Failure> {
         let Self { calls, mut items, files, large_files, usage, disk, disk_change } = self;
-        let found = if outside::is_found(&items) {
+        let mut found = None;
+        if outside::is_found(&items) {
             // Boxed, so that the future of any other call is smaller.
-            Box::pin(outside::describe(engine, run, &calls, &mut items)).await
-        } else {
-            Ok(None)
-        };
-        let found = found.map_err(|error| {
-            staged_files::discard(run, &large_files);
-            Failure::All(error)
-        })?;
+            let described = Box::pin(outside::describe(engine, run, &calls, &mut items)).await;
+            found = described.map_err(|error| {
+                staged_files::discard(run, &large_files);
+                Failure::All(error)
+            })?;
+        }
         let (decision, expires_at) = approved.unzip();
         let is_only_event = decision.is_none() && is_only_event(&calls, &items);
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
-        let person = decision.as_ref().and_then(|decision| decision.on_behalf_of.as_ref());
-        for entry in entries.iter_mut().filter(|entry| entry.draft.mutates) {
-            entry.draft.reasons.extend(person.map(|name| format!("onBehalfOf:{name}")));
-        }
-        if decision.is_some() {
-            // The record of the request says what is left out, and counts it.
-            entries.iter_mut().for_each(|entry| entry.draft.set_left([].into_iter()));
-        }
+        note_decision(&mut entries, decision.as_ref());
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
             (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
@@ -84,12 +76,7 @@ impl Staged {
             usize::from(found.is_some()) + usize::from(event.is_some())
         };
         entries.splice(0..0, found.into_iter().chain(event));
-        for entry in &mut entries {
-            entry.epoch = run.epoch;
-            if entry.usage != Usage::default() {
-                entry.run_budget.clone_from(&run.rules.policy().run_budget);
-            }
-        }
+        complete(&mut entries, run);
         let modes: BTreeMap<LogicalPath, u32> =
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
@@ -101,16 +88,8 @@ impl Staged {
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => Vec::from(records),
             Ok(Appended::Repeated(_)) if is_only_event => {
-                // Its command was recorded by an earlier attempt.
                 staged_files::discard(run, &large_files);
-                let recorded = match &event_id {
-                    Some(id) => engine.ledger.call(&run.run_id, id).await.map_err(Failure::left_out)?,
-                    None => None,
-                };
-                let seq = recorded.map_or(0, |event| event.seq);
-                let answers =
-                    calls.iter().zip(answers).map(|(call, answer)| answer.complete(call, seq, None)).collect();
-                return Ok(Committed { answers, records: Vec::new(), files: None });
+                return answer_of_event(engine, run, event_id, &calls, answers).await;
             }
             Ok(Appended::Reused(index)) => {
                 let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
@@ -124,13 +103,51 @@ impl Staged {
         }
         usage.settle();
         disk.settle(disk_change);
-        let complete = |((call, answer), record): ((&OpenedCall, _), &Record)| {
-            PendingAnswer::complete(answer, call, record.seq, record.hash)
-        };
-        let answers = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]).map(complete).collect();
+        let recorded = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]);
+        let answers = recorded.map(|((call, answer), record)| answer.complete(call, record.seq, record.hash)).collect();
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
         Ok(Committed { answers, records, files: files.filter(|_| !is_only_event) })
     }
+}
+
+/// Adds to the entries of an approved call what its decision says.
+fn note_decision(entries: &mut [Entry], decision: Option<&DecidedApproval>) {
+    let Some(decision) = decision else { return };
+    for entry in entries {
+        if entry.draft.mutates {
+            let person = decision.on_behalf_of.as_ref();
+            entry.draft.reasons.extend(person.map(|name| format!("onBehalfOf:{name}")));
+        }
+        // The record of the request says what is left out, and counts it.
+        entry.draft.set_left([].into_iter());
+    }
+}
+
+/// Adds to entries what those of one run have in common.
+fn complete(entries: &mut [Entry], run: &OpenRun) {
+    for entry in entries {
+        entry.epoch = run.epoch;
+        if entry.usage != Usage::default() {
+            entry.run_budget.clone_from(&run.rules.policy().run_budget);
+        }
+    }
+}
+
+/// Returns the answer to a change set without changes whose command an earlier attempt recorded.
+async fn answer_of_event(
+    engine: &Engine,
+    run: &OpenRun,
+    event: Option<ToolCallId>,
+    calls: &[OpenedCall],
+    answers: Vec<PendingAnswer>,
+) -> Result<Committed, Failure> {
+    let recorded = match &event {
+        Some(id) => engine.ledger.call(&run.run_id, id).await.map_err(Failure::left_out)?,
+        None => None,
+    };
+    let seq = recorded.map_or(0, |event| event.seq);
+    let answers = calls.iter().zip(answers).map(|(call, answer)| answer.complete(call, seq, None)).collect();
+    Ok(Committed { answers, records: Vec::new(), files: None })
 }
 
 /// Whether the calls are one change set that changes and leaves nothing, so that the record of its command says all.

@@ -89,7 +89,9 @@ impl<B: Backend> Store<B> {
         );
         let mut hours = self.0.fetch(hours, params, read_hour).await?;
         let mut total = StatsCounts::default();
-        hours.iter().for_each(|hour| total.add(&hour.counts));
+        for hour in &hours {
+            total.add(&hour.counts);
+        }
         hours.drain(..hours.len().saturating_sub(MAX_STATS_HOURS));
         let more = |all: Option<u64>, shown: usize| all.unwrap_or(0).saturating_sub(shown as u64);
         Ok(RecordStats {
@@ -130,16 +132,13 @@ struct Selection {
 impl Selection {
     fn of(filter: &StatsFilter, range: PositionRange) -> Self {
         let mut selection = Self { sql: "FROM audit_record r WHERE ".to_owned(), params: Vec::new() };
-        match &filter.run {
+        if let Some(run) = &filter.run {
             // The index of the run, not that of positions, which other runs have too.
-            Some(run) => {
-                selection.add("r.run_no = (SELECT run_no FROM run WHERE run_id = ", run.as_str(), ")");
-                selection.add(" AND coalesce(r.position <= ", range.high, ", false)");
-            }
-            None => {
-                selection.add("r.position >= ", range.low, "");
-                selection.add(" AND r.position <= ", range.high, "");
-            }
+            selection.add("r.run_no = (SELECT run_no FROM run WHERE run_id = ", run.as_str(), ")");
+            selection.add(" AND coalesce(r.position <= ", range.high, ", false)");
+        } else {
+            selection.add("r.position >= ", range.low, "");
+            selection.add(" AND r.position <= ", range.high, "");
         }
         if let Some(since) = &filter.since {
             selection.add(" AND r.timestamp >= ", since.as_str(), "");

@@ -31,8 +31,10 @@ pub(super) fn assignments(line: &str) -> Vec<Assignment<'_>> {
         let mut name = before[before.len() - length..].trim_matches(['.', '-']);
         match typed {
             // The name has a type: `let password: &str = "…"`.
-            Some((colon, of)) if sign == "=" && !line[colon..at].contains(['"', '\'', '`', ',', ';', '(', '{', '/']) => {
-                name = of
+            Some((colon, of))
+                if sign == "=" && !line[colon..at].contains(['"', '\'', '`', ',', ';', '(', '{', '/']) =>
+            {
+                name = of;
             }
             _ if sign == ":" && !name.is_empty() => typed = Some((at, name)),
             _ => {}

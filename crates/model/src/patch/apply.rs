@@ -183,7 +183,7 @@ impl PatchOutput<'_> {
                         self.bytes.extend_from_slice(self.ending());
                     }
                     (Matching::AnyEnding | Matching::Lenient | Matching::Exact, _) => {
-                        self.bytes.extend_from_slice(bytes)
+                        self.bytes.extend_from_slice(bytes);
                     }
                 },
             }

@@ -60,7 +60,7 @@ impl Workspace {
             hash.update(path.as_str());
             hash.update(match now {
                 Some(now) => format!("\0{:06o}\0{}\n", now.git_mode.unwrap_or_default(), now.sha256),
-                None => "\0000000\0-\n".to_owned(),
+                None => format!("\0{:06o}\0-\n", 0),
             });
         }
         Ok(Sha256::from_bytes(hash.finalize().into()))

@@ -124,6 +124,16 @@ pub(crate) struct EndedCommand {
 }
 
 impl CommandResultRequest {
+    /// Returns why nothing of the command is applied. `is_cut_off` is that of a command with a layer that did not end by itself.
+    pub(crate) fn not_applied(&self, is_cut_off: bool) -> Option<String> {
+        if is_cut_off {
+            let why =
+                "the command did not end by itself, or its caller waits no more, so that its changes are not applied";
+            return Some(why.to_owned());
+        }
+        self.not_sent.as_deref().map(|message| model::excerpt(message, 500))
+    }
+
     pub(crate) fn check(&self, has_layer: bool) -> Result<(), Refusal> {
         if self.output.len() > MAX_OUTPUT_BYTES {
             let message = format!("`output` has {} bytes; the limit is {MAX_OUTPUT_BYTES}", self.output.len());

@@ -3,7 +3,7 @@
 use model::{Approval, EvidenceFact};
 
 use crate::CallError;
-use crate::approvals::present::CurrentApproval;
+use crate::approvals::present::{CurrentApproval, PresentVersion};
 use crate::approvals::waiting_calls::stored_members;
 use crate::approvals::warnings::add_stale;
 use crate::call::Call;
@@ -21,7 +21,7 @@ impl Calls {
         let stale = present.iter().filter(|file| file.is_expected == Some(false));
         let stale: Vec<_> = stale.map(|file| file.path.clone()).collect();
         *can_apply = if stale.is_empty() {
-            let is_known = present.len() == approval.files.len() && present.iter().all(|file| file.is_known());
+            let is_known = present.len() == approval.files.len() && present.iter().all(PresentVersion::is_known);
             is_known.then_some(true)
         } else {
             self.can_follow(approval).await?

@@ -31,7 +31,8 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
 
 /// Returns the lines about globs that match no path.
 pub(crate) fn glob_notes(notes: &[Cow<'_, str>]) -> String {
-    notes.iter().filter(|note| note.starts_with(GLOB_NOTE)).map(|note| format!("[{}]\n", one_line(note))).collect()
+    let lines = notes.iter().filter(|note| note.starts_with(GLOB_NOTE)).map(|note| format!("[{}]\n", one_line(note)));
+    lines.collect::<Vec<_>>().concat()
 }
 
 /// Returns the line that says what a list leaves out, and the `ways` to see it; `None` if it leaves nothing out.

@@ -82,7 +82,7 @@ async fn what_a_patch_or_an_edit_has_too_much_is_named(#[values(Backend::Sqlite)
 #[rstest]
 #[tokio::test]
 async fn grep_of_claude_code_reaches_the_last_match(#[values(Backend::Sqlite)] backend: Backend) {
-    let many: String = (1..=2500).map(|line| format!("line {line}\n")).collect();
+    let many = (1..=2500).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
     let files = [("a/many.txt", many.as_str()), ("b.md", "line\nline\n"), ("c.txt", "line\n"), ("d.txt", "other\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let grep = async |mut input: Value| {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from .. import types
 from ..errors import FolderError, WorkspacedError
 from ..shim import DATA_BYTES, KeptOutput, ShimFolder, TimeLimit, conflict, shown_command
-from ..values import Executed, FolderChanges, Pulled, Pushed
+from ..values import Executed, FolderChanges, PathChange, Pulled, Pushed
 from .threads import Worker
 from .transport import CHUNK_BYTES, segment
 
