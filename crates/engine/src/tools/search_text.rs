@@ -267,11 +267,12 @@ fn notes(query: &SearchQuery, report: &SearchReport) -> Vec<String> {
     }
     if report.files_searched == 0 {
         // A file that is left out may have matched.
-        let no_path = (report.not_shown.is_empty() && !query.include_glob.is_empty()).then(|| {
-            let shown: Vec<_> = query.include_glob.iter().take(MAX_SHOWN_GLOBS).map(String::as_str).collect();
-            let more = if query.include_glob.len() > MAX_SHOWN_GLOBS { " or the others" } else { "" };
-            format!(": no path matches {}{more}", shown.join(", "))
-        });
+        let no_path = (report.not_shown.is_empty() && !query.include_glob.is_empty() && query.file_type.is_none())
+            .then(|| {
+                let shown: Vec<_> = query.include_glob.iter().take(MAX_SHOWN_GLOBS).map(String::as_str).collect();
+                let more = if query.include_glob.len() > MAX_SHOWN_GLOBS { " or the others" } else { "" };
+                format!(": no path matches {}{more}", shown.join(", "))
+            });
         notes.push(format!("0 files searched{}", no_path.unwrap_or_default()));
     }
     notes.extend(mistaken_globs(&query.include_glob));

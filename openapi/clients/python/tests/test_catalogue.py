@@ -42,7 +42,7 @@ TASKS: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
     ("Rename it.", [("move_file", {"from": "src/tax.py", "to": "src/rates.py", **WHY}), ("stat_path", {"path": "src/rates.py"})], "src/rates.py"),
     ("Remove what is unused.", [("read_file", {"path": "src/old.py"}), ("delete_file", {"path": "src/old.py", **WHY})], "src/old.py"),
     ("Describe the change.", [("read_file", {"path": "README.md"}), ("apply_patch", {"patch": PATCH, **WHY})], "A CHANGES.md"),
-    ("Show the change, and take the last one back.", [("diff_workspace", {"statOnly": True}), ("revert_calls", {"toSeq": 0, **WHY})], ""),
+    ("Show the change, and take the last one back.", [("diff_workspace", {"statOnly": True}), ("revert_calls", {"last": 1, **WHY})], ""),
 ]  # fmt: skip
 
 

@@ -985,7 +985,7 @@ async fn the_rest_of_an_output_is_read_by_the_tools_of_the_form(#[values(Backend
         let record = run.last_record().await;
         assert_eq!((&record["tool"], &record["format"]), (&json!("run_command"), &json!(format)));
         let text = said(&run, format, reads_on, of_id(&wide_line)).await;
-        assert!(text.contains(&format!("utput:\n{}\nend\n", "w".repeat(1_000))), "{text}");
+        assert!(text.contains(&format!("utput:\n  {}\n  end\n", "w".repeat(1_000))), "{text}");
         if format == "gemini" {
             let lines = json!({"file_path": format!("/output/{id}"), "start_line": 2, "end_line": 3});
             let text = said(&run, format, reads, lines).await;
