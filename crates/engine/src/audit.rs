@@ -25,7 +25,7 @@ pub use crate::history::{content_history, snapshot};
 pub use content::{has_event_data, without_event_data};
 pub use ledger::RecordFilter;
 pub use report::{ReportVerification, RunReport};
-pub use stats::{Stats, StatsQuery};
+pub use stats::{AuditStats, StatsQuery};
 pub use story::find_break;
 
 /// The maximum time to wait for the decision about a call, in seconds.

@@ -17,7 +17,7 @@ pub(crate) mod snippet;
 
 use std::sync::LazyLock;
 
-use model::{PatchLeniency, Refusal};
+use model::Refusal;
 use serde_json::{Map, Value, json};
 
 use crate::tool::text::Rendered;
@@ -222,11 +222,6 @@ impl FormatTool {
     pub fn item(&self, call_id: &str, is_ok: bool, text: &str) -> Option<Value> {
         self.item.map(|item| item(call_id, is_ok, text))
     }
-}
-
-/// Returns how strictly patches in a format are compared with files: as its original compares them. Our own tool does so exactly.
-pub(crate) fn patch_leniency(format: &str) -> PatchLeniency {
-    if ["codex", "openai-apply-patch"].contains(&format) { PatchLeniency::Lenient } else { PatchLeniency::Strict }
 }
 
 /// Returns our tool with this name.

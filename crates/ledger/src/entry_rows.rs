@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use model::{
-    ApprovalState, EventKind, LeftEntry, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes,
+    ApprovalState, DeniedEntry, EventKind, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes,
     Usage, Verdict, WebhookMessage,
 };
 
@@ -325,7 +325,7 @@ pub(crate) fn indexed_paths<'a>(
     read: &'a [LogicalPath],
     written: &'a [LogicalPath],
     files: &'a [RecordFile],
-    left: &'a [LeftEntry],
+    left: &'a [DeniedEntry],
 ) -> Vec<&'a str> {
     let requested = files.iter().map(|file| &file.path);
     let named = read.iter().chain(written).chain(requested).map(LogicalPath::as_str);

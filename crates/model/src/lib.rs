@@ -65,11 +65,11 @@ pub use policy::{
     Trigger, glob_mistake,
 };
 pub use record::{
-    ARCHIVE_TOOL, By, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,
-    FirstVersions, HourStats, LeftEntry, MAX_EVENT_DATA_BYTES, MAX_LEFT, MAX_READ_INPUT_BYTES, MAX_RUN_EVENT_BYTES,
-    MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, MIGRATE_TOOL, NOBODY, OUTSIDE_CHANGE_TOOL, Outcome,
-    ReasonStats, Record, RecordFile, RecordStats, RunStats, StatsCounts, Verdict, Versions, WebhookDelivery,
-    WebhookEvent, WebhookMessage, recorded_input, redact_members, verify_chain,
+    ARCHIVE_TOOL, By, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, DeniedEntry, Draft,
+    EventKind, Evidence, FirstVersions, HourStats, MAX_EVENT_DATA_BYTES, MAX_LEFT, MAX_READ_INPUT_BYTES,
+    MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, MIGRATE_TOOL, NOBODY,
+    OUTSIDE_CHANGE_TOOL, Outcome, ReasonStats, Record, RecordFile, RecordStats, RunStats, StatsCounts, Verdict,
+    Versions, WebhookDelivery, WebhookEvent, WebhookMessage, recorded_input, redact_members, verify_chain,
 };
 pub use refusal::{
     Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, RefusalReader, Result, hint_for,

@@ -106,7 +106,8 @@ pub struct RecordFile {
 /// An entry of a change set that is denied and was left out. Members are sorted by name, so that the JSON is canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftEntry {
+#[schema(as = LeftEntry)]
+pub struct DeniedEntry {
     /// The path, escaped and cut to 200 characters if it is no valid path of a workspace.
     #[schema(example = ".env")]
     pub path: String,
@@ -157,7 +158,7 @@ pub struct Record {
     /// What a change set left out because it is denied: the first 100 entries. Missing if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub left: Vec<LeftEntry>,
+    pub left: Vec<DeniedEntry>,
     /// How many entries a change set left out because they are denied, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_count: Option<u64>,

@@ -49,7 +49,7 @@ impl Workspace {
     pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
         // Before the first file is listed.
         let pin = Pin::new(self.kept(), self.tmp());
-        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOut::default() };
+        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOutFiles::default() };
         let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &RuleScope::default())?, Vec::new());
         while let Some((entry, scope)) = entries.pop() {
             if let (ExportEntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
@@ -77,7 +77,7 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<TreeExport, WorkspaceError> {
         let pin = Pin::new(self.kept(), self.tmp());
-        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOut::default() };
+        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOutFiles::default() };
         let (mut entries, mut deleted) = (Vec::new(), Vec::new());
         for path in paths {
             let names_whiteout = path.components().any(|name| name.starts_with(WHITEOUT));
@@ -90,7 +90,7 @@ impl Workspace {
             }
             match lister.present(path)? {
                 PresentEntry::Exported(kind) => entries.push(ExportEntry { path: path.clone(), kind }),
-                PresentEntry::LeftOut => lister.left_out.add(Some(path)),
+                PresentEntry::LeftOutFiles => lister.left_out.add(Some(path)),
                 PresentEntry::Missing => deleted.push(path.clone()),
             }
         }
@@ -137,20 +137,20 @@ pub struct TreeExport {
     deleted: Vec<LogicalPath>,
     /// In path order.
     entries: Vec<ExportEntry>,
-    left_out: LeftOut,
+    left_out: LeftOutFiles,
     pin: Pin,
 }
 
 /// What an export leaves out.
 #[derive(Clone, Debug, Default)]
-pub struct LeftOut {
+pub struct LeftOutFiles {
     /// The number of entries, without those that git ignores.
     pub count: u64,
     /// The first paths.
     pub paths: Vec<LogicalPath>,
 }
 
-impl LeftOut {
+impl LeftOutFiles {
     /// Adds an entry, with its path if a call can name it.
     fn add(&mut self, path: Option<&LogicalPath>) {
         self.count += 1;
@@ -182,13 +182,13 @@ struct ExportLister<'a> {
     rules: &'a Rules,
     cancel: &'a AtomicBool,
     /// What is left out so far.
-    left_out: LeftOut,
+    left_out: LeftOutFiles,
 }
 
 /// What is at a path of a layer.
 enum PresentEntry {
     Exported(ExportEntryKind),
-    LeftOut,
+    LeftOutFiles,
     /// No file, so that whoever has one deletes it.
     Missing,
 }
@@ -251,11 +251,11 @@ impl ExportLister<'_> {
             Err(GuardError::Rejected(PathRejected::LinkInMutation)) => {
                 // What was in a folder that is a link now does not exist any more.
                 let Some(link) = root.find_link(path)? else { return Ok(PresentEntry::Missing) };
-                return Ok(link_kind(path, link.target).map_or(PresentEntry::LeftOut, PresentEntry::Exported));
+                return Ok(link_kind(path, link.target).map_or(PresentEntry::LeftOutFiles, PresentEntry::Exported));
             }
             Err(error) => {
                 error.unless_disk()?;
-                return Ok(PresentEntry::LeftOut);
+                return Ok(PresentEntry::LeftOutFiles);
             }
         };
         if opened.file_type() == FileType::Directory {
@@ -264,7 +264,7 @@ impl ExportLister<'_> {
         }
         let kind = match self.file_kind(&opened.stat, path)? {
             Some(kind) if !is_secret_file(self.rules, path, &File::from(opened.file))? => kind,
-            _ => return Ok(PresentEntry::LeftOut),
+            _ => return Ok(PresentEntry::LeftOutFiles),
         };
         Ok(PresentEntry::Exported(kind))
     }
@@ -328,7 +328,7 @@ fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, Wor
 impl TreeExport {
     /// The entries that policy hides by their names, that are special, or that have names which no call can use. Of a layer, and after
     /// [`leave_out_secrets`](Self::leave_out_secrets), also those that policy hides by their content.
-    pub fn left_out(&self) -> &LeftOut {
+    pub fn left_out(&self) -> &LeftOutFiles {
         &self.left_out
     }
 

@@ -39,8 +39,8 @@ pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
-    ArtifactBundle, Bundle, EntryTime, EntryTimes, LeftOut, PackedFile, PatchFormat, PreparedBundle, PreparedPatch,
-    TreeExport, pack_layer,
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, LeftOutFiles, PackedFile, PatchFormat, PreparedBundle,
+    PreparedPatch, TreeExport, pack_layer,
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;

@@ -48,12 +48,12 @@ pub struct Runner {
     /// The last command, which is never run twice.
     last: Option<ToolCallId>,
     /// What the sandbox has otherwise than the run.
-    state: SandboxState,
+    state: RunnerState,
 }
 
 /// What a runner knows of its sandbox.
 #[derive(Clone, Debug, Default)]
-struct SandboxState {
+struct RunnerState {
     /// What the run did not take of what a command changed: it gives way to the run's version before the next one.
     rejected: BTreeSet<String>,
     /// Whether something was put aside for the last command.
@@ -65,7 +65,7 @@ struct SandboxState {
 }
 
 /// A sandbox before a command.
-struct Prepared {
+struct PreparedCommand {
     /// What differs from the run.
     before: Result<ScanReport, FolderError>,
     put_aside: Vec<String>,
@@ -79,7 +79,7 @@ pub struct PausedRunner {
     name: String,
     scope: ScanScope,
     last: Option<ToolCallId>,
-    state: SandboxState,
+    state: RunnerState,
     /// The states that the folder can have: what a command has written there leads nobody elsewhere.
     known: Vec<Option<CheckedOut>>,
 }
@@ -98,7 +98,7 @@ pub struct ServedCommand {
 impl Runner {
     /// A runner with a name of its own.
     pub fn new(checkout: Checkout, scope: ScanScope) -> Self {
-        Self { checkout, name: new_id("runner_"), scope, last: None, state: SandboxState::default() }
+        Self { checkout, name: new_id("runner_"), scope, last: None, state: RunnerState::default() }
     }
 
     /// Waits for a command, at most 5 seconds, runs it and reports its result. `sink` gets its output as it comes.
@@ -221,7 +221,7 @@ impl Runner {
                 return Ok(RanOrder { result, layer: None, lost: Some(unfinished.error) });
             }
         };
-        let Prepared { before, put_aside, warnings } = prepared;
+        let PreparedCommand { before, put_aside, warnings } = prepared;
         let mut result = self.result(&execution, &warnings).await;
         if order.shell.is_some() {
             result.environment.insert("shell".to_owned(), json!(shell));
@@ -246,7 +246,7 @@ impl Runner {
 
     /// Brings the sandbox to the state of the run. What the run did not take of an earlier command, and what stands in the way of a change
     /// of the run, is put aside.
-    async fn prepare(&mut self) -> Result<Prepared, FolderError> {
+    async fn prepare(&mut self) -> Result<PreparedCommand, FolderError> {
         let mut conflicts = self.pull().await?;
         let mut before = self.look().await?;
         let (mut put_aside, mut warnings) = (Vec::new(), Vec::new());
@@ -276,7 +276,7 @@ impl Runner {
             }
         }
         warnings.extend(behind(&conflicts));
-        Ok(Prepared { before, put_aside, warnings })
+        Ok(PreparedCommand { before, put_aside, warnings })
     }
 
     /// Pulls, and returns what was left because it was changed here too.

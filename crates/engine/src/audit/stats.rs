@@ -27,7 +27,8 @@ pub struct StatsQuery {
 /// Counts of records.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Stats {
+#[schema(as = Stats)]
+pub struct AuditStats {
     /// The time from which records are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
@@ -58,9 +59,9 @@ impl Audit {
     ///
     /// `RUN_CLOSED` if the run of the filter is archived.
     #[boxed]
-    pub async fn stats(&self, filter: StatsFilter) -> Result<Stats, CallError> {
+    pub async fn stats(&self, filter: StatsFilter) -> Result<AuditStats, CallError> {
         self.check_not_archived(filter.run.as_ref()).await?;
         let counts = self.engine.ledger.record_stats(&filter).await?;
-        Ok(Stats { since: filter.since, until: filter.until, counts })
+        Ok(AuditStats { since: filter.since, until: filter.until, counts })
     }
 }

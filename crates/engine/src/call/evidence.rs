@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use crate::CallError;
 use crate::call::Call;
 use crate::call_error::refusals::forbidden;
-use crate::calls::differing::found_other_files;
 use crate::engine::Engine;
 use crate::tools::apply_changeset::APPLY_CHANGESET;
 
@@ -18,6 +17,10 @@ pub(crate) const EVENT_SUFFIX: &str = ".command";
 pub(crate) const SET_SUFFIX: &str = ".changes";
 /// The maximum length of the command, in bytes.
 const MAX_COMMAND_BYTES: usize = 4 * 1024;
+/// The member of a command's record with the paths in its sandbox that differ from the run.
+pub(crate) const DIFFERS: &str = "differs";
+/// The member with their number.
+pub(crate) const DIFFERS_COUNT: &str = "differsCount";
 /// What to send.
 const HINT: &str = "Give `command` and `exitCode`, and optionally `outputSha256`; or the `eventId` of an event alone.";
 
@@ -124,6 +127,11 @@ impl Engine {
 
 /// The reason in the record of an event that can be evidence, if its caller may attest.
 pub(crate) const ATTESTED: &str = "evidence:attest";
+
+/// Whether the command of an event found other files than those of the run, by the event's data.
+pub(crate) fn found_other_files(data: Option<&Value>) -> bool {
+    data.is_some_and(|data| data.get(DIFFERS).is_some())
+}
 
 /// Whether events of this tool can be evidence.
 pub(crate) fn is_check(tool: &str) -> bool {

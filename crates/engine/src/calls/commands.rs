@@ -45,6 +45,8 @@ use crate::transaction::ask::{AskedCommand, ask_for_command};
 const MAX_ID: usize = 118;
 /// The longest time that a request of a runner waits, during which a runner that was stopped is not noticed.
 const MAX_POLL: Duration = Duration::from_secs(5);
+// A runner that is stopped just after it has asked is noticed within 20 seconds.
+const _: () = assert!(desk::LEASE.as_secs() + MAX_POLL.as_secs() < 20);
 /// The longest warning of a runner about the files that a command has seen, in characters.
 const MAX_WARNING: usize = 1000;
 /// The longest name that a runner gives itself, in characters.

@@ -7,21 +7,12 @@ use model::{LogicalPath, canonical_json};
 use serde_json::{Value, json};
 
 use crate::CallError;
-use crate::call::evidence::is_check;
+use crate::call::evidence::{DIFFERS, DIFFERS_COUNT, found_other_files, is_check};
 use crate::calls::Calls;
 use crate::tools::apply_changeset::is_taken;
 
-/// The member of a command's record with the paths.
-pub(crate) const DIFFERS: &str = "differs";
-/// The member with their number.
-pub(crate) const DIFFERS_COUNT: &str = "differsCount";
 /// The most paths that a record names.
 const MAX_DIFFERS: usize = 100;
-
-/// Whether the command of an event found other files than those of the run, by the event's data.
-pub(crate) fn found_other_files(data: Option<&Value>) -> bool {
-    data.is_some_and(|data| data.get(DIFFERS).is_some())
-}
 
 impl Calls {
     /// Takes what a run never has out of the files that differ, as the event of a command names them: generated and vendored ones, and those

@@ -228,7 +228,7 @@ pub(super) struct MatchesForm {
     /// The most lines, files or counts.
     pub(super) limit: usize,
     /// How the form goes on after them, if it can.
-    pub(super) paging: Option<Paging>,
+    pub(super) paging: Option<MatchPaging>,
     /// The most matches of one file.
     pub(super) per_file: usize,
     /// What is said if there are none.
@@ -236,7 +236,7 @@ pub(super) struct MatchesForm {
 }
 
 /// Answers by parts.
-pub(super) struct Paging {
+pub(super) struct MatchPaging {
     /// The lines, files or counts before the part.
     pub(super) offset: usize,
     /// Whether the search has skipped them, and goes on wherever it was stopped. It counts matches, which are neither lines of context nor
@@ -266,7 +266,7 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
         let before = if is_searched { search.matches_skipped } else { lines.len() as u64 };
         match (&form.paging, before) {
             _ if shown > 0 => {}
-            (Some(Paging { next, .. }), 1..) => {
+            (Some(MatchPaging { next, .. }), 1..) => {
                 let (before, offset) = (counted(before, "line", "lines"), next(offset));
                 body.push_line(format_args!("[{before} in all, none after {offset}]"));
             }

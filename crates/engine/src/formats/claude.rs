@@ -3,7 +3,7 @@
 use model::{Code, Refusal};
 use serde_json::{Value, json};
 
-use super::answers::{self, MatchesForm, MatchesMode, Paging};
+use super::answers::{self, MatchPaging, MatchesForm, MatchesMode};
 use super::arguments::Arguments;
 use super::editor::lines_of_range;
 use super::outputs;
@@ -408,7 +408,7 @@ fn grep(tool: &FormatTool, mut arguments: Arguments) -> Result<MappedCall, Refus
     let render = answers::matches(MatchesForm {
         show: absolute,
         mode,
-        paging: Some(Paging { offset: lines(skip), is_searched, next: |offset| format!("offset={offset}") }),
+        paging: Some(MatchPaging { offset: lines(skip), is_searched, next: |offset| format!("offset={offset}") }),
         // 0 is no limit but our own.
         limit: limit.filter(|limit| *limit > 0).map_or(DEFAULT_LINES, lines),
         per_file: usize::MAX,

@@ -13,7 +13,7 @@ use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, R
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use shared_pool::Permit;
-use workspace::{Bundle, LeftOut, PatchFormat, PreparedBundle, PreparedPatch};
+use workspace::{Bundle, LeftOutFiles, PatchFormat, PreparedBundle, PreparedPatch};
 
 use crate::admission::pools::permit_within;
 use crate::call::history_quota::{history_exceeded, unrecorded};
@@ -90,7 +90,7 @@ pub struct ExportedState {
     /// The hash of that record.
     pub head_hash: Sha256,
     /// What is left out.
-    pub left_out: LeftOut,
+    pub left_out: LeftOutFiles,
 }
 
 /// What an export writes.

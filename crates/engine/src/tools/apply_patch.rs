@@ -14,7 +14,6 @@ use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, members};
 use crate::call_error::refusals::canonically_equal;
-use crate::formats;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
@@ -25,6 +24,8 @@ use crate::tool::{
 
 /// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;
+/// The formats whose originals apply a patch with differences in blanks and punctuation.
+const LENIENT_FORMATS: [&str; 2] = ["codex", "openai-apply-patch"];
 
 /// The largest patch that stays parsed while its call is queued, in bytes.
 const MAX_PARSED_BYTES: usize = 64 * 1024;
@@ -210,7 +211,10 @@ impl Mutation for ApplyPatch {
     }
 
     fn in_format(&mut self, format: &str) {
-        self.leniency = formats::patch_leniency(format);
+        // As the original of the format compares patches with files. Our own tool does so exactly.
+        if LENIENT_FORMATS.contains(&format) {
+            self.leniency = PatchLeniency::Lenient;
+        }
     }
 
     fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {

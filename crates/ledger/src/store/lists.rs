@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{By, LeftEntry, LogicalPath, RecordFile};
+use model::{By, DeniedEntry, LogicalPath, RecordFile};
 use serde::Deserialize;
 
 use super::Store;
@@ -120,7 +120,7 @@ struct Unindexed {
     #[serde(default)]
     files: Vec<RecordFile>,
     #[serde(default)]
-    left: Vec<LeftEntry>,
+    left: Vec<DeniedEntry>,
 }
 
 impl Unindexed {

@@ -9,7 +9,7 @@ mod script;
 mod shell;
 
 use self::lists::{BUILT_IN, has};
-use self::pattern::{CommandPattern, Match};
+use self::pattern::{CommandPattern, PatternMatch};
 use self::script::{CommandPart, Script};
 use super::decision::Decision;
 use crate::{Code, CommandPolicy, Refusal, Verdict};
@@ -96,10 +96,10 @@ impl<'a> CommandPatterns<'a> {
         let denied =
             self.deny.iter().rev().map(|pattern| (part.find(pattern), pattern)).max_by_key(|(found, _)| *found);
         match denied {
-            Some((Some(Match::Definite), pattern)) => {
+            Some((Some(PatternMatch::Definite), pattern)) => {
                 return (Verdict::Deny, format!("commands:deny:{}", pattern.text));
             }
-            Some((Some(Match::Possible), pattern)) => {
+            Some((Some(PatternMatch::Possible), pattern)) => {
                 return (Verdict::RequireApproval, format!("commands:maybe:{}", pattern.text));
             }
             Some((None, _)) | None => {}
@@ -116,8 +116,8 @@ impl<'a> CommandPatterns<'a> {
         let program = part.words.first().map_or("", String::as_str);
         let others = || format!("commands:others:{}", crate::excerpt(program, 100));
         match allowed {
-            Some((Some(Match::Definite), pattern)) => (Verdict::Allow, format!("commands:allow:{}", pattern.text)),
-            Some((Some(Match::Possible), _)) => (Verdict::RequireApproval, UNCLEAR.to_owned()),
+            Some((Some(PatternMatch::Definite), pattern)) => (Verdict::Allow, format!("commands:allow:{}", pattern.text)),
+            Some((Some(PatternMatch::Possible), _)) => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             _ if self.has_any() && part.is_unclear() => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             _ if has(BUILT_IN, program) && part.assignments.is_empty() => (Verdict::Allow, others()),
             _ => (self.others, others()),

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::{By, LeftEntry, LogicalPath, Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict, excerpt};
+use crate::{By, DeniedEntry, LogicalPath, Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict, excerpt};
 
 /// A record without its position in the chain: [`link`](Self::link) sets `seq`, `prevHash` and `hash`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Draft {
         let count = left.len() as u64;
         self.0.left_count = (count > 0).then_some(count);
         let entry =
-            |(path, rule): (&str, &str)| LeftEntry { path: left_path(path), rule: excerpt(rule, MAX_REASON_CHARS) };
+            |(path, rule): (&str, &str)| DeniedEntry { path: left_path(path), rule: excerpt(rule, MAX_REASON_CHARS) };
         let mut list: Vec<_> = left.take(MAX_LEFT).map(entry).collect();
         // The count says how many there are.
         cut("left", &mut list, MAX_LISTED_BYTES, |entry| json_bytes(&entry.path) + json_bytes(&entry.rule));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::named_enum::named_enum;
-use crate::{Approval, ApprovalId, ApprovalState, ApprovalWarning, Code, Record, RunId, Sha256, Verdict, redact};
+use crate::{Approval, ApprovalId, ApprovalState, Code, Record, RunId, Sha256, Verdict, redact};
 
 /// The most bytes of a text in a message.
 const MAX_TEXT_BYTES: usize = 200;
@@ -95,6 +95,20 @@ pub struct WebhookDelivery {
 impl WebhookMessage {
     /// The message of `record`, by which a call requests `approval`.
     pub fn approval_requested(record: &Record, approval: &Approval) -> Self {
+        let warnings = approval.warnings.iter().take(MAX_WARNINGS).map(|warning| {
+            let mut short = json!({
+                "code": warning.code,
+                "severity": warning.severity,
+                "text": bounded(&warning.text),
+            });
+            if let Some(path) = &warning.path {
+                short["path"] = Value::from(bounded(path.as_str()));
+            }
+            if let Some(line) = warning.line {
+                short["line"] = Value::from(line);
+            }
+            short
+        });
         let data = json!({
             "approvalId": approval.approval_id,
             "toolCallId": record.tool_call_id,
@@ -102,7 +116,7 @@ impl WebhookMessage {
             "actor": bounded(&record.actor),
             "reason": bounded(&redact(&approval.reason)),
             "reasons": bounded_list(&approval.reasons),
-            "warnings": approval.warnings.iter().take(MAX_WARNINGS).map(warning).collect::<Vec<_>>(),
+            "warnings": warnings.collect::<Vec<_>>(),
             "files": approval.files.len(),
             "approvers": approval.approvers,
             "expiresAt": approval.expires_at,
@@ -191,21 +205,6 @@ impl WebhookMessage {
         let digest = Sha256::of(format!("{hash}{body}").as_bytes()).to_string();
         Self { id: format!("msg_{}", &digest[..32]), event, run_id: run.cloned(), created_at: at.to_owned(), body }
     }
-}
-
-fn warning(warning: &ApprovalWarning) -> Value {
-    let mut short = json!({
-        "code": warning.code,
-        "severity": warning.severity,
-        "text": bounded(&warning.text),
-    });
-    if let Some(path) = &warning.path {
-        short["path"] = Value::from(bounded(path.as_str()));
-    }
-    if let Some(line) = warning.line {
-        short["line"] = Value::from(line);
-    }
-    short
 }
 
 /// Returns the first bytes of a text.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::entry::{EntryKind, ReportEntry, paths_of};
 use super::{ReportCommand, ReportCounts, ReportFile};
 use crate::call::evidence::ATTESTED;
-use crate::calls::differing::{DIFFERS_COUNT, found_other_files};
+use crate::call::evidence::{DIFFERS_COUNT, found_other_files};
 use crate::tools::apply_changeset::APPLY_CHANGESET;
 
 /// The records of commands and tests.

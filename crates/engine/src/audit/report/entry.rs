@@ -1,6 +1,6 @@
 //! One entry of a report's timeline.
 
-use model::{Code, LeftEntry, LogicalPath, Outcome, Record};
+use model::{Code, DeniedEntry, LogicalPath, Outcome, Record};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -84,7 +84,7 @@ pub struct ReportEntry {
     /// The first 10 entries that a change set left out because they are denied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub left: Vec<LeftEntry>,
+    pub left: Vec<DeniedEntry>,
     /// How many entries a change set left out because they are denied.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(required = false)]
@@ -151,8 +151,8 @@ impl ReportEntry {
     }
 }
 
-fn cut_left(left: &LeftEntry) -> LeftEntry {
-    LeftEntry { path: cut(&left.path), rule: cut(&left.rule) }
+fn cut_left(left: &DeniedEntry) -> DeniedEntry {
+    DeniedEntry { path: cut(&left.path), rule: cut(&left.rule) }
 }
 
 /// Returns the paths of a record that an entry shows.

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::{EntryKind, ReportApproval, ReportCommand, ReportDiffFile, ReportEntry, ReportFile, RunReport};
-use model::{ApprovalState, LeftEntry};
+use model::{ApprovalState, DeniedEntry};
 use serde_json::Value;
 
 /// The most bytes of the whole text: hosts of pull requests take 65,536 characters.
@@ -244,7 +244,7 @@ fn entry_line(entry: &ReportEntry) -> String {
         let _ = write!(line, " {}", paths_text(&entry.paths, entry.more_paths));
     }
     if entry.left_count > 0 {
-        let left = |left: &LeftEntry| format!("{} ({})", quote(&left.path), quote(&left.rule));
+        let left = |left: &DeniedEntry| format!("{} ({})", quote(&left.path), quote(&left.rule));
         let shown: Vec<_> = entry.left.iter().take(MAX_PATHS).map(left).collect();
         let more = entry.left_count - shown.len() as u64;
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };

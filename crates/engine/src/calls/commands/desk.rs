@@ -17,7 +17,7 @@ use crate::tools::run_command::CommandShell;
 
 /// How long a runner stays attached without a request. With the longest wait of a request, a runner that is silent is noticed within 20
 /// seconds.
-const LEASE: Duration = Duration::from_secs(14);
+pub(super) const LEASE: Duration = Duration::from_secs(14);
 /// How long a command waits until a runner is free.
 const MAX_WAIT: Duration = Duration::from_mins(5);
 /// How long a runner has after a command's time is over, to end it and to report.
@@ -473,9 +473,6 @@ impl RunDesk {
         (given.elapsed() > most).then(lost)
     }
 }
-
-/// A runner that is stopped just after it has asked is noticed within 20 seconds.
-const _: () = assert!(LEASE.as_secs() + super::MAX_POLL.as_secs() < 20);
 
 fn no_runner() -> Refusal {
     let message = "no runner is attached to the run, so that no command can be run";

@@ -8,7 +8,7 @@ const MAX_WORDS: usize = 32;
 
 /// How surely a command is one that a pattern means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Match {
+pub(super) enum PatternMatch {
     Possible,
     Definite,
 }
@@ -40,7 +40,7 @@ impl<'a> CommandPattern<'a> {
 
     /// Whether a command is one that the pattern means. Without `strictly`, a program may be in any folder. With it, a match is definite
     /// only if nothing else changes what the words do.
-    pub(super) fn matches(&self, assignments: &[String], words: &[String], strictly: bool) -> Option<Match> {
+    pub(super) fn matches(&self, assignments: &[String], words: &[String], strictly: bool) -> Option<PatternMatch> {
         let ((program, words), (glob, names)) = (words.split_first()?, self.names.split_first()?);
         let is_set = |glob: &&str| assignments.iter().any(|word| word_matches(glob, word).is_some());
         let is_known = |word: &String| self.assignments.iter().any(|glob| word_matches(glob, word).is_some());
@@ -48,7 +48,7 @@ impl<'a> CommandPattern<'a> {
             return None;
         }
         let name = if glob.contains('/') || strictly || program.contains(SPLIT) { program } else { name_of(program) };
-        let found = if strictly && *glob == "*" { Some(Match::Definite) } else { word_matches(glob, name) };
+        let found = if strictly && *glob == "*" { Some(PatternMatch::Definite) } else { word_matches(glob, name) };
         found?;
         let names = names_match(name_of(program), names, words, strictly);
         self.options.iter().map(|option| option_matches(option, words)).fold(found.min(names), Option::min)
@@ -56,26 +56,26 @@ impl<'a> CommandPattern<'a> {
 }
 
 /// Matches words in order. Options may stand between them, and the values of options.
-fn names_match(program: &str, names: &[&str], words: &[String], strictly: bool) -> Option<Match> {
-    let Some((name, names)) = names.split_first() else { return Some(Match::Definite) };
+fn names_match(program: &str, names: &[&str], words: &[String], strictly: bool) -> Option<PatternMatch> {
+    let Some((name, names)) = names.split_first() else { return Some(PatternMatch::Definite) };
     let table = SUBCOMMAND_OPTIONS.iter().find(|(name, _)| *name == program).map(|(_, options)| *options);
-    let (mut sure, mut best, mut may_be_value, mut is_value) = (Match::Definite, None, false, false);
+    let (mut sure, mut best, mut may_be_value, mut is_value) = (PatternMatch::Definite, None, false, false);
     for (at, word) in words.iter().enumerate() {
         if word.contains(SPLIT) || at == MAX_WORDS {
-            return best.max(Some(Match::Possible));
+            return best.max(Some(PatternMatch::Possible));
         }
         let found = if is_value {
             // It may say what a name means: `git -c alias.p=push p`.
-            word.split_once('=').and_then(|(_, value)| word_matches(name, value)).min(Some(Match::Possible))
+            word.split_once('=').and_then(|(_, value)| word_matches(name, value)).min(Some(PatternMatch::Possible))
         } else {
-            word_matches(name, word).min(Some(if may_be_value && strictly { Match::Possible } else { sure }))
+            word_matches(name, word).min(Some(if may_be_value && strictly { PatternMatch::Possible } else { sure }))
         };
         if found.is_some() {
             best = best.max(found.min(names_match(program, names, &words[at + 1..], strictly)));
         }
         let is_unsafe = is_option(word) && table.is_some_and(|table| has(table, &format!("!{word}")));
         if is_unsafe && strictly {
-            sure = Match::Possible;
+            sure = PatternMatch::Possible;
         }
         if is_option(word) && !is_value {
             is_value = is_unsafe || table.is_some_and(|table| has(table, word));
@@ -83,7 +83,7 @@ fn names_match(program: &str, names: &[&str], words: &[String], strictly: bool) 
         } else if is_value {
             is_value = false;
         } else if may_be_value {
-            (may_be_value, sure) = (false, Match::Possible);
+            (may_be_value, sure) = (false, PatternMatch::Possible);
         } else {
             break;
         }
@@ -92,16 +92,17 @@ fn names_match(program: &str, names: &[&str], words: &[String], strictly: bool) 
 }
 
 /// Whether an option is among the words: in any place, joined with others, or in its other form.
-fn option_matches(option: &str, words: &[String]) -> Option<Match> {
+fn option_matches(option: &str, words: &[String]) -> Option<PatternMatch> {
     let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
-    if words.iter().any(|word| name(word) == option || word_matches(option, word) == Some(Match::Definite)) {
-        return Some(Match::Definite);
+    if words.iter().any(|word| name(word) == option || word_matches(option, word) == Some(PatternMatch::Definite)) {
+        return Some(PatternMatch::Definite);
     }
-    let unknown = words.iter().any(|word| word.contains(SPLIT) || word.starts_with(UNKNOWN)).then_some(Match::Possible);
+    let unknown =
+        words.iter().any(|word| word.contains(SPLIT) || word.starts_with(UNKNOWN)).then_some(PatternMatch::Possible);
     let has_letter = |letter: char| {
         let is_short = |word: &&String| word.starts_with('-') && !word.starts_with("--");
         let is_in = |word: &String| word.contains(letter) || letter == 'r' && word.contains('R');
-        let joined = words.iter().filter(is_short).any(is_in).then_some(Match::Definite);
+        let joined = words.iter().filter(is_short).any(is_in).then_some(PatternMatch::Definite);
         let long = LONG_OPTIONS.split(' ').find(|long| long.starts_with(letter));
         // The beginning of a long option is enough.
         let is_long = |word: &String| {
@@ -109,10 +110,12 @@ fn option_matches(option: &str, words: &[String]) -> Option<Match> {
                 .strip_prefix("--")
                 .is_some_and(|name| name.len() > 1 && long.is_some_and(|long| long.starts_with(name)))
         };
-        joined.max(words.iter().any(is_long).then_some(Match::Possible))
+        joined.max(words.iter().any(is_long).then_some(PatternMatch::Possible))
     };
     let found = match option.strip_prefix("--") {
-        Some(long) if has(LONG_OPTIONS, long) => long.chars().next().and_then(has_letter).min(Some(Match::Possible)),
+        Some(long) if has(LONG_OPTIONS, long) => {
+            long.chars().next().and_then(has_letter).min(Some(PatternMatch::Possible))
+        }
         // More letters are one option: `find -delete`.
         None if option.len() <= 4 => option.chars().skip(1).map(has_letter).min().flatten(),
         Some(_) | None => None,
@@ -130,18 +133,18 @@ pub(super) fn name_of(program: &str) -> &str {
 }
 
 /// Whether a word is what `glob` means, in which `*` is any text.
-fn word_matches(glob: &str, word: &str) -> Option<Match> {
+fn word_matches(glob: &str, word: &str) -> Option<PatternMatch> {
     let special = |c: char| c == UNKNOWN || c == SPLIT;
     if let (Some(first), Some(last)) = (word.find(special), word.rfind(special)) {
         let fits = glob.contains('*') || glob.starts_with(&word[..first]) && glob.ends_with(&word[last + 1..]);
-        return fits.then_some(Match::Possible);
+        return fits.then_some(PatternMatch::Possible);
     }
     let mut pieces = glob.split('*');
     let mut rest = word.strip_prefix(pieces.next().unwrap_or_default())?;
     let mut pieces: Vec<_> = pieces.collect();
-    let Some(last) = pieces.pop() else { return rest.is_empty().then_some(Match::Definite) };
+    let Some(last) = pieces.pop() else { return rest.is_empty().then_some(PatternMatch::Definite) };
     for piece in pieces {
         rest = &rest[rest.find(piece)? + piece.len()..];
     }
-    rest.ends_with(last).then_some(Match::Definite)
+    rest.ends_with(last).then_some(PatternMatch::Definite)
 }

@@ -1,8 +1,8 @@
 //! What a line runs: its commands, and those that its shells and other programs are given.
 
 use super::lists::{INTERPRETERS, LAUNCHERS, LAUNCHING, READERS, SHELLS, STARTERS, has};
-use super::pattern::{CommandPattern, Match, is_option, name_of};
-use super::shell::{self, Command, SPLIT, UNKNOWN, is_assignment};
+use super::pattern::{CommandPattern, PatternMatch, is_option, name_of};
+use super::shell::{self, SPLIT, ShellCommand, UNKNOWN, is_assignment};
 
 /// How deep a shell in a command is looked into.
 const MAX_DEPTH: usize = 4;
@@ -24,7 +24,7 @@ pub(super) struct CommandPart {
     pub(super) assignments: Vec<String>,
     pub(super) words: Vec<String>,
     /// The words in its arguments, in any language, and how surely a command begins there. That of several words may begin anywhere.
-    inner: Vec<(Option<Match>, String)>,
+    inner: Vec<(Option<PatternMatch>, String)>,
 }
 
 impl Script {
@@ -42,9 +42,9 @@ impl Script {
         }
     }
 
-    fn add_command(&mut self, mut command: Command, line: &str, depth: usize) {
+    fn add_command(&mut self, mut command: ShellCommand, line: &str, depth: usize) {
         self.is_unclear |= !unwrap_starters(&mut command);
-        let Command { assignments, mut words, .. } = command;
+        let ShellCommand { assignments, mut words, .. } = command;
         let mut texts: Vec<_> =
             assignments.iter().filter_map(|word| Some(word.split_once('=')?.1.to_owned())).collect();
         let is_exact = !words.iter().any(|word| word.contains([UNKNOWN, SPLIT]));
@@ -81,7 +81,7 @@ impl Script {
 }
 
 /// Removes programs that run the rest of their arguments as it is. Returns whether it is certain what the rest is.
-fn unwrap_starters(command: &mut Command) -> bool {
+fn unwrap_starters(command: &mut ShellCommand) -> bool {
     let words = &mut command.words;
     for _ in 0..MAX_STARTERS {
         let program = words.first().map_or("", String::as_str);
@@ -138,11 +138,11 @@ fn shell_text(words: &[String]) -> Result<Option<&str>, ()> {
 
 /// Whether a command runs nothing in its arguments.
 fn is_reader(words: &[String]) -> bool {
-    READERS.split(';').any(|text| CommandPattern::of(text).matches(&[], words, true) == Some(Match::Definite))
+    READERS.split(';').any(|text| CommandPattern::of(text).matches(&[], words, true) == Some(PatternMatch::Definite))
 }
 
 /// The words in the arguments of a command at which another one may begin.
-fn inner_words(words: &[String], sets_variables: bool) -> Vec<(Option<Match>, String)> {
+fn inner_words(words: &[String], sets_variables: bool) -> Vec<(Option<PatternMatch>, String)> {
     let program = words.first().map_or("", |word| name_of(word));
     let mut reads = words.is_empty() || !sets_variables && is_reader(words);
     let mut starts = !reads && has(LAUNCHERS, program);
@@ -156,7 +156,7 @@ fn inner_words(words: &[String], sets_variables: bool) -> Vec<(Option<Match>, St
         let is_plain = !is_option(word) && !word.contains(char::is_whitespace);
         if starts && is_plain && !may_be_value {
             has_argument = true;
-            inner.push((may_be_program(word).then_some(Match::Definite), word.clone()));
+            inner.push((may_be_program(word).then_some(PatternMatch::Definite), word.clone()));
             reads = is_reader(&words[at..]);
             starts = !reads;
         } else if !reads {
@@ -173,7 +173,7 @@ fn may_be_program(word: &str) -> bool {
 }
 
 /// The words of a text in any language, and whether a command may begin there.
-fn loose_words(text: &str, begins: bool) -> Vec<(Option<Match>, String)> {
+fn loose_words(text: &str, begins: bool) -> Vec<(Option<PatternMatch>, String)> {
     let is_between = |c: char| !(c.is_alphanumeric() || "_./-+:@~".contains(c) || c == UNKNOWN || c == SPLIT);
     let is_several = text.contains(char::is_whitespace);
     let (mut words, mut end) = (Vec::new(), 0);
@@ -183,7 +183,7 @@ fn loose_words(text: &str, begins: bool) -> Vec<(Option<Match>, String)> {
         let is_next = before.ends_with(' ') && before.trim_end().ends_with([';', '&', '|']);
         if !word.is_empty() {
             let is_begin = (begins && before.is_empty() || is_opened || is_next) && may_be_program(word);
-            words.push((is_begin.then_some(Match::Possible), word.to_owned()));
+            words.push((is_begin.then_some(PatternMatch::Possible), word.to_owned()));
         }
         end += piece.len();
     }
@@ -198,19 +198,19 @@ impl CommandPart {
     }
 
     /// Whether it runs a command that a pattern means.
-    pub(super) fn find(&self, pattern: &CommandPattern<'_>) -> Option<Match> {
+    pub(super) fn find(&self, pattern: &CommandPattern<'_>) -> Option<PatternMatch> {
         let direct = pattern.matches(&self.assignments, &self.words, false);
-        if direct == Some(Match::Definite) || self.inner.is_empty() {
+        if direct == Some(PatternMatch::Definite) || self.inner.is_empty() {
             return direct;
         }
         let words: Vec<_> = self.inner.iter().map(|(_, word)| word.clone()).collect();
         let found = self.inner.iter().enumerate().map(|(at, (begins, word))| {
-            let is_unknown = *begins != Some(Match::Definite) && word.contains([UNKNOWN, SPLIT]);
+            let is_unknown = *begins != Some(PatternMatch::Definite) && word.contains([UNKNOWN, SPLIT]);
             if is_unknown || begins.is_none() && pattern.is_one_word() {
                 return None;
             }
             let window = &words[at..words.len().min(at + MAX_WINDOW)];
-            pattern.matches(&[], window, false).min(Some(begins.unwrap_or(Match::Possible)))
+            pattern.matches(&[], window, false).min(Some(begins.unwrap_or(PatternMatch::Possible)))
         });
         found.max().flatten().max(direct)
     }

@@ -11,7 +11,7 @@ const SYNTAX: [&str; 12] = ["if", "then", "else", "elif", "fi", "while", "until"
 
 /// One command of a line, those of substitutions included.
 #[derive(Default)]
-pub(super) struct Command {
+pub(super) struct ShellCommand {
     pub(super) assignments: Vec<String>,
     /// The words without quotes, with [`UNKNOWN`] and [`SPLIT`] in place of what the shell expands.
     pub(super) words: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Command {
 }
 
 /// Splits a line. Returns whether the whole line was understood, too: what cannot be parsed ends it.
-pub(super) fn parse(line: &str) -> (Vec<Command>, bool) {
+pub(super) fn parse(line: &str) -> (Vec<ShellCommand>, bool) {
     let mut reader = Reader { line, rest: line, ..Reader::default() };
     let is_complete = !line.contains([UNKNOWN, SPLIT]) && reader.list(None).is_some();
     (reader.commands, is_complete)
@@ -49,7 +49,7 @@ struct Reader<'a> {
     line: &'a str,
     rest: &'a str,
     depth: usize,
-    commands: Vec<Command>,
+    commands: Vec<ShellCommand>,
     documents: Vec<HereDocument>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         if self.depth > LIMITS.1 {
             return None;
         }
-        let mut command = Command::default();
+        let mut command = ShellCommand::default();
         while let Some(c) = self.peek().filter(|c| Some(*c) != end) {
             let words = &mut command.words;
             match c {
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(&mut self, mut command: Command) -> Option<()> {
+    fn end(&mut self, mut command: ShellCommand) -> Option<()> {
         let begin = command.words.iter().take_while(|word| SYNTAX.contains(&word.as_str())).count();
         command.words.drain(..begin);
         match command.words.first().map_or("", String::as_str) {
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         (self.commands.len() <= LIMITS.0).then_some(())
     }
 
-    fn redirection(&mut self, command: &mut Command) -> Option<()> {
+    fn redirection(&mut self, command: &mut ShellCommand) -> Option<()> {
         let first = self.next()?;
         if self.eat("(").is_some() {
             command.words.push(SPLIT.to_string());

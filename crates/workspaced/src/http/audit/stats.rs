@@ -1,7 +1,7 @@
 //! Route of counts of records.
 
 use axum::extract::State;
-use engine::audit::{FilterByRun, Stats, StatsQuery};
+use engine::audit::{AuditStats, FilterByRun, StatsQuery};
 
 use crate::http::auth::Auditor;
 use crate::http::extract::{Json, Query};
@@ -14,12 +14,12 @@ use crate::service::Service;
 /// records of an archived run are in its archive, and are not counted.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "audit", operation_id = "getStats", params(FilterByRun, StatsQuery),
-    responses((status = 200, description = "The counts.", body = Stats)),
+    responses((status = 200, description = "The counts.", body = AuditStats)),
 )]
 pub(crate) async fn get_stats(
     State(service): State<Service>,
     _auditor: Auditor,
     Query((run, query)): Query<(FilterByRun, StatsQuery)>,
-) -> Result<Json<Stats>, Problem> {
+) -> Result<Json<AuditStats>, Problem> {
     Ok(Json(service.audit.stats(query.to_ledger(&run)?).await?))
 }
