@@ -116,7 +116,9 @@ impl<'a> CommandPatterns<'a> {
         let program = part.words.first().map_or("", String::as_str);
         let others = || format!("commands:others:{}", crate::excerpt(program, 100));
         match allowed {
-            Some((Some(PatternMatch::Definite), pattern)) => (Verdict::Allow, format!("commands:allow:{}", pattern.text)),
+            Some((Some(PatternMatch::Definite), pattern)) => {
+                (Verdict::Allow, format!("commands:allow:{}", pattern.text))
+            }
             Some((Some(PatternMatch::Possible), _)) => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             _ if self.has_any() && part.is_unclear() => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             _ if has(BUILT_IN, program) && part.assignments.is_empty() => (Verdict::Allow, others()),
