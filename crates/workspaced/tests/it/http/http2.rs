@@ -12,6 +12,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, Setup, until};
+use crate::http::load_limits::permits_taken;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -348,8 +349,8 @@ async fn a_shutdown_completes_requests_of_http2_and_waits_for_no_idle_connection
     let request = agent.request(Method::POST, &path).header("content-type", "application/json");
     let request = request.body(reqwest::Body::wrap_stream(chunks));
     let call = tokio::spawn(async move { agent.send(request).await.status });
-    // The service has begun to receive it.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Beside the stream of records.
+    until("the request is received", async || permits_taken(&server, "request").await >= 2.0).await;
     server.signal(rustix::process::Signal::TERM);
     let kinds = blocking(move || silent.until_closed()).await;
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");

@@ -50,6 +50,13 @@ async fn metric(server: &Server, name: &str) -> f64 {
     text.lines().filter(of_it).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
+/// Returns how many permits of a pool are taken.
+pub(crate) async fn permits_taken(server: &Server, pool: &str) -> f64 {
+    let label = format!("{{pool=\"{pool}\"}}");
+    let all = metric(server, &format!("workspaced_permits{label}")).await;
+    all - metric(server, &format!("workspaced_permits_free{label}")).await
+}
+
 /// Returns whether the server has a file of this name open.
 fn has_open(server: &Server, name: &str) -> bool {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", server.process_id())).unwrap();
@@ -153,7 +160,8 @@ async fn a_search_stops_when_its_caller_disconnects(#[values(Backend::Sqlite)] b
     // One search that runs, and one that waits for a permit.
     let mut second = connect(&server);
     second.write_all(raw(&run.agent, &run.id, "search_text", &query).as_bytes()).unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until("both requests are received", async || permits_taken(&server, "request").await >= 2.0).await;
+    until("a search runs", async || permits_taken(&server, "search").await >= 1.0).await;
     drop((stream, second));
     until("a read was cancelled", async || metric(&server, "workspaced_reads_cancelled_total").await >= 1.0).await;
     // The only permit is free again, long before two such searches could have completed.

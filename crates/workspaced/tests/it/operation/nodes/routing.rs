@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{SECRET, events, prepare, start, two};
+use super::{SECRET, prepare, start, two};
 use crate::harness::{assert_chain, in_time, items, sha256, tar_of, until};
 use crate::operation::replay_and_repair::assert_ends;
 
@@ -265,29 +265,6 @@ async fn first_copy(first: &crate::harness::Server) -> crate::harness::Server {
         std::fs::copy(first.data_dir().join(file), copy.data_dir().join(file)).unwrap();
     }
     copy
-}
-
-/// Prints what a forwarded call costs beside a direct one.
-#[tokio::test]
-async fn a_forwarded_call_costs_little_more() {
-    let [first, second] = two().await;
-    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    let away = second.reconnect(&run);
-    let mut took = [Vec::new(), Vec::new()];
-    for _ in 0..200 {
-        for (run, took) in [&run, &away].into_iter().zip(&mut took) {
-            let started = Instant::now();
-            run.ok("read_file", json!({"path": "a.txt"})).await;
-            took.push(started.elapsed());
-        }
-    }
-    let [direct, forwarded] = took.map(|mut took| {
-        took.sort();
-        took[took.len() / 2]
-    });
-    println!("median of a direct call {direct:?}, of a forwarded one {forwarded:?}");
-    assert!(forwarded < direct + Duration::from_millis(50), "{direct:?} {forwarded:?}");
-    run.operator.post(&events(&run), json!({"kind": "message", "summary": "s"})).await.is(201);
 }
 
 /// Returns an invalid token with a valid checksum.
