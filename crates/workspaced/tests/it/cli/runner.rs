@@ -404,6 +404,24 @@ async fn one_runner_serves_all_runs_with_a_label() {
         .failed(2, "cannot be used with");
 }
 
+/// Commands in a folder of this machine run as the user of the program, which then should not hold an operator's token.
+#[tokio::test]
+async fn a_runner_on_this_machine_warns_of_an_operators_token() {
+    let server = Server::start(Backend::Sqlite).await;
+    for is_operators in [true, false] {
+        let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+        let token = if is_operators { server.operator_token.clone() } else { token(&run).await };
+        let dir = server.home.join(&run.id);
+        let mut runner = command(&server.base, &token, &["runner", &run.id, "--dir", dir.to_str().unwrap()]);
+        let runner = runner.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        until_attached(&run).await;
+        run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+        let ended = tokio::task::spawn_blocking(move || runner.wait_with_output()).await.unwrap().unwrap();
+        let printed = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(printed.contains("with an operator's token in this process"), is_operators, "{printed}");
+    }
+}
+
 /// A denied change does not make the next test pass.
 #[rstest]
 #[tokio::test]

@@ -7,6 +7,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tar::EntryType;
+use tokio::task::JoinSet;
 
 use super::{Layer, head, runner, send, with};
 use crate::harness::{
@@ -152,6 +153,27 @@ async fn a_large_set_that_is_sent_again_is_answered_as_before_although_the_quota
     send(&runner, &set, &large("another.bin", 40)).await.refused("TOOL_CALL_ID_REUSED");
     send(&runner, &other, &large("another.bin", 40)).await.refused("QUOTA_EXCEEDED");
     assert_tmp_is_empty(&server, &run).await;
+}
+
+/// A set that has memory needs a permit to end, so one that waits for memory must not hold it.
+#[tokio::test]
+async fn sets_that_wait_for_memory_do_not_hold_what_others_need() {
+    let setup = Setup::new(Backend::Sqlite).arg("--concurrency", 1).arg("--max-memory-bytes", 64 * MIB);
+    let server = Server::start_with(setup).await;
+    let policy = json!({"policy": {"commandBudget": {"maxFilesTouched": 5000, "maxBytes": 1 << 30, "maxInsertions": 100_000_000}}});
+    let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
+    let (runner, based_on) = (runner(&run, &[]).await, head(&run).await);
+    let text = "0123456789abcde\n".repeat(MIB / 32);
+    let mut sets = JoinSet::new();
+    for set in 0..8 {
+        let layer = (0..40).fold(Layer::new(), |layer, file| layer.file(&format!("{set}/{file}.txt"), &text));
+        let layer = zstd::encode_all(&layer.bytes()[..], 1).unwrap();
+        let (runner, set) = (runner.clone(), json!({"basedOnSeq": based_on, "reason": "r"}));
+        sets.spawn(async move { send(&runner, &set, &layer).await });
+    }
+    while let Some(answer) = sets.join_next().await {
+        assert_eq!(answer.unwrap().ok()["applied"].as_array().unwrap().len(), 40);
+    }
 }
 
 /// Binary files do not crowd out the texts, which are compared and shown, and not any number of files is staged.
