@@ -58,7 +58,7 @@ impl Staged {
         }
         let (decision, expires_at) = approved.unzip();
         let is_only_event = decision.is_none() && is_only_event(&calls, &items);
-        let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
+        let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item, is_only_event));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         note_decision(&mut entries, decision.as_ref());
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
@@ -209,8 +209,9 @@ impl PendingAnswer {
     }
 }
 
-/// Returns the entry and the answer of a call that takes effect.
-pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
+/// Returns the entry and the answer of a call that takes effect. The answer names no artifact if only the event of the call's command is
+/// recorded.
+pub(crate) fn committed(call: &Call, item: JudgedItem, is_only_event: bool) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, usage } = match item {
         JudgedItem::Change(change) => change,
         JudgedItem::Read(mut output) => {
@@ -220,9 +221,10 @@ pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer)
         }
     };
     let artifact_id = new_artifact_id();
-    let uri = format!("artifact://{}/{artifact_id}", call.run_id);
+    let uris =
+        if is_only_event { Vec::new() } else { vec![format!("artifact://{}/{artifact_id}", call.run_id)] };
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
-    draft.artifact_uris = vec![uri.clone()];
+    draft.artifact_uris.clone_from(&uris);
     draft.diff_sha256 = Some(Sha256::of(&plan.diff));
     draft.reasons = reasons;
     set_left(&mut draft, &plan);
@@ -238,7 +240,7 @@ pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer)
         }
     };
     let ChangePlan { output, summary, warnings, diff, .. } = plan;
-    let members = answer_members(output, vec![uri], summary, warnings);
+    let members = answer_members(output, uris, summary, warnings);
     let mut entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
     entry.steps = steps;
     entry.artifact = Some(Artifact { artifact_id, diff });
@@ -251,7 +253,7 @@ pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer)
 pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, .. } = match item {
         JudgedItem::Change(change) => change,
-        read @ JudgedItem::Read(_) => return committed(call, read),
+        read @ JudgedItem::Read(_) => return committed(call, read, false),
     };
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = plan.paths();

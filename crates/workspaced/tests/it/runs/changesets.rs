@@ -145,6 +145,7 @@ async fn a_set_without_changes_is_only_the_event_of_its_command(
             (&answer["applied"], &answer["eventSeq"], &answer["seq"]),
             (&json!([]), &json!(before + 1), &json!(before + 1))
         );
+        assert_eq!(answer["artifactUris"], json!([]), "nothing has kept a diff");
     }
     let record = run.last_record().await;
     assert_eq!((&record["seq"], &record["tool"]), (&json!(before + 1), &json!("event.command")));
