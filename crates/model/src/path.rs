@@ -48,7 +48,7 @@ pub enum PathRejected {
     GitInternal,
     #[error("the path is in a submodule: another repository, whose files this run does not have")]
     Submodule,
-    #[error("a file at this path would replace the folder of a submodule")]
+    #[error("a submodule is in the folder at this path")]
     AboveSubmodule,
     #[error("a file's path may not end in `/`")]
     TrailingSlash,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use model::{Code, Decoded, Encoding, LogicalPath, Refusal};
+use model::{Code, Decoded, Encoding, LogicalPath, Refusal, Rules};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -202,13 +202,24 @@ pub(crate) const GLOB_NOTE: &str = "the glob ";
 /// The maximum number of globs with a note.
 const MAX_GLOB_NOTES: usize = 3;
 
-/// Returns notes about the globs that match no path in any tree.
-pub(crate) fn mistaken_globs(globs: &[String]) -> Vec<String> {
+/// Returns notes about the globs that match no path of the run's tree, whatever its files are.
+pub(crate) fn mistaken_globs(rules: &Rules, globs: &[String]) -> Vec<String> {
     let note = |glob: &String| {
-        let mistake = model::glob_mistake(glob)?;
-        Some(format!("{GLOB_NOTE}`{}` matches no path: {mistake}", model::excerpt(glob, 100)))
+        let why = match model::glob_mistake(glob) {
+            Some(mistake) => format!("matches no path: {mistake}"),
+            None if is_of_submodule(rules, glob) => "names a submodule, whose files this run does not have".to_owned(),
+            None => return None,
+        };
+        Some(format!("{GLOB_NOTE}`{}` {why}", model::excerpt(glob, 100)))
     };
     globs.iter().filter_map(note).take(MAX_GLOB_NOTES).collect()
+}
+
+/// Whether everything that a glob can match is in a submodule.
+fn is_of_submodule(rules: &Rules, glob: &str) -> bool {
+    let names = glob.trim_start_matches('/').trim_end_matches('/').split('/');
+    let names: Vec<_> = names.take_while(|name| !name.contains(['*', '?', '[', '{', '\\'])).collect();
+    LogicalPath::parse(&names.join("/")).is_ok_and(|path| rules.is_in_submodule(&path))
 }
 
 /// Returns the refusal of `what`, which has characters that the encoding of the file at `path` lacks.

@@ -152,7 +152,7 @@ impl ReadTool for FindFiles {
             }
         }
         let is_empty = found.entries.is_empty() && query.after.is_none();
-        let notes = if is_empty { mistaken_globs(&query.globs) } else { Vec::new() };
+        let notes = if is_empty { mistaken_globs(context.rules, &query.globs) } else { Vec::new() };
         let last = found.entries.len().checked_sub(1).and_then(|last| found.positions.get(last));
         let output = FindFilesOutput {
             truncated: truncated_reason.is_some(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use model::{LogicalPath, Permission, Refusal};
+use model::{LogicalPath, Permission, Refusal, Rules};
 use serde::{Deserialize, Serialize};
 use workspace::{Match, NotShown, SearchMode, SearchQuery, SearchReport, WorkspaceError};
 
@@ -260,7 +260,7 @@ impl SearchText {
 }
 
 /// Returns what may be the reason that nothing was found.
-fn notes(query: &SearchQuery, report: &SearchReport) -> Vec<String> {
+fn notes(rules: &Rules, query: &SearchQuery, report: &SearchReport) -> Vec<String> {
     let mut notes = Vec::new();
     if !report.matches.is_empty() || report.truncated_reason.is_some() || query.after.is_some() {
         return notes;
@@ -275,7 +275,7 @@ fn notes(query: &SearchQuery, report: &SearchReport) -> Vec<String> {
             });
         notes.push(format!("0 files searched{}", no_path.unwrap_or_default()));
     }
-    notes.extend(mistaken_globs(&query.include_glob));
+    notes.extend(mistaken_globs(rules, &query.include_glob));
     match query.mode {
         // Without the permission for expressions, the caller cannot use one.
         SearchMode::Literal if !query.paths_only && looks_like_expression(&query.query) => {
@@ -341,7 +341,7 @@ impl ReadTool for SearchText {
             next_cursor: report.matches.last().filter(|_| is_cut).map(|last| cursor_of(query, last)),
             skipped: &report.skipped,
             not_shown: report.not_shown,
-            notes: notes(query, &report),
+            notes: notes(context.rules, query, &report),
         };
         ReadOutput::new(&output, paths_read)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Permission, Refusal, Sha256, ToolCallId, judge_file_count};
+use model::{Code, LogicalPath, PathRejected, Permission, Refusal, Sha256, ToolCallId, judge_file_count};
 use serde_json::{Map, Value};
 
 use crate::CallError;
@@ -196,12 +196,18 @@ async fn files_of_folder(
     folder: &LogicalPath,
     is_batch: bool,
 ) -> Result<Option<Vec<LogicalPath>>, CallError> {
+    if run.rules.is_in_submodule(folder) {
+        return Err(Refusal::path(folder.as_str(), PathRejected::Submodule).into());
+    }
     let (open_run, path) = (Arc::clone(run), folder.clone());
     let files = engine.blocking(move || Ok(open_run.workspace.files_under(&path, MAX_FILES)?)).await?;
     let Some(files) = files else { return Ok(None) };
     // The answer, also of a dry run, and refusals name the files of the folder.
     if !may_list(call) {
         return Err(forbidden(&[Permission::FileList]).into());
+    }
+    if run.rules.has_submodule_under(folder) {
+        return Err(Refusal::path(folder.as_str(), PathRejected::AboveSubmodule).into());
     }
     if is_batch {
         // Earlier calls of the batch may change which files it has.

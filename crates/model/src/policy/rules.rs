@@ -177,7 +177,7 @@ impl Rules {
     }
 
     /// Whether a submodule is under the path.
-    pub(crate) fn has_submodule_under(&self, path: &LogicalPath) -> bool {
+    pub fn has_submodule_under(&self, path: &LogicalPath) -> bool {
         self.base_folders.as_ref().is_some_and(|folders| folders.has_submodule_under(path.as_str()))
     }
 

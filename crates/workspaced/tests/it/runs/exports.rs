@@ -277,11 +277,22 @@ async fn a_submodule_is_named_and_stays_in_every_export(#[values(Backend::Sqlite
             let refused = run.call(tool, input).await.refused("PATH_REJECTED");
             assert!(refused["detail"].as_str().unwrap().contains("submodule"), "{tool} {path}: {refused}");
         }
+        for globs in [json!(["libs/x"]), json!(["libs/x/**"])] {
+            let note = json!(["the glob `".to_owned() + globs[0].as_str().unwrap() + "` names a submodule, whose files this run does not have"]);
+            assert_eq!(run.ok("find_files", json!({"glob": globs})).await["notes"], note);
+            let found = run.ok("search_text", json!({"query": "n", "includeGlob": globs})).await;
+            assert!(found["notes"].as_array().unwrap().contains(&note[0]), "{found}");
+        }
         let sha = sha256("own\n");
         for (tool, input) in [
             ("write_file", json!({"path": "libs/x/n.txt", "content": "n\n"})),
             ("write_file", json!({"path": "libs/x", "content": "n\n"})),
             ("move_file", json!({"from": "libs/own.txt", "to": "libs/x/own.txt", "expectedSha256": sha})),
+            ("move_file", json!({"from": "libs/x", "to": "y", "recursive": true})),
+            ("delete_file", json!({"path": "libs/x", "recursive": true})),
+            // The submodule would stay.
+            ("move_file", json!({"from": "libs", "to": "others", "recursive": true})),
+            ("delete_file", json!({"path": "libs", "recursive": true})),
             ("apply_patch", json!({"patch": "--- /dev/null\n+++ b/libs/x/n.txt\n@@ -0,0 +1 @@\n+n\n"})),
             // The folder would have to give way to the file.
             (
