@@ -268,7 +268,8 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
             _ if shown > 0 => {}
             (Some(MatchPaging { next, .. }), 1..) => {
                 let (before, offset) = (counted(before, "line", "lines"), next(offset));
-                body.push_line(format_args!("[{before} in all, none after {offset}]"));
+                let all = if search.truncated_reason.is_none() { " in all" } else { "" };
+                body.push_line(format_args!("[{before}{all}, none after {offset}]"));
             }
             _ => {
                 body.push_line(quote::one_line(&form.none));
@@ -290,7 +291,8 @@ pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
             }
             (Some(_), _, _) => {
                 let shown = counted(search.matches.len() as u64, "match", "matches");
-                format!("[stopped after {shown}; search a folder below it, or for less]\n")
+                let counts = if form.mode == MatchesMode::Counts { ", so that the last count is too low" } else { "" };
+                format!("[stopped after {shown}{counts}; search a folder below it, or for less]\n")
             }
             (None, 0, _) => String::new(),
             (None, rest, next) => {

@@ -148,7 +148,7 @@ fn schema(form: &EditorForm, properties: &[Property]) -> Value {
     let mut schema = json!({
         "type": "object",
         "properties": {
-            "command": { "type": "string", "enum": form.commands },
+            "command": { "type": "string", "enum": form.commands, "description": "What to do." },
             "path": { "type": "string", "description": format!("The file or folder, such as {root}/a.txt.") },
         },
         // `rename` has two paths instead.

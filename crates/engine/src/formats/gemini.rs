@@ -98,7 +98,9 @@ fn read_many_files() -> FormatTool {
                 let message = "parameter `include` is required for tool `read_many_files`";
                 return Err(Refusal::invalid(message, "Give it and call again."));
             }
-            let is_glob = |path: &String| path.contains(['*', '?', '[', '{']) || path.ends_with('/');
+            // A path that may be excluded is matched like a glob.
+            let is_glob =
+                |path: &String| !exclude.is_empty() || path.contains(['*', '?', '[', '{']) || path.ends_with('/');
             let (globs, paths): (Vec<_>, Vec<_>) = include.into_iter().partition(is_glob);
             let paths = paths.iter().map(|path| WORKSPACE.strip(path)).collect::<Result<Vec<_>, _>>()?;
             // A glob without a folder is of names in the root.

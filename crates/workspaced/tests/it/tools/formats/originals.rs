@@ -107,6 +107,11 @@ async fn grep_of_claude_code_reaches_the_last_match(#[values(Backend::Sqlite)] b
     let second = grep(json!({"offset": 1, "head_limit": 1})).await;
     assert_eq!(second, "/workspace/b.md\n[1 line more; continue with offset=2]\n");
     assert_eq!(grep(json!({"offset": 3})).await, "[3 lines in all, none after offset=3]\n");
+    // Counts stop with the matches, and say so.
+    let counts = |offset: usize| json!({"output_mode": "count", "offset": offset});
+    let stopped = "[stopped after 1,000 matches, so that the last count is too low; search a folder below it, or for less]\n";
+    assert_eq!(grep(counts(0)).await, format!("/workspace/a/many.txt:1000\n{stopped}"));
+    assert_eq!(grep(counts(1)).await, format!("[1 line, none after offset=1]\n{stopped}"));
     // With lines around matches, parts are of lines.
     let around = json!({"output_mode": "content", "path": "b.md", "-C": 1, "offset": 1});
     assert_eq!(grep(around).await, "/workspace/b.md:2:line\n");
@@ -150,6 +155,11 @@ async fn gemini_reads_many_files_by_paths_and_globs(#[values(Backend::Sqlite)] b
     let record = run.last_record().await;
     assert_eq!((&record["tool"], &record["format"]), (&json!("read_files"), &json!("gemini")));
     assert_eq!(record["pathsRead"], json!(["a.md", "src/c.ts"]));
+    // What is named by its path is excluded too.
+    assert_eq!(
+        read(json!({"include": ["a.md", "src/c.ts", "docs/b.md"], "exclude": ["a.md", "docs/**"]})).await,
+        "--- /workspace/src/c.ts ---\n\nc\n\n--- End of content ---\n"
+    );
     // A glob without a folder is of the root, and names what is refused.
     assert_eq!(read(json!({"include": ["*.md", "docs/"]})).await.matches("--- /workspace/").count(), 2);
     assert!(!read(json!({"include": ["*.md"]})).await.contains("docs"));
