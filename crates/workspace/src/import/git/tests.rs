@@ -86,10 +86,14 @@ fn uncommitted_changes_of_the_source_are_named() {
     fs::write(source.join("a.log"), "ignored\n").unwrap();
     fs::remove_file(source.join("run.sh")).unwrap();
     fs::write(source.join("src/untracked"), "u\n").unwrap();
-    let add = ["-c", "core.fsmonitor=false", "-c", "filter.evil.clean=cat", "add", "staged"];
+    // What is staged alone is a change too.
+    let main = fs::read(source.join("src/main.rs")).unwrap();
+    fs::write(source.join("src/main.rs"), "staged\n").unwrap();
+    let add = ["-c", "core.fsmonitor=false", "-c", "filter.evil.clean=cat", "add", "staged", "src/main.rs"];
     git(&source, &add);
+    fs::write(source.join("src/main.rs"), main).unwrap();
     let before = fs::read(source.join(".git/index")).unwrap();
-    let all = [".gitattributes", "run.sh", "second", "src/untracked", "staged"];
+    let all = [".gitattributes", "run.sh", "second", "src/main.rs", "src/untracked", "staged"];
     for (run, reference) in [("first", None), ("again", Some("HEAD")), ("branch", Some("main"))] {
         assert_eq!(named(run, reference), all, "{run}");
         assert_eq!(files(&rig.repo(run)), [".gitignore", "run.sh", "second", "src/main.rs"]);

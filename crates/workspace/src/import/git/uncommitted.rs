@@ -51,20 +51,17 @@ fn list(git: &Git, origin: &GitOrigin<'_>, reference: Option<&str>, commit: &str
     // Only the service's own configuration is read, in which no filter is.
     let git = git.clone().reading(reads).with_env("GIT_INDEX_FILE", &copy).with_env("GIT_WORK_TREE", work_tree);
     let names = |args: &[&str]| git.output(args, MAX_NAME_BYTES, &Bounds::seconds(SECONDS));
-    let changed = names(&[
-        "diff",
-        "--name-only",
-        "-z",
-        "--no-renames",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--ignore-submodules=all",
-        commit,
-    ]);
+    let changed = |more: &[&str]| {
+        let diff =
+            ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"];
+        names(&[&diff, more, &[commit]].concat())
+    };
+    // A file may be as in the commit, and staged otherwise.
+    let (changed, staged) = (changed(&[]), changed(&["--cached"]));
     let untracked = names(&["ls-files", "-z", "--others", "--exclude-standard"]);
     std::fs::remove_file(&copy)?;
-    let (changed, untracked) = (changed?, untracked?);
-    let all = changed.split(|byte| *byte == 0).chain(untracked.split(|byte| *byte == 0));
+    let lists = [changed?, staged?, untracked?];
+    let all = lists.iter().flat_map(|list| list.split(|byte| *byte == 0));
     let mut all: Vec<_> = all.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
     all.sort_unstable();
     all.dedup();
