@@ -368,10 +368,9 @@ fn notice(approval: &Approval) -> String {
         ApprovalState::Expired => format!("expired: {what}, nobody has decided"),
         ApprovalState::Failed => {
             let code = approval.resolution.as_deref().and_then(|text| text.strip_prefix("failed: "));
-            format!(
-                "failed: {what}, approved and not applied{}",
-                code.map(|code| format!(": {code}")).unwrap_or_default()
-            )
+            let code = code.map(|code| format!(": {code}")).unwrap_or_default();
+            let end = if approval.decided_by.is_some() { "approved and not applied" } else { "nobody has decided" };
+            format!("failed: {what}, {end}{code}")
         }
     };
     on_one_line(&line)
