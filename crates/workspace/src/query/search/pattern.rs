@@ -1,7 +1,10 @@
 //! Compiling a query.
 
 mod bounded;
+mod line_endings;
 mod size;
+
+use std::borrow::Cow;
 
 use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -19,6 +22,8 @@ const MAX_NESTING: u32 = 100;
 /// A compiled query.
 pub(super) struct Pattern {
     matcher: RegexMatcher,
+    /// The matcher of a line with a carriage return inside, at which `matcher` would end a line.
+    line_matcher: Option<RegexMatcher>,
     /// The bytes that every match contains, for a case-sensitive literal.
     needle: Option<memmem::Finder<'static>>,
     /// Approximately how many states the engine may have to follow at once for every byte.
@@ -48,13 +53,17 @@ impl Pattern {
                 "Search for one of its lines, then use read_file around the match. Or set `multiline`.",
             ));
         }
-        // The automaton of a literal stays small.
-        let states = if literal { 1 } else { size::check(query)? };
         // The lines of a text may end in either way.
-        let lines = (literal && spans_lines)
-            .then(|| regex_syntax::escape(&query.query.replace("\r\n", "\n")).replace('\n', r"\r?\n"));
-        let is_fixed = literal && lines.is_none();
-        let text = lines.as_deref().unwrap_or(&query.query);
+        let text: Cow<'_, str> = match query.mode {
+            SearchMode::Literal if spans_lines => {
+                regex_syntax::escape(&query.query.replace("\r\n", "\n")).replace('\n', r"\r?\n").into()
+            }
+            SearchMode::Regex if query.multiline => line_endings::in_either_form(&query.query).into(),
+            SearchMode::Literal | SearchMode::Regex => Cow::Borrowed(query.query.as_str()),
+        };
+        let is_fixed = literal && !spans_lines;
+        // The automaton of a literal stays small.
+        let states = if literal { 1 } else { size::check(&text, query)? };
         // Makes `$` match before either kind of line ending. Without `$` the expression is faster without it.
         let crlf = !literal && query.query.contains('$');
         let mut builder = RegexMatcherBuilder::new();
@@ -75,13 +84,17 @@ impl Pattern {
             // Whoever has a line terminator promises that no match has one in it.
             builder.line_terminator(None);
         }
-        let matcher = builder.build(text).map_err(|error| refused(&error))?;
+        let matcher = builder.build(&text).map_err(|error| refused(&error))?;
+        let line_matcher = (crlf && !query.multiline)
+            .then(|| builder.crlf(false).line_terminator(Some(b'\n')).build(&text))
+            .transpose()
+            .map_err(|error| refused(&error))?;
         let plain = is_fixed && query.case_sensitive;
         let needle = plain.then(|| memmem::Finder::new(query.query.as_bytes()).into_owned());
         let expression =
-            if query.whole_word { format!(r"\b{{start-half}}(?:{text})\b{{end-half}}") } else { text.to_owned() };
+            if query.whole_word { format!(r"\b{{start-half}}(?:{text})\b{{end-half}}") } else { text.into_owned() };
         let (case_sensitive, multiline) = (query.case_sensitive, query.multiline);
-        Ok(Self { matcher, needle, states, expression, case_sensitive, crlf, multiline })
+        Ok(Self { matcher, line_matcher, needle, states, expression, case_sensitive, crlf, multiline })
     }
 
     /// Returns the matcher's line terminator.

@@ -122,6 +122,36 @@ fn empty_lines_are_found_with_either_line_ending() {
 }
 
 #[test]
+fn a_carriage_return_inside_a_line_does_not_end_it() {
+    let fixture = TestTree::with(&[
+        ("a-lf", "10%\r50%\rdone\nnext\n"),
+        ("b-none", "a\r\rb"),
+        ("c-crlf", "x\r\n10%\rdone\r\n\r\nnext\r\n"),
+    ]);
+    let found = |query: SearchQuery| {
+        let report = search(&fixture.tree(), &query);
+        let found = report.matches.iter().map(|found| format!("{}:{}:{}", &found.path[..1], found.line, found.column));
+        found.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(found(regex("^done$")), "");
+    assert_eq!(found(regex("^$")), "c:3:1");
+    assert_eq!(found(regex(r"^\s*$")), "c:3:1");
+    assert_eq!(found(regex("%$")), "");
+    assert_eq!(found(regex("done$")), "a:1:9 c:2:5");
+    assert_eq!(found(regex("^10%.*done$")), "a:1:1 c:2:1");
+    assert_eq!(found(regex("^(?:next|x)$")), "a:2:1 c:1:1 c:4:1");
+    assert_eq!(found(SearchQuery { whole_word: true, ..regex("don.$") }), "a:1:9 c:2:5");
+    let across = |text: &str| found(SearchQuery { multiline: true, ..regex(text) });
+    assert_eq!(across("^done$"), "");
+    assert_eq!(across("^$"), "c:3:1");
+    assert_eq!(across("^next$"), "a:2:1 c:4:1");
+    // In a line that is too long for the expression.
+    let progress: String = (0..200_000_u32).map(|number| format!("{number}\r")).collect();
+    fixture.write("d-long", format!("{progress}done\r\nlast\n"));
+    assert_eq!(found(regex(&format!("^done$|^last$|{}$", "x".repeat(4_000)))), "d:2:1");
+}
+
+#[test]
 fn bad_queries_are_refused_as_such() {
     let fixture = TestTree::new();
     let bad = [
@@ -489,6 +519,23 @@ fn a_match_may_span_lines() {
         (report.matches[0].before.join("|"), report.matches[0].after.join("|")),
         ("fn two() {}".into(), ") {}".into())
     );
+}
+
+#[test]
+fn a_line_ending_in_an_expression_matches_either_one() {
+    let fixture = TestTree::with(&[("crlf", "a\r\nb\r\n\t\r\nc\r\n"), ("lf", "a\nb\n\t\nc\n")]);
+    let found = |text: &str| {
+        let report = search(&fixture.tree(), &SearchQuery { multiline: true, ..regex(text) });
+        let lines = report.matches.iter().map(|found| format!("{}:{}-{}", found.path, found.line, found.last_line()));
+        lines.collect::<Vec<_>>().join(" ")
+    };
+    for text in [r"a\nb", "a\nb", r"a\x0Ab", r"a$\nb", r"^a\n^b$", r"(?x) a \n b", r"a\n{1}b", r"(?:\w\n){2}"] {
+        assert_eq!(found(text), "crlf:1-2 lf:1-2", "{text}");
+    }
+    assert_eq!(found(r"b\n\t\nc"), "crlf:2-4 lf:2-4");
+    // What is in brackets, and a carriage return, are matched as they are written.
+    assert_eq!(found(r"a[\n]b"), "lf:1-2");
+    assert_eq!(found(r"a\r\nb"), "crlf:1-2");
 }
 
 #[test]

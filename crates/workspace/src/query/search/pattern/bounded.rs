@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use grep_matcher::{LineMatchKind, LineTerminator, Match, Matcher, NoCaptures};
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 use regex_automata::hybrid::regex::{Cache, Regex};
 use regex_automata::{Input, hybrid, nfa::thompson, util::syntax};
 
@@ -107,8 +107,8 @@ impl<'a> BoundedPattern<'a> {
     }
 
     /// Calls `find` for each piece of `text` from `at` on, without the last line's ending, until it finds something. For a line
-    /// that is too long for the pattern, `find` gets the automaton's match. A text whose matches may span lines is one piece, from its
-    /// beginning on.
+    /// that is too long for the pattern, or that has a carriage return inside, `find` gets the match of another matcher. A text
+    /// whose matches may span lines is one piece, from its beginning on.
     fn by_pieces<T>(
         &self,
         text: &[u8],
@@ -138,13 +138,22 @@ impl<'a> BoundedPattern<'a> {
         loop {
             self.limits.check()?;
             let end = end_of_piece(text, start, piece_bytes);
+            let (end, line_matcher) = match &self.pattern.line_matcher {
+                Some(matcher) => {
+                    let (end, has_return) = end_at_inner_return(text, start, end);
+                    (end, has_return.then_some(matcher))
+                }
+                None => (end, None),
+            };
             let piece = &text[start..end];
             // Where it ends a line, an empty line would follow it.
             let piece = piece.strip_suffix(b"\r").filter(|_| self.pattern.crlf).unwrap_or(piece);
-            let found = if piece.len() <= longest.max(PIECE_BYTES.0) {
-                find(piece, start, None)
-            } else {
+            let found = if piece.len() > longest.max(PIECE_BYTES.0) {
                 self.find_by_automaton(piece, 0)?.and_then(|found| find(piece, start, Some(found)))
+            } else if let Some(matcher) = line_matcher {
+                matcher.find(piece).ok().flatten().and_then(|found| find(piece, start, Some(found)))
+            } else {
+                find(piece, start, None)
             };
             start = end + 1;
             if found.is_some() || start >= text.len() {
@@ -180,6 +189,18 @@ fn end_of_piece(text: &[u8], start: usize, bytes: usize) -> usize {
     }
 }
 
+/// Returns the end of the piece of `text` from `start` to at most `end` that has no carriage return inside a line; or else the
+/// end of its first line, which has one, and `true`.
+fn end_at_inner_return(text: &[u8], start: usize, end: usize) -> (usize, bool) {
+    let piece = &text[start..end];
+    let is_inner = |at: &usize| text.get(start + at + 1).is_some_and(|next| *next != b'\n');
+    let Some(inner) = memchr_iter(b'\r', piece).find(is_inner) else { return (end, false) };
+    match memrchr(b'\n', &piece[..inner]) {
+        Some(line_end) => (start + line_end, false),
+        None => (memchr(b'\n', &piece[inner..]).map_or(end, |rest| start + inner + rest), true),
+    }
+}
+
 /// Returns the pattern as an automaton that fails if it grows too large.
 fn automaton(pattern: &Pattern) -> Option<Regex> {
     let limits = hybrid::dfa::Config::new()
@@ -192,7 +213,8 @@ fn automaton(pattern: &Pattern) -> Option<Regex> {
             syntax::Config::new()
                 .case_insensitive(!pattern.case_sensitive)
                 .multi_line(true)
-                .crlf(pattern.crlf)
+                // Alone, a line has no line ending.
+                .crlf(pattern.crlf && pattern.multiline)
                 .dot_matches_new_line(pattern.multiline)
                 .utf8(false),
         )

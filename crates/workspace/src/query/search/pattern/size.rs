@@ -17,14 +17,14 @@ const LEAST_COST: u64 = 20;
 /// The maximum number of named classes, such as `\p{Greek}`: each is built range by range.
 const MAX_CLASSES: u64 = 100;
 
-/// Returns approximately how many states an expression has. Refuses one that would take long to compile. Accepts an invalid
-/// one, since compiling it returns the error.
+/// Returns approximately how many states the expression of a query has. Refuses one that would take long to compile. Accepts
+/// an invalid one, since compiling it returns the error.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST`, with the limit.
-pub(super) fn check(query: &SearchQuery) -> Result<u64, Refusal> {
-    let parser = ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(&query.query);
+pub(super) fn check(expression: &str, query: &SearchQuery) -> Result<u64, Refusal> {
+    let parser = ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(expression);
     let Ok(ast) = parser else { return Ok(1) };
     let Ok(classes) = ast::visit(&ast, Classes { count: 0, in_brackets: 0 });
     bounded("named classes", classes, MAX_CLASSES)?;
@@ -34,7 +34,7 @@ pub(super) fn check(query: &SearchQuery) -> Result<u64, Refusal> {
         .multi_line(true)
         .dot_matches_new_line(query.multiline)
         .utf8(false);
-    match translator.build().translate(&query.query, &ast) {
+    match translator.build().translate(expression, &ast) {
         Ok(hir) => {
             let cost = cost(&hir);
             bounded("character ranges, including repetitions,", cost, MAX_COST)?;
@@ -103,7 +103,7 @@ mod tests {
     use crate::SearchMode;
 
     fn check_pattern(pattern: &str, case_sensitive: bool) -> Result<u64, Refusal> {
-        check(&SearchQuery {
+        let query = SearchQuery {
             query: pattern.to_owned(),
             mode: SearchMode::Regex,
             path: LogicalPath::root(),
@@ -119,7 +119,8 @@ mod tests {
             one_per_file: false,
             after: None,
             max_time: std::time::Duration::from_mins(1),
-        })
+        };
+        check(pattern, &query)
     }
 
     #[test]
