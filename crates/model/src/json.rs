@@ -17,6 +17,8 @@ pub const MAX_DEPTH: usize = 32;
 pub const MAX_VALUES: u64 = 10_000;
 /// The largest whole number up to which every whole number is also a floating-point number.
 const MAX_EXACT: u64 = 1 << 53;
+/// The same as a floating-point number, which may also stand for the next whole number.
+const MAX_EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
 /// How the refusal of a larger one begins.
 const LARGE_NUMBER: &str = "the number ";
 /// The most characters shown of a parser's error, which may quote the input.
@@ -160,9 +162,10 @@ impl Strict<'_> {
         }
     }
 
-    /// Checks that a whole number is the same for readers that hold numbers as floating-point numbers, such as browsers and canonical JSON.
-    fn check_exact<E: serde::de::Error>(self, value: impl fmt::Display, magnitude: u64) -> Result<(), E> {
-        if magnitude <= MAX_EXACT || self.is_id {
+    /// Refuses a number unless it `is_exact`: the same for readers that hold numbers as floating-point numbers, such as browsers and
+    /// canonical JSON.
+    fn check_exact<E: serde::de::Error>(self, value: impl fmt::Display, is_exact: bool) -> Result<(), E> {
+        if is_exact || self.is_id {
             return Ok(());
         }
         Err(E::custom(format!("{LARGE_NUMBER}{value} is beyond 2^53, above which numbers lose digits")))
@@ -199,17 +202,19 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
-        self.check_exact(value, value.unsigned_abs())?;
+        self.check_exact(value, value.unsigned_abs() <= MAX_EXACT)?;
         Ok(Value::from(value))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        self.check_exact(value, value)?;
+        self.check_exact(value, value <= MAX_EXACT)?;
         Ok(Value::from(value))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number is not finite"))
+        let number = Number::from_f64(value).ok_or_else(|| E::custom("a number is not finite"))?;
+        self.check_exact(&number, value.fract() != 0.0 || value.abs() < MAX_EXACT_FLOAT)?;
+        Ok(Value::Number(number))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -255,7 +260,8 @@ mod tests {
 
     #[test]
     fn valid_json_is_parsed_as_by_serde_json() {
-        for text in [r#"{"a":[1,-2,3.5,"é\n",null,true,{"b":{}}]}"#, "[]", "\"x\"", " 7 ", "-9007199254740992", "1e300"]
+        for text in
+            [r#"{"a":[1,-2,3.5,"é\n",null,true,{"b":{}}]}"#, "[]", "\"x\"", " 7 ", "-9007199254740992", "1e-300"]
         {
             assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
         }
@@ -274,11 +280,22 @@ mod tests {
 
     #[test]
     fn whole_numbers_that_lose_digits_are_refused_except_as_the_id_of_a_message() {
-        for text in ["9007199254740993", "{\"a\":[-9007199254740993]}", "{\"a\":{\"id\":18446744073709551615}}"] {
+        for text in [
+            "9007199254740993",
+            "{\"a\":[-9007199254740993]}",
+            "{\"a\":{\"id\":18446744073709551615}}",
+            "9007199254740993.0",
+            "18446744073709551616",
+            "-12345678901234567890123",
+            "1e300",
+        ] {
             let refusal = parse(text.as_bytes()).unwrap_err();
             assert!(refusal.message.contains("is beyond 2^53"), "{refusal}");
         }
         assert_eq!(parse(br#"{"id":18446744073709551615}"#).unwrap()["id"], u64::MAX);
+        for text in ["9007199254740991.0", "-2e15", "4503599627370495.5"] {
+            assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
+        }
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub enum Encoding {
     Windows874,
     #[serde(rename = "iso-8859-2")]
     Iso8859_2,
+    #[serde(rename = "iso-8859-3")]
+    Iso8859_3,
     #[serde(rename = "iso-8859-4")]
     Iso8859_4,
     #[serde(rename = "iso-8859-5")]
@@ -64,16 +66,31 @@ pub enum Encoding {
     Iso8859_7,
     #[serde(rename = "iso-8859-8")]
     Iso8859_8,
+    #[serde(rename = "iso-8859-8-i")]
+    Iso8859_8I,
+    #[serde(rename = "iso-8859-10")]
+    Iso8859_10,
     #[serde(rename = "iso-8859-13")]
     Iso8859_13,
+    #[serde(rename = "iso-8859-14")]
+    Iso8859_14,
+    #[serde(rename = "iso-8859-15")]
+    Iso8859_15,
+    #[serde(rename = "iso-8859-16")]
+    Iso8859_16,
+    #[serde(rename = "koi8-r")]
+    Koi8R,
     #[serde(rename = "koi8-u")]
     Koi8U,
     Ibm866,
+    Macintosh,
+    XMacCyrillic,
     #[serde(rename = "shift_jis")]
     ShiftJis,
     EucJp,
     EucKr,
     Gbk,
+    Gb18030,
     Big5,
 }
 
@@ -118,11 +135,17 @@ pub fn decode_as(bytes: &[u8], encoding: Encoding) -> Option<String> {
 
 /// Whether `encoding`, in which a text was read, is only a guess.
 pub fn is_guessed(bytes: &[u8], encoding: Encoding) -> bool {
-    encoding.standard().is_some() && declared_encoding(bytes) != Some(encoding)
+    encoding.standard().is_some() && declared_encoding(bytes).map(Encoding::base) != Some(encoding.base())
 }
 
-/// Returns whether a guess is likely to be right: the text is long enough, and nothing else is as plausible.
+/// Returns whether a guess is likely to be right: the text is long enough, declares no other encoding, and nothing else is as
+/// plausible.
 pub fn is_likely(bytes: &[u8], encoding: Encoding) -> bool {
+    // What a text declares may be an encoding that is not known here.
+    if declaration::declares_encoding(bytes) && is_guessed(bytes, encoding) {
+        return false;
+    }
+    let encoding = encoding.base();
     let guess = detector_of(bytes).guess(None, Utf8Detection::Deny);
     if Some(guess) != encoding.standard() {
         return false;
@@ -188,12 +211,15 @@ fn older(bytes: &[u8]) -> Option<(String, Encoding)> {
         let text = encoding.standard()?.decode_without_bom_handling_and_without_replacement(bytes)?;
         (encode(&text, encoding)? == bytes).then(|| (text.into_owned(), encoding))
     };
-    let declared = declared_encoding(bytes).and_then(read_as);
-    declared.or_else(|| {
+    let read_with_additions = |encoding: Encoding| {
+        let additions = (encoding == Encoding::Gbk).then_some(Encoding::Gb18030);
+        read_as(encoding).or_else(|| additions.and_then(read_as))
+    };
+    declared_encoding(bytes).and_then(read_with_additions).or_else(|| {
         let guess = detector_of(bytes).guess(None, Utf8Detection::Deny);
         let likely = Encoding::OLDER.into_iter().find(|encoding| encoding.standard() == Some(guess));
         // In windows-1252 every byte is a character, so encoding the text again always results in the same bytes.
-        [likely, Some(Encoding::Windows1252)].into_iter().flatten().find_map(read_as)
+        [likely, Some(Encoding::Windows1252)].into_iter().flatten().find_map(read_with_additions)
     })
 }
 
@@ -222,11 +248,14 @@ impl Encoding {
         match name.as_str() {
             "utf-8-bom" | "utf-8-sig" | "utf8-bom" => Some(Self::Utf8Bom),
             "cp932" | "ms932" => Some(Self::ShiftJis),
-            // What GB 18030 adds to GBK does not encode to the same bytes again and is refused.
-            "cp936" | "gb18030" => Some(Self::Gbk),
+            "cp936" => Some(Self::Gbk),
             "cp949" => Some(Self::EucKr),
             "cp950" => Some(Self::Big5),
-            _ => match standard(&name).or_else(|| standard(&name.replace('_', "-")))? {
+            // Such as `euc_kr` and `latin-1`.
+            _ => match standard(&name)
+                .or_else(|| standard(&name.replace('_', "-")))
+                .or_else(|| standard(&name.replace(['_', '-'], "")))?
+            {
                 known if known == encoding_rs::UTF_8 => Some(Self::Utf8),
                 known if known == encoding_rs::UTF_16LE => Some(Self::Utf16Le),
                 known if known == encoding_rs::UTF_16BE => Some(Self::Utf16Be),
@@ -255,6 +284,11 @@ impl Encoding {
         self.standard().is_some()
     }
 
+    /// Returns GBK for GB 18030, which adds characters of four bytes to it, and any other encoding itself.
+    fn base(self) -> Self {
+        if self == Self::Gb18030 { Self::Gbk } else { self }
+    }
+
     /// Returns the maximum length in UTF-8, without a byte order mark, of a text that has at most `bytes` in this encoding.
     pub fn max_text_bytes(self, bytes: u64) -> u64 {
         match self {
@@ -275,7 +309,7 @@ impl Encoding {
     }
 
     /// Every encoding that is neither UTF-8 nor UTF-16.
-    const OLDER: [Self; 24] = [
+    const OLDER: [Self; 34] = [
         Self::Windows1252,
         Self::Windows1250,
         Self::Windows1251,
@@ -287,18 +321,28 @@ impl Encoding {
         Self::Windows1258,
         Self::Windows874,
         Self::Iso8859_2,
+        Self::Iso8859_3,
         Self::Iso8859_4,
         Self::Iso8859_5,
         Self::Iso8859_6,
         Self::Iso8859_7,
         Self::Iso8859_8,
+        Self::Iso8859_8I,
+        Self::Iso8859_10,
         Self::Iso8859_13,
+        Self::Iso8859_14,
+        Self::Iso8859_15,
+        Self::Iso8859_16,
+        Self::Koi8R,
         Self::Koi8U,
         Self::Ibm866,
+        Self::Macintosh,
+        Self::XMacCyrillic,
         Self::ShiftJis,
         Self::EucJp,
         Self::EucKr,
         Self::Gbk,
+        Self::Gb18030,
         Self::Big5,
     ];
 
@@ -317,19 +361,42 @@ impl Encoding {
             Self::Windows1258 => Some(encoding_rs::WINDOWS_1258),
             Self::Windows874 => Some(encoding_rs::WINDOWS_874),
             Self::Iso8859_2 => Some(encoding_rs::ISO_8859_2),
+            Self::Iso8859_3 => Some(encoding_rs::ISO_8859_3),
             Self::Iso8859_4 => Some(encoding_rs::ISO_8859_4),
             Self::Iso8859_5 => Some(encoding_rs::ISO_8859_5),
             Self::Iso8859_6 => Some(encoding_rs::ISO_8859_6),
             Self::Iso8859_7 => Some(encoding_rs::ISO_8859_7),
             Self::Iso8859_8 => Some(encoding_rs::ISO_8859_8),
+            Self::Iso8859_8I => Some(encoding_rs::ISO_8859_8_I),
+            Self::Iso8859_10 => Some(encoding_rs::ISO_8859_10),
             Self::Iso8859_13 => Some(encoding_rs::ISO_8859_13),
+            Self::Iso8859_14 => Some(encoding_rs::ISO_8859_14),
+            Self::Iso8859_15 => Some(encoding_rs::ISO_8859_15),
+            Self::Iso8859_16 => Some(encoding_rs::ISO_8859_16),
+            Self::Koi8R => Some(encoding_rs::KOI8_R),
             Self::Koi8U => Some(encoding_rs::KOI8_U),
             Self::Ibm866 => Some(encoding_rs::IBM866),
+            Self::Macintosh => Some(encoding_rs::MACINTOSH),
+            Self::XMacCyrillic => Some(encoding_rs::X_MAC_CYRILLIC),
             Self::ShiftJis => Some(encoding_rs::SHIFT_JIS),
             Self::EucJp => Some(encoding_rs::EUC_JP),
             Self::EucKr => Some(encoding_rs::EUC_KR),
             Self::Gbk => Some(encoding_rs::GBK),
+            Self::Gb18030 => Some(encoding_rs::GB18030),
             Self::Big5 => Some(encoding_rs::BIG5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoding_is_known_by_the_name_that_answers_have() {
+        for encoding in Encoding::OLDER {
+            assert_eq!(serde_json::to_value(encoding).unwrap(), encoding.label());
+            assert_eq!(Encoding::parse(&encoding.label()), Some(encoding), "{encoding:?}");
         }
     }
 }

@@ -53,6 +53,21 @@ fn older_encodings_are_distinguished() {
 }
 
 #[test]
+fn a_text_in_gbk_with_characters_that_gbk_lacks_is_gb18030() {
+    let common = "这是一个很长的说明，读取配置文件，如果失败就返回错误代码。\n".repeat(20);
+    let guessed = encode(&format!("{common}张㐀先生\n"), Encoding::Gb18030).unwrap();
+    let decoded = decode(&guessed).unwrap();
+    assert_eq!((decoded.text.lines().last(), decoded.encoding), (Some("张㐀先生"), Encoding::Gb18030));
+    assert!(is_guessed(&guessed, Encoding::Gb18030) && is_likely(&guessed, Encoding::Gb18030));
+    for name in ["gbk", "gb18030"] {
+        let declared = encode(&format!("# coding: {name}\n# 张㐀先生\n"), Encoding::Gb18030).unwrap();
+        assert_eq!(detect_encoding(&declared), Some(Encoding::Gb18030), "{name}");
+        assert!(!is_guessed(&declared, Encoding::Gb18030), "{name}");
+    }
+    assert_eq!(detect_encoding(&encode(&common, Encoding::Gbk).unwrap()), Some(Encoding::Gbk));
+}
+
+#[test]
 fn characters_that_an_encoding_lacks_are_not_encoded() {
     assert_eq!(encode("漢", Encoding::Windows1252), None);
     assert_eq!(encode("\u{fffd}", Encoding::ShiftJis), None);
@@ -201,6 +216,13 @@ fn a_guess_is_likely_only_if_nothing_else_is_as_plausible() {
     for (bytes, encoding) in [(&german[..], Encoding::Windows1252), (b"caf\xe9\n", Encoding::Windows1252)] {
         assert_eq!(detect_encoding(bytes), Some(encoding));
         assert!(is_guessed(bytes, encoding) && is_likely(bytes, encoding));
+    }
+    // A text that declares another encoding contradicts the guess, even if that encoding is not known.
+    for name in ["cp850", "utf-8"] {
+        let declared = [format!("# coding: {name}\n").as_bytes(), &german[..]].concat();
+        assert_eq!(detect_encoding(&declared), Some(Encoding::Windows1252), "{name}");
+        assert!(is_guessed(&declared, Encoding::Windows1252), "{name}");
+        assert!(!is_likely(&declared, Encoding::Windows1252), "{name}");
     }
     let uncertain = b"#include <stdio.h>\n// \xb4\xf2\xbf\xaa\xb4\xae\xbf\xda\n";
     assert!(!is_likely(uncertain, detect_encoding(uncertain).unwrap()));

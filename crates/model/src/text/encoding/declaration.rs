@@ -9,8 +9,16 @@ const HEAD_BYTES: usize = 1024;
 
 /// Returns the encoding that a text declares at its start, in XML, HTML, CSS, or a coding line as Python, Emacs and Vim read it.
 pub fn declared_encoding(bytes: &[u8]) -> Option<Encoding> {
-    let head = bytes[..bytes.len().min(HEAD_BYTES)].to_ascii_lowercase();
-    Encoding::parse(std::str::from_utf8(declared_name(&head)?).ok()?)
+    Encoding::parse(std::str::from_utf8(declared_name(&head_of(bytes))?).ok()?)
+}
+
+/// Returns whether a text declares an encoding at its start, be it known or not.
+pub(super) fn declares_encoding(bytes: &[u8]) -> bool {
+    declared_name(&head_of(bytes)).is_some()
+}
+
+fn head_of(bytes: &[u8]) -> Vec<u8> {
+    bytes[..bytes.len().min(HEAD_BYTES)].to_ascii_lowercase()
 }
 
 fn declared_name(head: &[u8]) -> Option<&[u8]> {
@@ -67,6 +75,9 @@ mod tests {
             ("#!/usr/bin/python\n# -*- coding: euc_kr -*-\n", Some(Encoding::EucKr)),
             ("/* -*- coding: cp936 -*- */\n", Some(Encoding::Gbk)),
             ("# vim: set fileencoding=big5 :\n", Some(Encoding::Big5)),
+            ("# -*- coding: latin-1 -*-\n", Some(Encoding::Windows1252)),
+            ("# -*- coding: iso-8859-15 -*-\n", Some(Encoding::Iso8859_15)),
+            ("<?xml version='1.0' encoding='GB18030'?>", Some(Encoding::Gb18030)),
             ("x = 1\ny = 2\n# coding: gbk\n", None),
             ("coding: gbk\n", None),
             ("# coding: nonsense\n", None),

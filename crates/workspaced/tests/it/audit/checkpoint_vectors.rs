@@ -261,7 +261,7 @@ async fn an_independent_verifier_accepts_the_proofs_of_a_server(
     }
     let mut server = signing_at_shutdown(backend).await;
     let mut run = server.run(json!({})).await;
-    let numbers = json!({"cost": 0.25, "small": 1e-7, "large": 1e300, "whole": 2.0, "zero": -0.0, "minus": -3, "most": 1_u64 << 53});
+    let numbers = json!({"cost": 0.25, "small": 1e-7, "large": 4_503_599_627_370_495.5, "whole": 2.0, "zero": -0.0, "minus": -3, "most": 1_u64 << 53});
     run.operator
         .post(
             &format!("/v1/runs/{}/events", run.id),

@@ -120,6 +120,23 @@ async fn a_guess_is_said_and_an_uncertain_one_is_not_written(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
+async fn a_declared_encoding_is_written_and_one_that_is_not_known_makes_a_guess_uncertain(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    run.put("latin9.xml", b"<?xml version=\"1.0\" encoding=\"ISO-8859-15\"?>\n<a>f\xfcr</a>\n");
+    run.put("dos.py", b"# -*- coding: cp850 -*-\n# f\xfcr\n");
+    run.accept_tree().await;
+    run.edit("latin9.xml", "für", "10 € für", json!({})).await.ok();
+    let bytes = std::fs::read(run.repo.join("latin9.xml")).unwrap();
+    assert!(bytes.ends_with(b"<a>10 \xa4 f\xfcr</a>\n"), "{bytes:x?}");
+    let refused = run.edit("dos.py", "für", "10 € für", json!({})).await.refused("INVALID_REQUEST");
+    assert!(refused["message"].as_str().unwrap().contains("uncertain"), "{refused:#}");
+    assert!(refused["hint"].as_str().unwrap().contains("`encoding`"), "{refused:#}");
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_form_of_a_file_is_told_once_at_its_end(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("lf.txt", "a\n"), ("crlf.txt", "a\r\nb\r\n")]).await;
     run.put("w.txt", utf16("a\r\n"));
