@@ -170,13 +170,18 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
 /** The key of a button, for those who see it; others are told by the button itself. */
 const Key = ({ name }: { name: string }) => <kbd aria-hidden="true">{name}</kbd>;
 
-interface ManyProps { approvals: Approval[]; unopened: number; decided: (these: Approval[]) => void }
+interface ManyProps {
+  approvals: Approval[];
+  /** Whether everything that speaks against them is known. */
+  isKnown: boolean;
+  unopened: number; decided: (these: Approval[]) => void;
+}
 
 /** Those that are named when they are left out. */
 const MOST_GUARDED = 3;
 
 /** Decides about several calls, each of which was opened. What something speaks against is approved by itself. */
-export function DecideMany({ approvals, unopened, decided }: ManyProps) {
+export function DecideMany({ approvals, isKnown, unopened, decided }: ManyProps) {
   const [isDenying, setDenying] = useState(false);
   const [note, setNote] = useState("");
   const isArmed = useArmed(approvals.map(({ approvalId }) => approvalId).join(), true);
@@ -186,13 +191,13 @@ export function DecideMany({ approvals, unopened, decided }: ManyProps) {
     decide(verb, these, { note: note.trim(), onBehalfOf: knownPerson() });
     decided(these);
   };
-  const isBlocked = unopened > 0 || !isArmed;
+  const isBlocked = unopened > 0 || !isArmed || !isKnown;
   return (
     <span class="inline">
       <button type="button" class="primary" disabled={isBlocked || !plain.length} onClick={() => submit("approve", plain)}>Approve {plain.length}</button>
       <button type="button" class="danger" disabled={isBlocked} onClick={() => setDenying(true)}>Deny {approvals.length}…</button>
       {unopened > 0 && <span class="quiet">Open {unopened === approvals.length ? "each" : `the other ${unopened}`} first.</span>}
-      {guarded.length > 0 && <span class="tone-bad">Not in the bulk approval: {guarded.slice(0, MOST_GUARDED).map((approval) => `${visiblePath(approval.files[0]?.path ?? approval.tool)} (${visible(guardOf(approval)!)})`).join(", ")}{guarded.length > MOST_GUARDED && `, and ${guarded.length - MOST_GUARDED} more`}</span>}
+      {guarded.length > 0 && <span class="tone-bad">Not in the bulk approval: {guarded.slice(0, MOST_GUARDED).map((approval) => `${visiblePath(approval.files[0]?.path ?? approval.tool)}${approval.files.length > 1 ? ` and ${approval.files.length - 1} more` : ""} (${visible(guardOf(approval)!)})`).join(", ")}{guarded.length > MOST_GUARDED && `, and ${guarded.length - MOST_GUARDED} more`}</span>}
       {isDenying && (
         <Dialog title={`Deny ${approvals.length} changes`} onClose={() => setDenying(false)}>
           <label class="field"><span>Reason (sent to each agent)</span><textarea rows={3} required maxLength={2000} value={note} onInput={(event) => setNote(event.currentTarget.value)} /></label>

@@ -1,11 +1,11 @@
 // After an incident: who did what, which files were touched, and how to stop it.
 
 import assert from "node:assert/strict";
-import { startRun, work } from "./agent.mjs";
+import { armed, startRun, work } from "./agent.mjs";
 
 export async function an_agent_is_stopped_and_its_run_closed_and_exported({ base, operator, open }) {
   const call = await startRun(operator, "incident");
-  await work(call);
+  const waiting = await work(call);
   const { page, close } = await open("operator", { acceptDownloads: true });
   await page.goto(`${base}/runs/incident`);
   const menu = page.getByLabel("Actions of the run");
@@ -22,6 +22,19 @@ export async function an_agent_is_stopped_and_its_run_closed_and_exported({ base
   await page.getByText("Agent stopped.").waitFor();
   assert.equal((await call("list_dir", {})).code, "UNAUTHENTICATED");
   await page.locator(".call-row", { hasText: "run.stop" }).waitFor();
+  await page.locator(".run-header").getByText("Agent stopped by operator: it deletes tests").waitFor();
+  // What it had asked for is not approved by habit, alone or among others.
+  const reviewer = await open("approver");
+  const region = reviewer.page.getByRole("region", { name: "Approval" });
+  await reviewer.page.goto(`${base}/approvals?id=${waiting}`);
+  await region.getByRole("alert").getByText("Agent stopped by operator: it deletes tests").waitFor();
+  await armed(reviewer.page);
+  await reviewer.page.keyboard.press("a");
+  await region.getByText("Press Shift+A to approve it anyway.").waitFor();
+  await reviewer.page.keyboard.press("x");
+  await reviewer.page.getByText("Not in the bulk approval: Cargo.lock (agent stopped)").waitFor();
+  assert.equal(await reviewer.page.getByRole("button", { name: "Approve 0" }).isDisabled(), true);
+  await reviewer.close();
   assert.equal((await operator.request("GET", "/v1/runs/incident")).body.state, "awaiting_approval");
   const download = page.waitForEvent("download");
   await act("Export evidence");
