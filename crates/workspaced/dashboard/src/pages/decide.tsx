@@ -62,6 +62,8 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
   const [isHinted, setHinted] = useState(false);
   // Whether the reviewer has touched the note: until then the strongest reason stands in it.
   const isTouched = useRef(note !== "");
+  // The note on an approval, while a denial is written.
+  const noteBefore = useRef("");
   const reason = useRef<HTMLTextAreaElement>(null);
   const name = useRef<HTMLInputElement>(null);
   const bar = useRef<HTMLFormElement>(null);
@@ -96,6 +98,7 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
   };
   const redo = () => submit("deny", redoReason(approval));
   const deny = () => {
+    if (!isDenying) noteBefore.current = note;
     isTouched.current = note.trim() !== "";
     setDenying(true);
   };
@@ -103,7 +106,7 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
   const stop = () => {
     setDenying(false);
     // A reason to deny is no note on an approval.
-    if (isReady || before?.verb === "deny") setNote("");
+    if (isDenying) setNote(noteBefore.current);
     discard();
   };
   const isDangerous = approval.warnings.some(({ severity }) => severity === "danger");

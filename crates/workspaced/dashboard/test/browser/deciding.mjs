@@ -108,7 +108,15 @@ export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operato
   assert.ok(line.y > 0 && line.y + line.height <= panel.y, JSON.stringify([line, panel]));
   await page.keyboard.type("no");
   assert.equal(await text.inputValue(), "no");
+  // Nor is one that was written by hand a note on an approval; a note that was there before stays.
   await page.keyboard.press("Escape");
+  assert.equal(await page.getByLabel("Note (optional)").inputValue(), "");
+  await page.getByLabel("Note (optional)").fill("fine");
+  await page.locator("h1").click();
+  await page.keyboard.press("d");
+  await page.keyboard.type(", but not this");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.getByLabel("Note (optional)").inputValue(), "fine");
   await page.getByLabel("Note (optional)").fill("");
   await page.locator("h1").click();
   await page.keyboard.press("d");
