@@ -49,6 +49,10 @@ export const rulesInWords = (rules: string[]): [words: string, rule: string][] =
 /** The paths of an approval. An entry that is damaged is shown as that by the table of versions, and takes nothing else with it. */
 export const pathsOf = ({ files }: Approval): string[] => files.flatMap((file: Approval["files"][number] | null) => (file ? [file.path] : []));
 
+/** The files that a change which waits is about, without those that have changed since: that was another change. */
+export const ownPaths = (approval: Approval): string[] =>
+  approval.state === "pending" ? pathsOf(approval).filter((path) => !approval.present?.some((now) => now.path === path && now.isExpected === false)) : [];
+
 const VERBS = new Map([["create", "Create"], ["replace", "Change"], ["delete", "Delete"], ["move", "Move"]]);
 
 /** Returns what an approval would do, in two words before the path: `Change`, `Delete`, `Run`. */

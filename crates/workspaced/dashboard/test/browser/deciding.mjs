@@ -242,7 +242,7 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${alone.approvalId}`);
-  await region.getByText("no other changes in this run").waitFor();
+  await region.getByText("no other files changed in this run").waitFor();
   await call("write_file", { path: "notes.md", content: "one\ntwo\n", reason: "notes" });
   await page.reload();
   await region.getByRole("button", { name: "Other changes in this run (1) +2 −0" }).waitFor();
@@ -264,6 +264,13 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   await page.keyboard.press("d");
   await region.getByText("Reason (sent to the agent). The run's 2 other changed files are kept.", { exact: true }).waitFor();
   await operator.create(`/v1/approvals/${alone.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  // Its own file is no other one, unless it has changed since.
+  const [stale, newer] = [await call("write_file", { path: "b.py", content: "b = 1\n", reason: "stale" }), await call("write_file", { path: "b.py", content: "b = 2\nb = 3\n", reason: "newer" })];
+  await operator.create(`/v1/approvals/${newer.approvalId}/approve`, { onBehalfOf: "Bob" });
+  await page.goto(`${base}/approvals?id=${stale.approvalId}`);
+  await region.getByRole("button", { name: "Other changes in this run (3) +5 −0" }).click();
+  await list.getByRole("button", { name: /b\.py.*\+2/ }).waitFor();
+  await operator.create(`/v1/approvals/${stale.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 
