@@ -43,6 +43,7 @@ export async function an_agent_is_stopped_and_its_run_closed_and_exported({ base
   const records = Buffer.concat(parts).toString().trimEnd().split("\n").map((line) => JSON.parse(line));
   assert.deepEqual(records.map(({ seq }) => seq).sort((one, other) => one - other), records.map((_, index) => index + 1));
   await act("Close run…");
+  await dialog.getByText("The change that waits fails: nobody can approve it afterwards.").waitFor();
   await dialog.getByRole("button", { name: "Close run" }).click();
   await page.locator(".run-title").getByText("closed", { exact: true }).waitFor();
   await close();
