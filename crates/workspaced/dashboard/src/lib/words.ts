@@ -10,14 +10,14 @@ const KINDS = new Map([
   ["LOCKFILE", "a lock file"], ["GENERATED", "a generated file"], ["VENDORED", "a vendored file"], ["BINARY", "a binary file"], ["SECRET_LIKE", "a file that may hold secrets"],
   ["TEXT_SOURCE", "source"], ["TEXT_CONFIG", "configuration"], ["TEXT_DOC", "documentation"], ["UNKNOWN", "a file of unknown kind"],
 ]);
-const VERDICTS = new Map([["REQUIRE_APPROVAL", "approval"], ["DENY", "blocked"]]);
+const VERDICTS = new Map([["REQUIRE_APPROVAL", "approval"], ["REQUIRE_EVIDENCE", "evidence of a check"], ["REDACT", "hidden"], ["DENY", "blocked"]]);
 /** The kinds of files by what a policy does with them, in words: `lock files: approval`. */
 export function kindsInWords(kinds: Record<string, string>): string[] {
-  return Object.entries(kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${kindInWords(kind).replace(/(?<=file|link|folder)$/, "s")}: ${VERDICTS.get(verdict) ?? verdict}`);
+  return Object.entries(kinds).filter(([, verdict]) => verdict !== "ALLOW").map(([kind, verdict]) => `${kindInWords(kind).replace(/(?<=file|link|folder|submodule)$/, "s")}: ${VERDICTS.get(verdict) ?? verdict}`);
 }
-const OTHER_KINDS = new Map([["DIRECTORY", "a folder"], ["GIT_INTERNAL", "what git keeps"], ["SYMLINK", "a link"], ["SPECIAL", "what is no file"]]);
+const OTHER_KINDS = new Map([["DIRECTORY", "a folder"], ["GIT_INTERNAL", "what git keeps"], ["SUBMODULE", "a submodule"], ["SYMLINK", "a link"], ["SPECIAL", "what is no file"]]);
 /** The kind of a file in words. */
-export const kindInWords = (kind: string): string => (KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind).replace(/^an? (?=\w+ file$|folder$|link$)/, "").replace(/^a file that /, "");
+export const kindInWords = (kind: string): string => (KINDS.get(kind) ?? OTHER_KINDS.get(kind) ?? kind).replace(/^an? (?=\w+ file$|folder$|link$|submodule$)/, "").replace(/^a file that /, "");
 /** A name of the API in words: `maxFilesTouched` as `files touched`. */
 export const nameInWords = (name: string): string => name.replace(/^max(?=[A-Z])/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).trim();
 const DECISIONS = new Map([["ALLOW", "allowed by policy"], ["REQUIRE_APPROVAL", "needs approval"], ["DENY", "blocked by policy"]]);
@@ -29,7 +29,7 @@ export function ruleInWords(rule: string): string {
   const [kind, ...rest] = rule.split(":");
   const name = rest.join(":");
   if (kind === "requireApprovalIf") return RULES.get(name) ?? rule;
-  if (kind === "kind") return `changes ${KINDS.get(name) ?? name}`;
+  if (kind === "kind") return `changes ${KINDS.get(name) ?? OTHER_KINDS.get(name) ?? name}`;
   if (kind === "fileBudget" || kind === "budget" || kind === "runBudget") return LIMITS.has(name) ? `has ${LIMITS.get(name)}` : rule;
   if (kind === "evidence") return `has ${name === "missing" ? "no" : name} evidence of a check`;
   if (rule === "approval:denied") return "a reviewer denied it";
