@@ -5,6 +5,10 @@ import { rulesInWords, taskOf } from "../lib/words.ts";
 import { Badge, Counts, Foreign, Path, Time } from "../ui/parts.tsx";
 import { Marks } from "./warnings.tsx";
 
+/** The file of an approval in a narrow place, and how many more there are. */
+export const Files = ({ approval: { files, tool } }: { approval: Approval }) =>
+  files.length ? <span class="files-of"><Path path={files[0].path} fit />{files.length > 1 && <span> and {files.length - 1} more</span>}</span> : <code>{tool}</code>;
+
 interface Props { approval: Approval; run?: Run; href: string; isOpen?: boolean; note?: ComponentChildren; decidedAt?: string }
 
 /** An approval in a list: its file, what the agent says of it, what is to be noticed, and where it comes from. */

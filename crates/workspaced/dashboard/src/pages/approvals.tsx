@@ -10,9 +10,9 @@ import { useStops, withStop } from "../lib/stops.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { repositoryOf, resolutionOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Choice, Empty, Failed, Foreign, Loading, Path } from "../ui/parts.tsx";
+import { Badge, Choice, Empty, Failed, Foreign, Loading } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
-import { ApprovalRow } from "./approval_row.tsx";
+import { ApprovalRow, Files } from "./approval_row.tsx";
 import { useDecisionTimes } from "./decision.tsx";
 import { DecideMany, LastDecision } from "./decide.tsx";
 
@@ -167,7 +167,7 @@ function Ending({ decided, open }: { decided: Approval[]; open: string }) {
       <p role="status"><strong>Nothing is waiting.</strong> You decided {count(decided.length)} today:</p>
       <ul class="queue" aria-label="Your decisions">{decided.slice(0, 100).map((approval) => (
         <li key={approval.approvalId} class={approval.approvalId === open ? "focused" : ""}><a href={`/approvals?id=${approval.approvalId}`}>
-          <span class="first"><span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} fit /> : <code>{approval.tool}</code>}</span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
+          <span class="first"><span class="cut strong"><Files approval={approval} /></span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
           <span class="cut small"><Foreign text={approval.note ?? resolutionOf(approval)} /></span>
           <span class="cut quiet small"><bdi>{approval.runId}</bdi></span>
         </a></li>

@@ -11,7 +11,8 @@ import { callHref, navigate } from "../lib/route.ts";
 import type { Approval } from "../lib/types.ts";
 import { resolutionOf } from "../lib/words.ts";
 import { LINE_HEIGHT } from "../ui/diff_view.tsx";
-import { Badge, Dialog, Failed, Path } from "../ui/parts.tsx";
+import { Badge, Dialog, Failed } from "../ui/parts.tsx";
+import { Files } from "./approval_row.tsx";
 
 /** How many changed lines are below what is seen: the diff tells it while the reader scrolls, and nothing else is rendered for that. */
 export interface Below { count: number; tell: (count: number) => void }
@@ -226,7 +227,7 @@ export function LastDecision({ rights, isToast }: { rights: Rights; isToast?: bo
   const [first] = state === "sent" && approvals.length === 1 ? results : approvals;
   const others = decisions.filter((decision) => decision !== last && decision.state === "waiting").length;
   const sentState = first.state === "pending" ? "approved" : first.state;
-  const what = approvals.length > 1 ? <span>{approvals.length} changes</span> : <a class="cut" href={`/approvals?id=${first.approvalId}&view=all`}>{first.files.length ? <Path path={first.files[0].path} fit /> : <code>{first.tool}</code>}</a>;
+  const what = approvals.length > 1 ? <span>{approvals.length} changes</span> : <a class="cut" href={`/approvals?id=${first.approvalId}&view=all`}><Files approval={first} /></a>;
   return (
     <p class={`last-decision ${state} ${isToast ? "toast" : ""}`} role="status">
       {state === "failed" ? <span class="tone-bad">✕ Not {verb === "approve" ? "approved" : "denied"}: {visible(error!.message)}</span>
