@@ -63,10 +63,22 @@ export function verbOf({ tool, files }: Approval): string {
   return files.length > 1 ? `${verb} ${files.length} files` : verb;
 }
 
+/** Whether the run ended before an approval was decided. */
+export const hasEndedUndecided = ({ state, decidedBy }: Pick<Approval, "state" | "decidedBy">): boolean => state === "failed" && !decidedBy;
+
 /** Returns how an approval ended, without its note. */
-export function resolutionOf({ state, resolution, note }: Approval): string {
+export function resolutionOf({ state, resolution, note, decidedBy }: Approval): string {
+  if (hasEndedUndecided({ state, decidedBy })) return "not decided: the run ended";
+  if (resolution === "failed: RUN_CLOSED") return "not applied: the run ended";
   const text = resolution ?? state;
   return note && text.endsWith(`: ${note}`) ? text.slice(0, -note.length - 2) : text;
+}
+
+/** Returns how an approval ended, as a sentence: why it cannot be decided any more. */
+export function endInWords({ state, decidedBy, onBehalfOf, approvedBy }: Approval): string {
+  if (hasEndedUndecided({ state, decidedBy })) return approvedBy?.length ? "The run ended before enough persons had approved." : "The run ended before anybody decided.";
+  if (state === "expired") return "Nobody decided in time.";
+  return `${onBehalfOf ?? decidedBy ?? "Somebody"} has already ${state === "denied" ? "denied" : "approved"} it.`;
 }
 
 /** The names under which orchestrators label what a run is for. */

@@ -11,7 +11,7 @@ import { type ReadyReason, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
 import { useStops, withStop } from "../lib/stops.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
-import { resolutionOf, verbOf } from "../lib/words.ts";
+import { endInWords, hasEndedUndecided, resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView, FilesDiff, LayoutOfDiff } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
@@ -152,7 +152,7 @@ function Outcome({ approval }: { approval: Approval }) {
   return (
     <>
       {decidedBy && <p><strong>{state === "denied" ? "Denied" : editedSeq ? "Approved with changes" : "Approved"} by <Foreign text={onBehalfOf ?? decidedBy} /></strong>{onBehalfOf && <span class="quiet"> with the token of <Foreign text={decidedBy} /></span>}{time && <span class="quiet">, <Time at={time} /></span>}{note && <>: <Foreign text={note} /></>}</p>}
-      {state === "failed" && <p class="note bad">It was approved, but could not be applied: the files had changed since, or the run had ended. Nothing was changed.</p>}
+      {hasEndedUndecided(approval) ? <p class="note">{endInWords(approval)} Nothing was changed.</p> : state === "failed" && <p class="note bad">It was approved, but could not be applied: the files had changed since, or the run had ended. Nothing was changed.</p>}
       {state === "expired" && <p class="note">Nobody decided in time. Nothing was changed; the agent can ask again.</p>}
     </>
   );

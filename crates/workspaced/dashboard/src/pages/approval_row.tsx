@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { visible, visiblePath } from "../lib/format.ts";
 import type { Approval, Run } from "../lib/types.ts";
-import { rulesInWords, taskOf } from "../lib/words.ts";
+import { resolutionOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Badge, Counts, Foreign, Path, Time } from "../ui/parts.tsx";
 import { Marks } from "./warnings.tsx";
 
@@ -28,7 +28,7 @@ export function ApprovalRow({ approval, run, href, isOpen, note, decidedAt }: Pr
       <Foreign class="two-lines" text={approval.reason} />
       <span class="cut quiet small"><span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
       {isPending && <span class="marks-row"><Marks warnings={approval.warnings} /></span>}
-      {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={approval.resolution} /></span>}
+      {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={state === "failed" ? resolutionOf(approval) : approval.resolution} /></span>}
     </a>
   );
 }

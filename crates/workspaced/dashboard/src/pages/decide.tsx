@@ -4,12 +4,12 @@ import { RequestError } from "../lib/api.ts";
 import type { Edit } from "../lib/edits.ts";
 import { count, visible, visiblePath } from "../lib/format.ts";
 import { isPointedAt, useArmed, useKeys } from "../lib/hooks.ts";
-import { decide, lastOf, useDecisions, undo, type Verb } from "../lib/outbox.ts";
+import { decide, failureOf, lastOf, useDecisions, undo, type Verb } from "../lib/outbox.ts";
 import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
 import { guardOf, isOnlyReady, type ReadyReason, redoReason, toggleReason } from "../lib/reasons.ts";
 import { callHref, navigate } from "../lib/route.ts";
 import type { Approval } from "../lib/types.ts";
-import { resolutionOf } from "../lib/words.ts";
+import { hasEndedUndecided, resolutionOf } from "../lib/words.ts";
 import { LINE_HEIGHT } from "../ui/diff_view.tsx";
 import { Badge, Dialog, Failed } from "../ui/parts.tsx";
 import { Files } from "./approval_row.tsx";
@@ -223,15 +223,15 @@ export function LastDecision({ rights, isToast }: { rights: Rights; isToast?: bo
   const decisions = useDecisions();
   const last = decisions.findLast(({ state }) => state !== "undone");
   if (!last || (isToast && last.state === "sent")) return null;
-  const { verb, approvals, state, results, error } = last;
+  const { verb, approvals, state, results } = last;
   const [first] = state === "sent" && approvals.length === 1 ? results : approvals;
   const others = decisions.filter((decision) => decision !== last && decision.state === "waiting").length;
   const sentState = first.state === "pending" ? "approved" : first.state;
   const what = approvals.length > 1 ? <span>{approvals.length} changes</span> : <a class="cut" href={`/approvals?id=${first.approvalId}&view=all`}><Files approval={first} /></a>;
   return (
     <p class={`last-decision ${state} ${isToast ? "toast" : ""}`} role="status">
-      {state === "failed" ? <span class="tone-bad">✕ Not {verb === "approve" ? "approved" : "denied"}: {visible(error!.message)}</span>
-        : state === "sent" && approvals.length === 1 ? <Badge state={sentState} text={first.state === "pending" ? "your approval counts; another is needed" : first.state === "failed" ? "could not be applied" : resolutionOf(first)} />
+      {state === "failed" ? <span class="tone-bad">✕ {visible(failureOf(last))}</span>
+        : state === "sent" && approvals.length === 1 ? <Badge state={sentState} text={first.state === "pending" ? "your approval counts; another is needed" : first.state === "failed" && !hasEndedUndecided(first) ? "could not be applied" : resolutionOf(first)} />
         : <Badge state={verb === "approve" ? "approved" : "denied"} text={verb === "approve" ? "Approved" : "Denied"} />} {what}
       {state === "waiting" && <>{others > 0 && <span class="quiet">and {others} more</span>} <button type="button" class="link" aria-keyshortcuts="z" title="It is sent in 5 seconds, and at once if you leave" onClick={undoLast}>Undo (z)</button></>}
       {state === "sent" && first.state === "approved" && rights.orchestrate && first.decidedSeq && <a href={callHref(first.runId, first.decidedSeq)}>its record</a>}

@@ -141,7 +141,7 @@ export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operato
   const again = (await call("write_file", { path: "deploy.py", content: "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\nurl = \"https://deploy-status.dev/hook\"\nmore = 1\n", reason: "report the state" })).approvalId;
   if (again && (await warningsOf(operator, again)).some(({ code }) => code === "DENIED_BEFORE")) {
     await page.goto(`${base}/approvals?id=${again}`);
-    await region.getByRole("alert").getByText("Remove it.").waitFor();
+    await region.getByRole("alert").getByText("Remove it.").first().waitFor();
     await page.locator(".queue li", { hasText: "deploy.py" }).locator(".mark", { hasText: "denied before" }).waitFor();
   }
   if (again) await operator.create(`/v1/approvals/${again}/deny`, { note: "done", onBehalfOf: "Ada" });
