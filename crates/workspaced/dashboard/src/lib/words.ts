@@ -22,6 +22,12 @@ export const kindInWords = (kind: string): string => (KINDS.get(kind) ?? OTHER_K
 export const nameInWords = (name: string): string => name.replace(/^max(?=[A-Z])/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).trim();
 const DECISIONS = new Map([["ALLOW", "allowed by policy"], ["REQUIRE_APPROVAL", "needs approval"], ["DENY", "blocked by policy"]]);
 export const decisionInWords = (decision: string): string => DECISIONS.get(decision) ?? decision;
+const COUNTS = new Map([["denied", "blocked or denied"], ["refused", "not done"], ["failed", "service errors"]]);
+/** A count of a report in words: `6 not done`. */
+export function countInWords(name: string, number: number): string {
+  const words = COUNTS.get(name) ?? nameInWords(name);
+  return number === 1 ? words.replace(/s\b/, "") : words;
+}
 const LIMITS = new Map([["maxFilesTouched", "many files"], ["maxInsertions", "many added lines"], ["maxDeletions", "many removed lines"], ["maxFilesDeleted", "many deleted files"], ["maxBytes", "many bytes"]]);
 
 /** Returns a rule in words; a rule without words as it is. */
