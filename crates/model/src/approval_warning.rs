@@ -46,7 +46,7 @@ named_enum! {
         CredentialLike = "CREDENTIAL_LIKE",
         /// An added line names a host that neither the old version of the file nor another line of the change names.
         NewHost = "NEW_HOST",
-        /// A person has denied the same change, or one that contains it, in this run.
+        /// A person has denied the same change, a part of it, or one that contains it, in this run.
         DeniedBefore = "DENIED_BEFORE",
         /// A path is outside of the policy's `write`.
         OutsideWrite = "OUTSIDE_WRITE",

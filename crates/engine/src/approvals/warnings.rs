@@ -59,7 +59,8 @@ impl Engine {
         Ok(self.blocking(find).await?.map(|denied| {
             let who = denied.on_behalf_of.or(denied.decided_by).unwrap_or_else(|| "a person".to_owned());
             let said = denied.note.as_deref().map(|note| format!(": {}", quoted(note))).unwrap_or_default();
-            let text = format!("{who} has denied this change, or one that contains it, in this run{said}");
+            let text =
+                format!("{who} has denied this change, a part of it, or one that contains it, in this run{said}");
             let approval_id = Some(denied.approval_id);
             ApprovalWarning { approval_id, note: denied.note, ..ApprovalWarning::new(WarningCode::DeniedBefore, text) }
         }))

@@ -1,7 +1,8 @@
 /** Who did what: a record in the words of an audit. */
 
 import { visiblePath } from "./format.ts";
-import { type AuditRecord, madeBy } from "./types.ts";
+import { type AuditRecord, madeBy, type Report } from "./types.ts";
+import { decisionInWords } from "./words.ts";
 
 /** The operator that the first token names. */
 const FIRST = "orchestrate";
@@ -17,12 +18,52 @@ export function whoOf(record: AuditRecord): string {
 /** Whether a record is the denial of a person, and not that of a policy. */
 export const isDeniedByPerson = ({ decision, reasons }: AuditRecord): boolean => decision === "DENY" && reasons.some((reason) => /^approval:[^:]+:denied$/.test(reason));
 
-/** How a call ended, and in the words of a reader: `blocked` by policy, `denied` by a person, `waiting`, or as the service names it. */
+/** Rules that ask a person. What is done although one of them applies was approved. */
+const ASKS = /^((ask|kind|evidence|requireApprovalIf|fileBudget|budget|runBudget):|ignored$|symbolicLink)/;
+/** What the service says of the changes that a person made with an approval. */
+const EDIT_REASON = "changed by the person who approved";
+
+/** What a record says of a person's decision about a call; nothing if it records none. */
+export function verdictOf(record: AuditRecord): "approved" | "denied" | undefined {
+  const { outcome, mutates, reason, reasons } = record;
+  if (isDeniedByPerson(record)) return "denied";
+  if (madeBy(record) !== "operator") return undefined;
+  if (reasons.some((rule) => /^approval:[^:]+:approved/.test(rule))) return "approved";
+  const isDone = outcome === "ok" && mutates && reason !== EDIT_REASON && !reasons.includes("dryRun");
+  return isDone && reasons.some((rule) => ASKS.test(rule)) ? "approved" : undefined;
+}
+
+/** How a call ended, and in the words of a reader: `blocked` by policy, `denied` by a person, `asked a person`, or as the service names it. What became of a call that has asked is in its approval. */
 export function endOf(record: AuditRecord): { state: string; text?: string } {
   if (record.outcome === "ok") return { state: "ok" };
   if (isDeniedByPerson(record)) return { state: "denied", text: `denied by ${whoOf(record)}` };
+  const [, end, number, of] = record.reasons.map((rule) => /^approval:[^:]+:(?:(failed|expired)|approved:(\d+)of(\d+))$/.exec(rule)).find(Boolean) ?? [];
+  if (end) return end === "expired" ? { state: "expired" } : { state: "failed", text: "the run ended" };
+  if (record.outcome === "pending") return { state: "pending", text: number ? `approved, ${number} of ${of}` : "asked a person" };
   if (record.outcome === "refused") return { state: record.decision === "DENY" ? "blocked" : "failed" };
   return { state: record.outcome };
+}
+
+const ENTRIES = new Map([["approval_requested", "asked a person"], ["refused", "not done"], ["failed", "service error"], ["dry_run", "dry run"]]);
+const ENDS = new Map([["denied", "denied"], ["failed", "not decided: the run ended"], ["expired", "expired"]]);
+
+/** What an entry of a report is about, in the words of the timeline. */
+export function entryInWords({ kind, reasons = [] }: Pick<Report["timeline"][number], "kind" | "reasons">): string {
+  const end = kind === "refused" ? reasons.map((rule) => /^approval:[^:]+:(\w+)$/.exec(rule)?.[1]).find(Boolean) : undefined;
+  return ENDS.get(end ?? "") ?? ENTRIES.get(kind) ?? kind;
+}
+
+/** Refusals of requests that policy did not judge. */
+const INVALID = new Set(["INVALID_REQUEST", "PATCH_INVALID", "TOOL_NOT_FOUND"]);
+
+/** Who decided about a call and how, in words. */
+export function verdictInWords(record: AuditRecord): string {
+  const { decision, outcome, code } = record;
+  if (isDeniedByPerson(record)) return "denied by a person";
+  if (outcome === "refused" && INVALID.has(code ?? "")) return "not decided: the request was invalid";
+  const { text, state } = endOf(record);
+  if (outcome === "refused" && (state === "expired" || (state === "failed" && text))) return state === "expired" ? "not decided: nobody decided in time" : "not decided: the run ended";
+  return decisionInWords(decision);
 }
 
 const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : typeof value === "number" ? String(value) : Array.isArray(value) && value.length ? value.map(String).join(", ") : undefined);

@@ -4,9 +4,10 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
-import { send } from "./api.ts";
+import { get, RequestError, send } from "./api.ts";
 import type { Edit } from "./edits.ts";
 import type { Approval } from "./types.ts";
+import { endInWords } from "./words.ts";
 
 export type Verb = "approve" | "deny";
 export interface Body { note?: string; onBehalfOf?: string; edits?: Edit[] }
@@ -45,12 +46,46 @@ export function decide(verb: Verb, approvals: Approval[], body: Body, drafts?: M
   change(decision, {});
 }
 
+/** Whether a decision counts is not known: its answer was lost, and the service does not say what became of it. */
+class NoAnswer extends Error {}
+
+/** How long the service has to complete a decision whose answer was lost. */
+const LOST_MILLIS = 1000;
+
+/** Sends a decision about one approval. If its answer is lost, the approval says what became of it. */
+async function sendOne(verb: Verb, approval: Approval, body: Body): Promise<Approval> {
+  const path = `/v1/approvals/${encodeURIComponent(approval.approvalId)}`;
+  const read = () => get<Approval>(path).catch(() => undefined);
+  try {
+    return (await (await send(`${path}/${verb}`, { method: "POST", body, keepalive: true })).json()) as Approval;
+  } catch (error) {
+    if (error instanceof RequestError && error.code === "ALREADY_EXISTS") {
+      const ended = await read();
+      throw ended && ended.state !== "pending" ? new Error(endInWords(ended)) : error;
+    }
+    if (error instanceof RequestError && error.status >= 400 && error.status < 500) throw error;
+    await new Promise((done) => setTimeout(done, LOST_MILLIS));
+    const now = await read();
+    if (now && now.state !== "pending") return now;
+    // A vote that was added may be that of another person.
+    if (!now || now.votes.length > approval.votes.length) throw new NoAnswer(`No answer: it may have been ${verb === "approve" ? "approved" : "denied"}.`);
+    throw error;
+  }
+}
+
+/** What is said of a decision that failed. */
+export function failureOf({ verb, approvals, results, error }: Decision): string {
+  const done = verb === "approve" ? "approved" : "denied";
+  const failure = error instanceof NoAnswer ? error.message : `Not ${done}: ${error?.message}`;
+  return results.length ? `${results.length} of ${approvals.length} ${done}. ${failure}` : failure;
+}
+
 async function sendNow(decision: Decision): Promise<void> {
   if (decision.state !== "waiting") return;
   change(decision, { state: "sending" });
   const { verb, approvals, body: { note, onBehalfOf, edits } } = decision;
   const body = { ...(note ? { note } : {}), ...(onBehalfOf ? { onBehalfOf } : {}), ...(edits?.length ? { edits } : {}) };
-  const answers = await Promise.allSettled(approvals.map(async ({ approvalId }) => (await (await send(`/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, { method: "POST", body, keepalive: true })).json()) as Approval));
+  const answers = await Promise.allSettled(approvals.map((approval) => sendOne(verb, approval, body)));
   const results = answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : []));
   const error = answers.find((answer) => answer.status === "rejected")?.reason as Error | undefined;
   change(decision, { state: error ? "failed" : "sent", results, error });

@@ -14,7 +14,7 @@ const MOST_LABEL = 40;
 
 const LABELS = new Map([
   ["WEAKENS_TEST", "weakens a test"], ["DELETES_TEST", "deletes a test"], ["CREDENTIAL_LIKE", "looks like a credential"], ["NEW_HOST", "new host"],
-  ["DENIED_BEFORE", "denied before"], ["OUTSIDE_WRITE", "outside of the policy's paths"], ["STALE", "file changed since"], ["TESTS_FAILED", "tests fail"],
+  ["DENIED_BEFORE", "denied before"], ["OUTSIDE_WRITE", "outside of the policy's paths"], ["STALE", "file changed since"], ["TESTS_FAILED", "tests fail"], ["AGENT_STOPPED", "agent stopped"],
 ]);
 /** A warning in two or three words. */
 export const labelOf = ({ code }: Warning): string => LABELS.get(code) ?? code.toLowerCase().replaceAll("_", " ");

@@ -1,6 +1,6 @@
 /** The steps of a run: its records in order, grouped by what the agent says it was about. */
 
-import { isDeniedByPerson } from "./acts.ts";
+import { endOf, isDeniedByPerson } from "./acts.ts";
 import { commandOf, isFailed } from "./command.ts";
 import { type Approval, type AuditRecord, madeBy } from "./types.ts";
 
@@ -46,7 +46,7 @@ const count = (step: Step, record: AuditRecord, stateOf: StateOf): void => {
   else if (record.outcome !== "ok") {
     step.refused += 1;
     if (state === "denied" || isDeniedByPerson(record)) step.denied += 1;
-    else if (record.decision === "DENY") step.blocked += 1;
+    else if (endOf(record).state === "blocked") step.blocked += 1;
   }
   else if (record.mutates) step.changes += 1;
   else if (!record.tool.includes(".")) step.reads += 1;

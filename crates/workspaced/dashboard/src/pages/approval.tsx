@@ -9,8 +9,9 @@ import { useLoad } from "../lib/hooks.ts";
 import { isDecided, lastOf } from "../lib/outbox.ts";
 import { type ReadyReason, readyReasons } from "../lib/reasons.ts";
 import { callHref } from "../lib/route.ts";
+import { useStops, withStop } from "../lib/stops.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
-import { resolutionOf, verbOf } from "../lib/words.ts";
+import { endInWords, hasEndedUndecided, resolutionOf, verbOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { DiffView, FilesDiff, LayoutOfDiff } from "../ui/diff_view.tsx";
 import { Badge, Counts, Failed, Foreign, Hash, Loading, Path, Rules, Time } from "../ui/parts.tsx";
@@ -30,7 +31,9 @@ const driftOf = ({ present }: Approval): Drift | undefined =>
   present && new Map(present.filter(({ isExpected }) => isExpected === false).map(({ path, sha256 }) => [path, sha256]));
 
 /** One approval: what speaks against it, the task, the change, and what it would be applied to; the decision sticks to the lower edge. */
-export function ApprovalView({ approval, run, elsewhere, rights, error, close, decided }: Props) {
+export function ApprovalView({ approval: asked, run, elsewhere, rights, error, close, decided }: Props) {
+  const stops = useStops([asked]);
+  const approval = withStop(asked, stops.data);
   const isPending = approval.state === "pending";
   const drift = driftOf(approval);
   const unknown = approval.present?.filter(({ isExpected }) => isExpected === undefined || isExpected === null).length ?? 0;
@@ -46,14 +49,14 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
   const others = useRelated(approval);
   const related = [...others.items, ...elsewhere];
   const besides = useBesides(approval, run);
-  const isPainted = usePainted(evidence.isSettled && others.isSettled && run !== undefined);
+  const isPainted = usePainted(evidence.isSettled && others.isSettled && stops.isSettled && run !== undefined);
   const below = useRef<Below>({ count: 0, tell: () => {} });
   const seen = (count: number) => below.current.tell((below.current.count = count));
   const [cited, setCited] = useState<ReadyReason["at"]>();
   const reasons = readyReasons(approval, related);
   // The title names the file of a change of one: it begins with its first line.
   const isOne = files.length === 1 && files[0].oldPath === undefined && approval.files.length === 1;
-  const asked = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} seen={mayDecide ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
+  const request = <DiffView text={approval.diff ?? ""} isWhole isBare={isOne} isOne={isOne} cited={cited} seen={mayDecide ? seen : undefined} readLines={approvalReader(approval.approvalId)} />;
   const counts = files.reduce((sum, file) => ({ plus: sum.plus + file.insertions, minus: sum.minus + file.deletions }), { plus: 0, minus: 0 });
   return (
     <>
@@ -65,6 +68,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
         <button type="button" class="plain end" aria-label="Close the approval" onClick={close}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
+      {stops.error && <Failed error={stops.error} what="Asking whether the agent was stopped" retry={stops.reload} />}
       <blockquote><Foreign text={approval.reason} /></blockquote>
       {isPending && <Boundary what="the warnings"><Warnings warnings={approval.warnings} cite={setCited} /></Boundary>}
       <Boundary what="the task"><Context approval={approval} run={run} evidence={evidence} related={related} besides={<BesidesLink state={besides} />} /></Boundary>
@@ -72,7 +76,7 @@ export function ApprovalView({ approval, run, elsewhere, rights, error, close, d
       {isPending && (!drift || unknown > 0) && <p class="note wait">Current versions{drift && ` of ${unknown} files`} unavailable; they are compared when you approve.</p>}
       {approval.tool === "run_command" ? <pre class="command" aria-label="Command" tabIndex={0} role="region"><Foreign text={approval.diff ?? ""} /></pre>
         : drafts ? <Editor hunks={hunks} drafts={drafts} change={setDrafts} />
-        : approval.editedSeq ? <section aria-label="Original request"><h3>Original request</h3>{asked}</section> : asked}
+        : approval.editedSeq ? <section aria-label="Original request"><h3>Original request</h3>{request}</section> : request}
       {approval.editedSeq && <Boundary what="the reviewer's changes"><Edited approval={approval} files={files} mayRead={rights.audit} /></Boundary>}
       {drafts && edits && edits.length > 0 && <NetDiff hunks={hunks} drafts={drafts} />}
       <Boundary what="what else the run changed"><Besides runId={approval.runId} state={besides} /></Boundary>
@@ -148,7 +152,7 @@ function Outcome({ approval }: { approval: Approval }) {
   return (
     <>
       {decidedBy && <p><strong>{state === "denied" ? "Denied" : editedSeq ? "Approved with changes" : "Approved"} by <Foreign text={onBehalfOf ?? decidedBy} /></strong>{onBehalfOf && <span class="quiet"> with the token of <Foreign text={decidedBy} /></span>}{time && <span class="quiet">, <Time at={time} /></span>}{note && <>: <Foreign text={note} /></>}</p>}
-      {state === "failed" && <p class="note bad">It was approved, but could not be applied: the files had changed since, or the run had ended. Nothing was changed.</p>}
+      {hasEndedUndecided(approval) ? <p class="note">{endInWords(approval)} Nothing was changed.</p> : state === "failed" && <p class="note bad">It was approved, but could not be applied: the files had changed since, or the run had ended. Nothing was changed.</p>}
       {state === "expired" && <p class="note">Nobody decided in time. Nothing was changed; the agent can ask again.</p>}
     </>
   );

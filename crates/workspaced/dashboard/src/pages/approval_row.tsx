@@ -1,9 +1,13 @@
 import type { ComponentChildren } from "preact";
 import { visible, visiblePath } from "../lib/format.ts";
 import type { Approval, Run } from "../lib/types.ts";
-import { rulesInWords, taskOf } from "../lib/words.ts";
+import { resolutionOf, rulesInWords, taskOf } from "../lib/words.ts";
 import { Badge, Counts, Foreign, Path, Time } from "../ui/parts.tsx";
 import { Marks } from "./warnings.tsx";
+
+/** The file of an approval in a narrow place, and how many more there are. */
+export const Files = ({ approval: { files, tool } }: { approval: Approval }) =>
+  files.length ? <span class="files-of"><Path path={files[0].path} fit />{files.length > 1 && <span> and {files.length - 1} more</span>}</span> : <code>{tool}</code>;
 
 interface Props { approval: Approval; run?: Run; href: string; isOpen?: boolean; note?: ComponentChildren; decidedAt?: string }
 
@@ -24,7 +28,7 @@ export function ApprovalRow({ approval, run, href, isOpen, note, decidedAt }: Pr
       <Foreign class="two-lines" text={approval.reason} />
       <span class="cut quiet small"><span class="sentence">{rulesInWords(reasons).map(([words]) => visible(words)).join(", ")}</span> · <bdi>{approval.runId}</bdi>{task && <> · <Foreign text={task} /></>}{note}</span>
       {isPending && <span class="marks-row"><Marks warnings={approval.warnings} /></span>}
-      {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={approval.resolution} /></span>}
+      {!isPending && approval.resolution && <span class="two-lines quiet small"><Foreign text={state === "failed" ? resolutionOf(approval) : approval.resolution} /></span>}
     </a>
   );
 }

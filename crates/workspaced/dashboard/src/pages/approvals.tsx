@@ -6,12 +6,13 @@ import { knownPerson, needsPerson } from "../lib/person.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
 import { isDecided, useDecisions } from "../lib/outbox.ts";
 import { setParams, useRoute } from "../lib/route.ts";
+import { useStops, withStop } from "../lib/stops.ts";
 import type { Approval, AuditRecord, Page, Run } from "../lib/types.ts";
 import { repositoryOf, resolutionOf } from "../lib/words.ts";
 import { Boundary } from "../ui/boundary.tsx";
-import { Badge, Choice, Empty, Failed, Foreign, Loading, Path } from "../ui/parts.tsx";
+import { Badge, Choice, Empty, Failed, Foreign, Loading } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
-import { ApprovalRow } from "./approval_row.tsx";
+import { ApprovalRow, Files } from "./approval_row.tsx";
 import { useDecisionTimes } from "./decision.tsx";
 import { DecideMany, LastDecision } from "./decide.tsx";
 
@@ -60,7 +61,9 @@ export function Approvals({ rights }: { rights: Rights }) {
     return next;
   });
   useKeys({ j: () => move(1), k: () => move(-1), x: () => rights.decide && id && toggle(id), Escape: close });
-  const several = items.filter((approval) => approval.state === "pending" && selected.has(approval.approvalId));
+  const chosen = items.filter((approval) => approval.state === "pending" && selected.has(approval.approvalId));
+  const stops = useStops(chosen);
+  const several = chosen.map((approval) => withStop(approval, stops.data));
   /** Opens what waits next after a decision. */
   const afterDecision = (these: Approval[]) => {
     const waits = (approval: Approval) => approval.state === "pending" && !these.some(({ approvalId }) => approvalId === approval.approvalId);
@@ -84,7 +87,7 @@ export function Approvals({ rights }: { rights: Rights }) {
       <div class="toolbar approvals-head">
         <h1>Approvals {load.data && state === "pending" && <span class="quiet figure">{count(waiting)}</span>}</h1>
         <Choice label="State" value={state} options={VIEWS} onChange={(value) => setParams({ state: value === "pending" || value === "all" ? "" : value, view: value === "all" ? "all" : "", id: "" })} />
-        {rights.decide && several.length > 0 && <DecideMany approvals={several} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} decided={afterDecision} />}
+        {rights.decide && several.length > 0 && <DecideMany approvals={several} isKnown={stops.isSettled} unopened={several.filter(({ approvalId }) => !opened.has(approvalId)).length} decided={afterDecision} />}
         <LastDecision rights={rights} />
       </div>
       {load.error && <Failed error={load.error} what="Reading the approvals" retry={load.reload} />}
@@ -164,7 +167,7 @@ function Ending({ decided, open }: { decided: Approval[]; open: string }) {
       <p role="status"><strong>Nothing is waiting.</strong> You decided {count(decided.length)} today:</p>
       <ul class="queue" aria-label="Your decisions">{decided.slice(0, 100).map((approval) => (
         <li key={approval.approvalId} class={approval.approvalId === open ? "focused" : ""}><a href={`/approvals?id=${approval.approvalId}`}>
-          <span class="first"><span class="cut strong">{approval.files.length > 0 ? <Path path={approval.files[0].path} fit /> : <code>{approval.tool}</code>}</span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
+          <span class="first"><span class="cut strong"><Files approval={approval} /></span> <Badge state={approval.state === "pending" ? "approved" : approval.state} text={approval.state === "pending" ? "your vote" : approval.state} /></span>
           <span class="cut small"><Foreign text={approval.note ?? resolutionOf(approval)} /></span>
           <span class="cut quiet small"><bdi>{approval.runId}</bdi></span>
         </a></li>

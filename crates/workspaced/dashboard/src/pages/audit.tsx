@@ -9,7 +9,7 @@ import { MOST, type Suggested, suggestionsOf } from "../lib/suggestions.ts";
 import type { AuditRecord, Page, Run } from "../lib/types.ts";
 import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Failed, Field, Filters } from "../ui/parts.tsx";
-import { endOf, subject, whoOf } from "../lib/acts.ts";
+import { endOf, subject, verdictOf, whoOf } from "../lib/acts.ts";
 import { OUTCOMES } from "./run/timeline.tsx";
 
 const BY: [string, string][] = [["agent", "agents"], ["operator", "people"], ["service", "the service"], ["all", "All"]];
@@ -103,12 +103,13 @@ export function Audit() {
 }
 
 function AuditRow({ record, isFocused }: { record: AuditRecord; isFocused: boolean }) {
+  const verdict = verdictOf(record);
   return (
     <a class={`row audit-row ${isFocused ? "focused" : ""}`} href={callHref(record.runId, record.seq)}>
       <time class="quiet" dateTime={record.timestamp} title={exactTime(record.timestamp)}>{dayTime(record.timestamp)}</time>
       <span class="cut"><bdi>{visible(whoOf(record))}</bdi></span>
       <span class="cut">{record.runId} <span class="quiet">#{record.seq}</span></span>
-      <span class="cut"><code class="tool">{record.tool}</code> <bdi>{visible(subject(record))}</bdi></span>
+      <span class="cut">{verdict ? <>{verdict} <bdi>{visible(subject(record))}</bdi> <code class="quiet">{record.tool}</code></> : <><code class="tool">{record.tool}</code> <bdi>{visible(subject(record))}</bdi></>}</span>
       <Badge {...endOf(record)} short={record.outcome === "ok"} />
       <span class="cut quiet">{record.code && <code>{record.code}</code>} <bdi>{visible(record.reason ?? "")}</bdi></span>
     </a>

@@ -5,6 +5,7 @@ import { type Loaded, useLoad } from "../lib/hooks.ts";
 import { runHref } from "../lib/route.ts";
 import type { Approval, Report, Run, WorkspaceDiff } from "../lib/types.ts";
 import { VERIFY_AT_ONCE } from "../lib/verify.ts";
+import { ownPaths } from "../lib/words.ts";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Counts, Failed, Loading, Path } from "../ui/parts.tsx";
 import { showAtTop } from "../ui/window.tsx";
@@ -13,14 +14,16 @@ type Changed = NonNullable<Report["diff"]>;
 interface State { load: Loaded<Changed>; isOpen: boolean; setOpen: (isOpen: boolean) => void; isPending: boolean }
 
 /** What else the run of an approval has changed: read at once if the run is short, and of a long one when somebody asks. */
-export function useBesides({ runId, state, decidedSeq, files }: Approval, run: Run | undefined): State {
+export function useBesides(approval: Approval, run: Run | undefined): State {
+  const { runId, state, decidedSeq } = approval;
   const [isOpen, setOpen] = useState(false);
+  const own = ownPaths(approval);
   const isShort = run !== undefined && run.headSeq <= VERIFY_AT_ONCE;
   // The report makes no record, unlike a diff that is read as a tool.
   const load = useLoad(isShort || isOpen ? `besides ${runId} ${decidedSeq}` : "", async (signal) => {
     const { diff } = await get<Report>(`${runPath(runId)}/report?format=json&verify=false`, signal);
-    return without(diff ?? { filesChanged: 0, insertions: 0, deletions: 0, diffSha256: "", files: [], moreFiles: 0 }, state === "pending" ? files.map(({ path }) => path) : []);
-  });
+    return without(diff ?? { filesChanged: 0, insertions: 0, deletions: 0, diffSha256: "", files: [], moreFiles: 0 }, own);
+  }, 0, own.join("\n"));
   return { load, isOpen, setOpen, isPending: state === "pending" };
 }
 
@@ -40,7 +43,7 @@ export function BesidesLink({ state: { load: { data }, setOpen, isPending } }: {
       if (list) showAtTop(list);
     });
   };
-  if (data && !data.filesChanged) return <span class="quiet">{isPending ? "no other changes in this run" : "no changes in this run"}</span>;
+  if (data && !data.filesChanged) return <span class="quiet">{isPending ? "no other files changed in this run" : "no changes in this run"}</span>;
   return <button type="button" class="link" onClick={show}>{isPending ? "Other changes in this run" : "Changes in this run"}{data && <> ({count(data.filesChanged)}) <Counts plus={data.insertions} minus={data.deletions} /></>}</button>;
 }
 

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { endOf, isDeniedByPerson, subject, whoOf } from "../lib/acts.ts";
+import { endOf, isDeniedByPerson, subject, verdictInWords, whoOf } from "../lib/acts.ts";
 import { callTool, get, getText, runPath } from "../lib/api.ts";
 import { duration, exactTime, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
@@ -8,7 +8,7 @@ import { approvalReader, lineReader } from "../lib/files.ts";
 import { callHref } from "../lib/route.ts";
 import { commandOf, isFailed, outputOf, typed } from "../lib/command.ts";
 import type { Approval, AuditRecord } from "../lib/types.ts";
-import { decisionInWords, kindInWords, resolutionOf } from "../lib/words.ts";
+import { kindInWords, resolutionOf } from "../lib/words.ts";
 import { DiffView } from "../ui/diff_view.tsx";
 import { Badge, Dialog, Exit, Failed, Foreign, Hash, Loading, Rules, Time } from "../ui/parts.tsx";
 
@@ -54,10 +54,13 @@ function Decided({ record, approval }: { record: AuditRecord; approval?: Approva
 }
 
 function Decision({ record }: { record: AuditRecord }) {
+  // What policy allows and is not done has failed: the record says why, and names no rule.
+  const hasFailed = record.decision === "ALLOW" && record.outcome !== "ok";
   return (
     <dl>
-      <dt>Decision</dt><dd><span title={record.decision}>{isDeniedByPerson(record) ? "denied by a person" : decisionInWords(record.decision)}</span>{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
-      <dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd>
+      <dt>Decision</dt><dd><span title={record.decision}>{verdictInWords(record)}</span>{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
+      {hasFailed ? record.reasons.length > 0 && <><dt>Error</dt><dd class="wrap">{record.reasons.map((reason) => <div key={reason} class="tone-bad"><Foreign text={reason} /></div>)}</dd></>
+        : <><dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd></>}
       {record.evidence && <><dt>Evidence</dt><dd>{record.evidence.eventId !== undefined ? <EvidenceEvent run={record.runId} id={record.evidence.eventId} /> : <Foreign text={`${record.evidence.command ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} />}</dd></>}
     </dl>
   );
@@ -85,7 +88,7 @@ function PendingApproval({ load: { data: approval, error, reload } }: { load: Lo
   if (!approval) return <Loading what="the approval" />;
   return (
     <>
-      <p class="inline"><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> {approval.state !== "pending" && <Badge state={approval.state} text={approval.resolution} />} {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>
+      <p class="inline"><a class={`button ${approval.state === "pending" ? "primary" : ""}`} href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>{approval.state === "pending" ? "Decide" : "Approval"}</a> {approval.state !== "pending" && <Badge state={approval.state} text={resolutionOf(approval)} />} {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>
       {/* Once it is approved, the change has a record of its own. */}
       {approval.diff && approval.state !== "approved" && approval.tool !== "run_command" && <DiffView text={approval.diff} isWhole readLines={approvalReader(approval.approvalId)} />}
     </>

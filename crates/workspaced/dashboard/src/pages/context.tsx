@@ -26,7 +26,7 @@ export function Context({ approval, run, evidence, related, besides }: Props) {
     <dl class="request">
       <dt>Task</dt><dd>{run?.prompt && <div class="task"><Foreign text={run.prompt} /></div>}
         <span class="inline"><a href={runHref(runId)}><bdi>{runId}</bdi></a>{run && taskOf(run.labels) && <Foreign text={taskOf(run.labels)!} />}<span class="quiet" title={visible(approval.actor)}>by <Foreign text={approval.actor.startsWith("run-token:") ? (agent ?? "an agent") : approval.actor} /></span>
-          {besides}{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the decision</a>}</span></dd>
+          {besides}{approval.decidedSeq && <a href={callHref(runId, approval.decidedSeq)}>record of the {approval.decidedBy ? "decision" : "end"}</a>}</span></dd>
       <Tested approval={approval} evidence={evidence} />
       {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
       {related.length > 0 && <><dt>Same {approval.files.length > 1 ? "files" : "file"}</dt><dd><ul class="rows">{related.slice(-5).reverse().map((other) => (

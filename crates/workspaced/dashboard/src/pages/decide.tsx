@@ -4,14 +4,15 @@ import { RequestError } from "../lib/api.ts";
 import type { Edit } from "../lib/edits.ts";
 import { count, visible, visiblePath } from "../lib/format.ts";
 import { isPointedAt, useArmed, useKeys } from "../lib/hooks.ts";
-import { decide, lastOf, useDecisions, undo, type Verb } from "../lib/outbox.ts";
+import { decide, failureOf, lastOf, useDecisions, undo, type Verb } from "../lib/outbox.ts";
 import { knownPerson, needsPerson, rememberPerson } from "../lib/person.ts";
 import { guardOf, isOnlyReady, type ReadyReason, redoReason, toggleReason } from "../lib/reasons.ts";
 import { callHref, navigate } from "../lib/route.ts";
 import type { Approval } from "../lib/types.ts";
-import { resolutionOf } from "../lib/words.ts";
+import { hasEndedUndecided, resolutionOf } from "../lib/words.ts";
 import { LINE_HEIGHT } from "../ui/diff_view.tsx";
-import { Badge, Dialog, Failed, Path } from "../ui/parts.tsx";
+import { Badge, Dialog, Failed } from "../ui/parts.tsx";
+import { Files } from "./approval_row.tsx";
 
 /** How many changed lines are below what is seen: the diff tells it while the reader scrolls, and nothing else is rendered for that. */
 export interface Below { count: number; tell: (count: number) => void }
@@ -62,6 +63,8 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
   const [isHinted, setHinted] = useState(false);
   // Whether the reviewer has touched the note: until then the strongest reason stands in it.
   const isTouched = useRef(note !== "");
+  // The note on an approval, while a denial is written.
+  const noteBefore = useRef("");
   const reason = useRef<HTMLTextAreaElement>(null);
   const name = useRef<HTMLInputElement>(null);
   const bar = useRef<HTMLFormElement>(null);
@@ -96,6 +99,7 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
   };
   const redo = () => submit("deny", redoReason(approval));
   const deny = () => {
+    if (!isDenying) noteBefore.current = note;
     isTouched.current = note.trim() !== "";
     setDenying(true);
   };
@@ -103,7 +107,7 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
   const stop = () => {
     setDenying(false);
     // A reason to deny is no note on an approval.
-    if (isReady || before?.verb === "deny") setNote("");
+    if (isDenying) setNote(noteBefore.current);
     discard();
   };
   const isDangerous = approval.warnings.some(({ severity }) => severity === "danger");
@@ -170,13 +174,18 @@ export function Decide({ approval, rights, isShown, stays = 0, below, reasons, e
 /** The key of a button, for those who see it; others are told by the button itself. */
 const Key = ({ name }: { name: string }) => <kbd aria-hidden="true">{name}</kbd>;
 
-interface ManyProps { approvals: Approval[]; unopened: number; decided: (these: Approval[]) => void }
+interface ManyProps {
+  approvals: Approval[];
+  /** Whether everything that speaks against them is known. */
+  isKnown: boolean;
+  unopened: number; decided: (these: Approval[]) => void;
+}
 
 /** Those that are named when they are left out. */
 const MOST_GUARDED = 3;
 
 /** Decides about several calls, each of which was opened. What something speaks against is approved by itself. */
-export function DecideMany({ approvals, unopened, decided }: ManyProps) {
+export function DecideMany({ approvals, isKnown, unopened, decided }: ManyProps) {
   const [isDenying, setDenying] = useState(false);
   const [note, setNote] = useState("");
   const isArmed = useArmed(approvals.map(({ approvalId }) => approvalId).join(), true);
@@ -186,13 +195,13 @@ export function DecideMany({ approvals, unopened, decided }: ManyProps) {
     decide(verb, these, { note: note.trim(), onBehalfOf: knownPerson() });
     decided(these);
   };
-  const isBlocked = unopened > 0 || !isArmed;
+  const isBlocked = unopened > 0 || !isArmed || !isKnown;
   return (
     <span class="inline">
       <button type="button" class="primary" disabled={isBlocked || !plain.length} onClick={() => submit("approve", plain)}>Approve {plain.length}</button>
       <button type="button" class="danger" disabled={isBlocked} onClick={() => setDenying(true)}>Deny {approvals.length}…</button>
       {unopened > 0 && <span class="quiet">Open {unopened === approvals.length ? "each" : `the other ${unopened}`} first.</span>}
-      {guarded.length > 0 && <span class="tone-bad">Not in the bulk approval: {guarded.slice(0, MOST_GUARDED).map((approval) => `${visiblePath(approval.files[0]?.path ?? approval.tool)} (${visible(guardOf(approval)!)})`).join(", ")}{guarded.length > MOST_GUARDED && `, and ${guarded.length - MOST_GUARDED} more`}</span>}
+      {guarded.length > 0 && <span class="tone-bad">Not in the bulk approval: {guarded.slice(0, MOST_GUARDED).map((approval) => `${visiblePath(approval.files[0]?.path ?? approval.tool)}${approval.files.length > 1 ? ` and ${approval.files.length - 1} more` : ""} (${visible(guardOf(approval)!)})`).join(", ")}{guarded.length > MOST_GUARDED && `, and ${guarded.length - MOST_GUARDED} more`}</span>}
       {isDenying && (
         <Dialog title={`Deny ${approvals.length} changes`} onClose={() => setDenying(false)}>
           <label class="field"><span>Reason (sent to each agent)</span><textarea rows={3} required maxLength={2000} value={note} onInput={(event) => setNote(event.currentTarget.value)} /></label>
@@ -214,15 +223,15 @@ export function LastDecision({ rights, isToast }: { rights: Rights; isToast?: bo
   const decisions = useDecisions();
   const last = decisions.findLast(({ state }) => state !== "undone");
   if (!last || (isToast && last.state === "sent")) return null;
-  const { verb, approvals, state, results, error } = last;
+  const { verb, approvals, state, results } = last;
   const [first] = state === "sent" && approvals.length === 1 ? results : approvals;
   const others = decisions.filter((decision) => decision !== last && decision.state === "waiting").length;
   const sentState = first.state === "pending" ? "approved" : first.state;
-  const what = approvals.length > 1 ? <span>{approvals.length} changes</span> : <a class="cut" href={`/approvals?id=${first.approvalId}&view=all`}>{first.files.length ? <Path path={first.files[0].path} fit /> : <code>{first.tool}</code>}</a>;
+  const what = approvals.length > 1 ? <span>{approvals.length} changes</span> : <a class="cut" href={`/approvals?id=${first.approvalId}&view=all`}><Files approval={first} /></a>;
   return (
     <p class={`last-decision ${state} ${isToast ? "toast" : ""}`} role="status">
-      {state === "failed" ? <span class="tone-bad">✕ Not {verb === "approve" ? "approved" : "denied"}: {visible(error!.message)}</span>
-        : state === "sent" && approvals.length === 1 ? <Badge state={sentState} text={first.state === "pending" ? "your approval counts; another is needed" : first.state === "failed" ? "could not be applied" : resolutionOf(first)} />
+      {state === "failed" ? <span class="tone-bad">✕ {visible(failureOf(last))}</span>
+        : state === "sent" && approvals.length === 1 ? <Badge state={sentState} text={first.state === "pending" ? "your approval counts; another is needed" : first.state === "failed" && !hasEndedUndecided(first) ? "could not be applied" : resolutionOf(first)} />
         : <Badge state={verb === "approve" ? "approved" : "denied"} text={verb === "approve" ? "Approved" : "Denied"} />} {what}
       {state === "waiting" && <>{others > 0 && <span class="quiet">and {others} more</span>} <button type="button" class="link" aria-keyshortcuts="z" title="It is sent in 5 seconds, and at once if you leave" onClick={undoLast}>Undo (z)</button></>}
       {state === "sent" && first.state === "approved" && rights.orchestrate && first.decidedSeq && <a href={callHref(first.runId, first.decidedSeq)}>its record</a>}

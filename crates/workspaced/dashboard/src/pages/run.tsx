@@ -3,8 +3,9 @@ import type { Rights } from "../app.tsx";
 import { get, runPath } from "../lib/api.ts";
 import { count, duration, short, visible } from "../lib/format.ts";
 import { type Loaded, useLoad } from "../lib/hooks.ts";
-import { runHref, useRoute } from "../lib/route.ts";
-import { changesOf, type Report, type Run } from "../lib/types.ts";
+import { callHref, runHref, useRoute } from "../lib/route.ts";
+import { readStop, stopInWords } from "../lib/stops.ts";
+import { type AuditRecord, changesOf, type Report, type Run } from "../lib/types.ts";
 import { VERIFY_AT_ONCE, verifyRun, type Verdict } from "../lib/verify.ts";
 import { Boundary } from "../ui/boundary.tsx";
 import { agentOf, repositoryOf, taskOf } from "../lib/words.ts";
@@ -18,6 +19,9 @@ import { Timeline } from "./run/timeline.tsx";
 
 const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", false], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", false]];
 
+/** How often the header asks whether the agent was stopped. */
+const STOP_MILLIS = 15000;
+
 interface Props { run: string; seq?: number; rights: Rights }
 
 /** One run: what happened, what changed, and whether the record of it can be believed. */
@@ -26,6 +30,7 @@ export function RunPage({ run, seq, rights }: Props) {
   const load = useLoad(`run ${run}`, (signal) => get<Run>(runPath(run), signal), 5000);
   const proof = useProof(run, load.data?.headSeq);
   const report = useReport(load.data);
+  const stop = useLoad(`stop ${run}`, async (signal) => ({ record: await readStop(run, signal) }), STOP_MILLIS);
   if (!load.data) return load.error ? <><Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /><p><a href="/runs">All runs</a></p></> : <Loading what="the run" />;
   const tabs = TABS.filter(([, , needsAudit]) => rights.audit || !needsAudit);
   const wanted = params.get("tab") ?? "";
@@ -33,7 +38,7 @@ export function RunPage({ run, seq, rights }: Props) {
   const verdict = proof.verdict;
   return (
     <div class={`run-page ${verdict?.state === "broken" ? "broken" : ""}`}>
-      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} verdict={verdict} rights={rights} changed={load.reload} /></Boundary>
+      <Boundary what="the run's header"><RunHeader run={load.data} report={report.load.data} verdict={verdict} stop={stop.data?.record} rights={rights} changed={() => { load.reload(); stop.reload(); }} /></Boundary>
       {load.error && <Failed error={load.error} what="Refreshing the run" retry={load.reload} />}
       <nav class="tabs" aria-label="Views of the run">
         {tabs.map(([id, text]) => <a key={id} href={`${runHref(run)}${id ? `?tab=${id}` : ""}`} aria-current={id === tab ? "page" : undefined}>{text}</a>)}
@@ -53,10 +58,10 @@ export function RunPage({ run, seq, rights }: Props) {
   );
 }
 
-interface HeaderProps { run: Run; report?: Report; verdict?: Verdict; rights: Rights; changed: () => void }
+interface HeaderProps { run: Run; report?: Report; verdict?: Verdict; stop?: AuditRecord; rights: Rights; changed: () => void }
 
 /** What the run is, what it was asked to do, and what came of it. */
-function RunHeader({ run, report, verdict, rights, changed }: HeaderProps) {
+function RunHeader({ run, report, verdict, stop, rights, changed }: HeaderProps) {
   const [repository, task, agent] = [repositoryOf(run.labels) ?? run.source.url ?? run.source.path, taskOf(run.labels), agentOf(run.labels)];
   const others = Object.entries(run.labels).filter(([name, value]) => value !== repository && value !== task && name !== "agent" && name !== "model");
   const last = report?.timeline.at(-1)?.timestamp;
@@ -68,6 +73,7 @@ function RunHeader({ run, report, verdict, rights, changed }: HeaderProps) {
         <ProofLine verdict={verdict} head={run.headSeq} />
         <RunMenu run={run} rights={rights} changed={changed} />
       </div>
+      {stop && <p class="note bad"><Foreign text={stopInWords(stop)} /> <a href={callHref(run.runId, stop.seq)}><Time at={stop.timestamp} /></a></p>}
       {run.prompt && <p class="run-prompt"><Foreign text={run.prompt} /></p>}
       <div class="run-facts">
         {repository && <b><Foreign text={repository} /></b>}

@@ -1,7 +1,7 @@
 /** A list that is shown newest first, with keys, without jumping while it is read. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { count } from "../lib/format.ts";
 import { useKeys } from "../lib/hooks.ts";
 import type { Newest } from "../lib/newest.ts";
@@ -41,8 +41,14 @@ export function NewestList<T>(props: Props<T>) {
   );
 }
 
+/** Where a reader was in a list, kept with its entry in the history: the row, and how many were shown. */
+interface Place { row: string; length: number }
+const placeOf = (): Place | undefined => (history.state as { place?: Place } | null)?.place;
+
 function Rows<T>({ list, what, idOf, hrefOf, row, head }: Props<T>) {
   const [focus, setFocus] = useState(-1);
+  // Where the reader comes back to, until that row is found or another is chosen.
+  const back = useRef(placeOf());
   const [isAtStart, setAtStart] = useState(true);
   const [first, setFirst] = useState<string>();
   const [turn, setTurn] = useState(0);
@@ -51,14 +57,31 @@ function Rows<T>({ list, what, idOf, hrefOf, row, head }: Props<T>) {
   useEffect(() => setFirst(isHeld ? idOf(list.items[0]) : undefined), [isHeld]);
   const fresh = first === undefined ? 0 : Math.max(0, list.items.findIndex((item) => idOf(item) === first));
   const items = fresh ? list.items.slice(fresh) : list.items;
+  /** Keeps a row with the entry of the history, before another page is opened. */
+  const keep = (index: number) => {
+    back.current = undefined;
+    history.replaceState(index < 0 ? null : { place: { row: idOf(items[index]), length: list.items.length } satisfies Place }, "");
+  };
+  const focusOn = (index: number) => {
+    keep(index);
+    setFocus(index);
+  };
+  useLayoutEffect(() => {
+    if (!back.current) return;
+    const index = items.findIndex((item) => idOf(item) === back.current!.row);
+    if (index >= 0) focusOn(index);
+    // It was in an older page.
+    else if (list.older && !list.error && list.items.length <= back.current.length) list.isLoading || list.older();
+    else if (!list.isLoading) back.current = undefined;
+  });
   const release = () => {
-    setFocus(-1);
+    focusOn(-1);
     setAtStart(true);
     setTurn(turn + 1);
   };
   useKeys({
-    j: () => setFocus(Math.min(focus + 1, items.length - 1)),
-    k: () => setFocus(Math.max(focus - 1, 0)),
+    j: () => focusOn(Math.min(focus + 1, items.length - 1)),
+    k: () => focusOn(Math.max(focus - 1, 0)),
     Enter: () => items[focus] && navigate(hrefOf(items[focus])),
     Escape: release,
   });
@@ -66,7 +89,7 @@ function Rows<T>({ list, what, idOf, hrefOf, row, head }: Props<T>) {
     <>
       {head}
       {fresh > 0 && <button type="button" class="newer" onClick={release}>{count(fresh)} new</button>}
-      <Windowed key={turn} class="page-window" count={items.length} rowHeight={ROW_HEIGHT} label={what} focus={focus} onStart={setAtStart} render={(index) => row(items[index], index === focus)} />
+      <Windowed key={turn} class="page-window" count={items.length} rowHeight={ROW_HEIGHT} label={what} focus={focus} onStart={setAtStart} render={(index) => <span class="row-of" onClickCapture={() => keep(index)}>{row(items[index], index === focus)}</span>} />
     </>
   );
 }

@@ -108,7 +108,15 @@ export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operato
   assert.ok(line.y > 0 && line.y + line.height <= panel.y, JSON.stringify([line, panel]));
   await page.keyboard.type("no");
   assert.equal(await text.inputValue(), "no");
+  // Nor is one that was written by hand a note on an approval; a note that was there before stays.
   await page.keyboard.press("Escape");
+  assert.equal(await page.getByLabel("Note (optional)").inputValue(), "");
+  await page.getByLabel("Note (optional)").fill("fine");
+  await page.locator("h1").click();
+  await page.keyboard.press("d");
+  await page.keyboard.type(", but not this");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.getByLabel("Note (optional)").inputValue(), "fine");
   await page.getByLabel("Note (optional)").fill("");
   await page.locator("h1").click();
   await page.keyboard.press("d");
@@ -133,7 +141,7 @@ export async function a_denial_takes_a_ready_reason_and_two_keys({ base, operato
   const again = (await call("write_file", { path: "deploy.py", content: "SMTP_PASSWORD = \"vT9q-8sKd2LmXw4z\"\nurl = \"https://deploy-status.dev/hook\"\nmore = 1\n", reason: "report the state" })).approvalId;
   if (again && (await warningsOf(operator, again)).some(({ code }) => code === "DENIED_BEFORE")) {
     await page.goto(`${base}/approvals?id=${again}`);
-    await region.getByRole("alert").getByText("Remove it.").waitFor();
+    await region.getByRole("alert").getByText("Remove it.").first().waitFor();
     await page.locator(".queue li", { hasText: "deploy.py" }).locator(".mark", { hasText: "denied before" }).waitFor();
   }
   if (again) await operator.create(`/v1/approvals/${again}/deny`, { note: "done", onBehalfOf: "Ada" });
@@ -234,7 +242,7 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   const { page, close } = await open("approver");
   const region = page.getByRole("region", { name: "Approval" });
   await page.goto(`${base}/approvals?id=${alone.approvalId}`);
-  await region.getByText("no other changes in this run").waitFor();
+  await region.getByText("no other files changed in this run").waitFor();
   await call("write_file", { path: "notes.md", content: "one\ntwo\n", reason: "notes" });
   await page.reload();
   await region.getByRole("button", { name: "Other changes in this run (1) +2 −0" }).waitFor();
@@ -256,6 +264,13 @@ export async function what_else_a_run_changed_is_told_in_place({ base, operator,
   await page.keyboard.press("d");
   await region.getByText("Reason (sent to the agent). The run's 2 other changed files are kept.", { exact: true }).waitFor();
   await operator.create(`/v1/approvals/${alone.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
+  // Its own file is no other one, unless it has changed since.
+  const [stale, newer] = [await call("write_file", { path: "b.py", content: "b = 1\n", reason: "stale" }), await call("write_file", { path: "b.py", content: "b = 2\nb = 3\n", reason: "newer" })];
+  await operator.create(`/v1/approvals/${newer.approvalId}/approve`, { onBehalfOf: "Bob" });
+  await page.goto(`${base}/approvals?id=${stale.approvalId}`);
+  await region.getByRole("button", { name: "Other changes in this run (3) +5 −0" }).click();
+  await list.getByRole("button", { name: /b\.py.*\+2/ }).waitFor();
+  await operator.create(`/v1/approvals/${stale.approvalId}/deny`, { note: "done", onBehalfOf: "Ada" });
   await close();
 }
 

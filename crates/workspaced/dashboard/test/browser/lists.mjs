@@ -70,6 +70,31 @@ export async function records_are_newest_first_in_pages_and_live({ base, operato
   await close();
 }
 
+export async function a_list_is_where_it_was_on_the_way_back({ base, operator, open }) {
+  const call = await startRun(operator, "way-back", { labels: { team: "way-back" } });
+  for (let number = 0; number < 20; number += 1) await Promise.all(Array.from({ length: 12 }, () => call("list_dir", {})));
+  const { page, close } = await open("audit");
+  await page.goto(`${base}/audit?label=team:way-back`);
+  await page.locator("h1", { hasText: /Audit 200\+$/ }).waitFor();
+  await page.getByRole("button", { name: "Older records" }).click();
+  await page.locator("h1", { hasText: /Audit 240$/ }).waitFor();
+  await page.locator(".page-window").evaluate((element) => (element.scrollTop = element.scrollHeight));
+  const row = (seq) => page.locator("a.audit-row", { hasText: new RegExp(`#${seq}(?!\\d)`) });
+  await row(20).click();
+  await page.waitForURL(/\/runs\/way-back\/calls\/20/);
+  await page.goBack();
+  await row(20).and(page.locator(".focused")).waitFor();
+  // The keys go on from there.
+  await page.locator("h1").click();
+  await page.keyboard.press("j");
+  await row(19).and(page.locator(".focused")).waitFor();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/calls\/19/);
+  await page.goBack();
+  await row(19).and(page.locator(".focused")).waitFor();
+  await close();
+}
+
 export async function matches_are_searched_from_the_newest_records_on({ base, operator, open }) {
   const call = await startRun(operator, "old");
   await work(call);

@@ -108,3 +108,50 @@ export async function a_decision_is_undone_before_it_is_sent({ base, operator, o
   await done();
   await close();
 }
+
+/** Decides about a change with one key, of which the answer is lost. */
+export async function a_lost_answer_is_looked_up({ base, operator, open }) {
+  const call = await startRun(operator, "lost", SOURCE);
+  const patch = ["one", "two", "three"].map((name) => `--- /dev/null\n+++ b/${name}.py\n@@ -0,0 +1 @@\n+a = 1\n`).join("");
+  const several = (await call("apply_patch", { patch, reason: "three of them" })).approvalId;
+  const last = (await call("write_file", { path: "last.py", content: "a = 1\n", reason: "the last" })).approvalId;
+  const stateOf = async (id) => (await operator.request("GET", `/v1/approvals/${id}`)).body.state;
+  const { page, close } = await open("approver");
+  const told = page.locator(".last-decision");
+  await page.route("**/approve", async (route) => {
+    await route.fetch();
+    await route.abort();
+  });
+  await page.goto(`${base}/approvals?id=${several}`);
+  await armed(page);
+  await page.keyboard.press("a");
+  // A change of several files says how many they are.
+  await told.getByText("and 2 more").waitFor();
+  await page.locator(".last-decision.sent", { hasText: /✓ approved \(record \d+\).*one\.py.*and 2 more/ }).waitFor();
+  assert.equal(await stateOf(several), "approved");
+  // Nothing is claimed where nothing can be read.
+  await page.goto(`${base}/approvals?id=${last}`);
+  await armed(page);
+  await page.keyboard.press("a");
+  await told.getByText("Approved").waitFor();
+  await page.route(`**/v1/approvals/${last}`, (route) => route.abort());
+  await told.getByText("✕ No answer: it may have been approved.").waitFor();
+  assert.equal(await stateOf(last), "approved");
+  await close();
+}
+
+export async function a_decision_after_the_run_has_ended_says_so({ base, operator, open }) {
+  const { ids } = await asked(operator, "too-late", 1);
+  const { page, close } = await open("approver");
+  const region = page.getByRole("region", { name: "Approval" });
+  await page.goto(`${base}/approvals?id=${ids[0]}`);
+  await armed(page);
+  await page.keyboard.press("a");
+  await operator.create("/v1/runs/too-late/close");
+  await page.locator(".last-decision").getByText("✕ Not approved: The run ended before anybody decided.").waitFor();
+  await page.goto(`${base}/approvals?id=${ids[0]}&view=all`);
+  await region.getByText("The run ended before anybody decided. Nothing was changed.").waitFor();
+  await region.locator(".approval-head").getByText("not decided: the run ended").waitFor();
+  assert.equal(await region.getByText("It was approved").count(), 0);
+  await close();
+}

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { outputOf, shortened, typed } from "../../src/lib/command.ts";
 import { isAside, isEditOfPerson, isReadOfPerson, itemsOf } from "../../src/lib/steps.ts";
 import type { AuditRecord } from "../../src/lib/types.ts";
-import { decisionInWords, kindInWords, nameInWords, ruleInWords, rulesInWords } from "../../src/lib/words.ts";
+import { countInWords, decisionInWords, kindInWords, kindsInWords, nameInWords, ruleInWords, rulesInWords } from "../../src/lib/words.ts";
 
 const record = (seq: number, more: Partial<AuditRecord> = {}): AuditRecord => ({
   runId: "r", seq, toolCallId: `c${seq}`, tool: "read_file", timestamp: `2026-01-01T00:00:0${seq}Z`, actor: "run-token:t", by: "agent", mutates: false, reasons: [], pathsRead: [], pathsWritten: [],
@@ -36,6 +36,11 @@ describe("the steps of a run", () => {
     const asked = [record(7, { stepId: "x", outcome: "pending", mutates: true }), record(8, { stepId: "x", outcome: "pending", mutates: true }), record(9, { stepId: "x", outcome: "pending", mutates: true })];
     const [step] = itemsOf(asked, new Set(), ({ toolCallId }) => states.get(toolCallId)).flatMap((item) => ("step" in item ? [item.step] : []));
     expect([step.waiting, step.changes, step.refused]).toEqual([1, 1, 1]);
+  });
+  it("count no call as blocked that waited until the run ended", () => {
+    const ended = record(8, { stepId: "x", by: "service", outcome: "refused", decision: "DENY", code: "RUN_CLOSED", reasons: ["approval:apr_1:failed"] });
+    const [step] = itemsOf([ended, record(9, { stepId: "x", outcome: "refused", decision: "DENY" })], new Set()).flatMap((item) => ("step" in item ? [item.step] : []));
+    expect([step.refused, step.blocked, step.denied]).toEqual([2, 1, 0]);
   });
   it("say how much has changed since their last command", () => {
     const ran = (seq: number) => record(seq, { stepId: "x", tool: "event.test", by: "operator", input: { data: { exitCode: 0 } } });
@@ -96,7 +101,10 @@ describe("rules in words", () => {
     ]);
   });
   it("name kinds, budgets and decisions", () => {
-    expect(["TEXT_SOURCE", "LOCKFILE", "SECRET_LIKE", "DIRECTORY", "OTHER"].map(kindInWords)).toEqual(["source", "lock file", "may hold secrets", "folder", "OTHER"]);
+    expect(["TEXT_SOURCE", "LOCKFILE", "SECRET_LIKE", "DIRECTORY", "SUBMODULE", "OTHER"].map(kindInWords)).toEqual(["source", "lock file", "may hold secrets", "folder", "submodule", "OTHER"]);
+    expect(kindsInWords({ SUBMODULE: "DENY", LOCKFILE: "REQUIRE_EVIDENCE", SECRET_LIKE: "REDACT", TEXT_DOC: "ALLOW" })).toEqual(["submodules: blocked", "lock files: evidence of a check", "may hold secrets: hidden"]);
+    expect(ruleInWords("kind:SUBMODULE")).toBe("changes a submodule");
+    expect([countInWords("denied", 1), countInWords("refused", 6), countInWords("failed", 1), countInWords("reads", 2)]).toEqual(["blocked or denied", "not done", "service error", "reads"]);
     expect(["maxFilesTouched", "approvalsRequested", "reads"].map(nameInWords)).toEqual(["files touched", "approvals requested", "reads"]);
     expect(["ALLOW", "DENY", "OTHER"].map(decisionInWords)).toEqual(["allowed by policy", "blocked by policy", "OTHER"]);
   });

@@ -1,11 +1,15 @@
 import { useRef, useState } from "preact/hooks";
 import type { Rights } from "../../app.tsx";
 import { download, post, query, runPath } from "../../lib/api.ts";
+import { count } from "../../lib/format.ts";
 import type { Run } from "../../lib/types.ts";
 import { Dialog, Failed } from "../../ui/parts.tsx";
 
 interface Props { run: Run; rights: Rights; changed: () => void }
 type Action = "stop" | "close";
+
+/** What closing a run does to the changes that wait. */
+const waitingInWords = (waiting: number): string => (waiting ? `${waiting === 1 ? "The change that waits fails" : `The ${count(waiting)} changes that wait fail`}: nobody can approve ${waiting === 1 ? "it" : "them"} afterwards. ` : "");
 
 /** What an operator does with a run as a whole: stop its agent, close it, take its records along. */
 export function RunMenu({ run, rights, changed }: Props) {
@@ -60,7 +64,7 @@ export function RunMenu({ run, rights, changed }: Props) {
       {action && (
         <Dialog title={action === "stop" ? "Stop the agent" : "Close the run"} onClose={() => setAction(undefined)}>
           <form class="stack" onSubmit={submit}>
-            <p>{action === "stop" ? "Revokes every token of this run and ends its waiting commands. The run stays open, and its files stay as they are." : "Nothing of this run can be changed any more. Its files and records can still be read."}</p>
+            <p>{action === "stop" ? "Revokes every token of this run and ends its waiting commands. The run stays open, and its files stay as they are." : `Nothing of this run can be changed any more. ${waitingInWords(run.counts.pendingApprovals)}Its files and records can still be read.`}</p>
             {action === "stop" && <label class="field"><span>Reason (recorded)</span><input required maxLength={2000} value={reason} onInput={(event) => setReason(event.currentTarget.value)} autofocus /></label>}
             <button type="submit" class="danger primary" disabled={isBusy || (action === "stop" && !reason.trim())}>{action === "stop" ? "Stop agent" : "Close run"}</button>
           </form>

@@ -2,10 +2,11 @@ import { useEffect, useState } from "preact/hooks";
 import { get, getText, runPath } from "../../lib/api.ts";
 import { count, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
+import { entryInWords } from "../../lib/acts.ts";
 import { callHref, runHref } from "../../lib/route.ts";
 import type { Report } from "../../lib/types.ts";
 import { VERIFY_AT_ONCE } from "../../lib/verify.ts";
-import { kindInWords, nameInWords } from "../../lib/words.ts";
+import { countInWords, hasEndedUndecided, kindInWords } from "../../lib/words.ts";
 import { Badge, Counts, Failed, Foreign, Loading, Path } from "../../ui/parts.tsx";
 
 /** The whole account of a run, as the service gives it. */
@@ -32,7 +33,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
     <article class="report" aria-label="Report">
       <p class="inline figures">
         {/* The number of records is in the header, without what people looked at. */}
-        {Object.entries(report.counts).filter(([name, number]) => name !== "records" && number > 0).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {number === 1 ? nameInWords(name).replace(/s\b/, "") : nameInWords(name)}</span>)}
+        {Object.entries(report.counts).filter(([name, number]) => name !== "records" && number > 0).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {countInWords(name, number)}</span>)}
         {report.diff && <span>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
       </p>
       <p class="inline">
@@ -62,7 +63,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
       </table></div>
       {report.moreFiles > 0 && <p class="quiet">{count(report.moreFiles)} more files are not listed.</p>}
       <h2>In order</h2>
-      <ol class="rows">{report.timeline.map((entry) => <li key={entry.seq}><a href={callHref(run, entry.seq)}>#{entry.seq} <code>{entry.tool}</code></a> {entry.kind.replace("_", " ")} {entry.paths.slice(0, 3).map(visible).join(", ")} <Foreign class="quiet" text={entry.reason ?? entry.summary ?? ""} /> {entry.code && <code class="tone-bad">{entry.code}</code>}</li>)}</ol>
+      <ol class="rows">{report.timeline.map((entry) => <li key={entry.seq}><a href={callHref(run, entry.seq)}>#{entry.seq} <code>{entry.tool}</code></a> {entryInWords(entry)} {entry.paths.slice(0, 3).map(visible).join(", ")} <Foreign class="quiet" text={entry.reason ?? entry.summary ?? ""} /> {entry.code && <code class="tone-bad">{entry.code}</code>}</li>)}</ol>
       {report.moreEntries > 0 && <p class="quiet">{count(report.moreEntries)} more entries are in the timeline.</p>}
     </article>
   );
@@ -71,7 +72,7 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
 /** An approval: what it was about, who decided, with which changes and why. */
 function ApprovalLine({ run, approval: { approvalId, tool, state, reason, paths, decidedBy, onBehalfOf, editedSeq, note } }: { run: string; approval: Report["approvals"][number] }) {
   const person = onBehalfOf ?? decidedBy;
-  const decision = `${state}${editedSeq === undefined ? "" : " with changes"}${person ? ` by ${person}` : ""}`;
+  const decision = hasEndedUndecided({ state, decidedBy }) ? "not decided: the run ended" : `${state}${editedSeq === undefined ? "" : " with changes"}${person ? ` by ${person}` : ""}`;
   return (
     <li class="decided">
       <a href={`/approvals?id=${approvalId}&state=${state}`}>{paths.length ? <Path path={paths[0]} /> : <code>{tool}</code>}{paths.length > 1 && ` and ${paths.length - 1} more`}</a> <Foreign class="quiet" text={reason ?? ""} />

@@ -15,7 +15,7 @@ import { Badge, Choice, Empty, Exit, Failed, Field, Loading } from "../../ui/par
 import { ROW_HEIGHT, Windowed } from "../../ui/window.tsx";
 import { Call } from "../call.tsx";
 
-export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "not done"], ["pending", "waiting"], ["failed", "service error"]];
+export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "not done"], ["pending", "asked a person"], ["failed", "service error"]];
 const BY: [string, string][] = [["", "Agent activity"], ["all", "All"], ["agent", "the agent alone"], ["operator", "people"], ["service", "the service"]];
 const KINDS: [string, string][] = [["", "everything"], ["changes", "changes"], ["reads", "reads"], ["events", "events"]];
 
@@ -220,7 +220,7 @@ function TimelineRow({ record, approval, seq, before, hasSteps, run, isFocused, 
 /** What became of a call that waited, and who decided; the note is in the approval. */
 function stateInWords(approval: Approval): string | undefined {
   const { state, onBehalfOf, decidedBy } = approval;
-  return state === "approved" || state === "denied" ? `${resolutionOf(approval)} by ${onBehalfOf ?? decidedBy}` : undefined;
+  return state === "approved" || state === "denied" ? `${resolutionOf(approval)} by ${onBehalfOf ?? decidedBy}` : state === "failed" ? resolutionOf(approval) : undefined;
 }
 
 interface PersonsDecision { verb: "approved" | "denied" | "edited" | "reverted"; person: string; tool?: string; note?: string }
