@@ -19,7 +19,7 @@ use crate::entry::{MAX_LAYER_ENTRIES, NodeStamp, NodeVersion, OPAQUE, OWN_FOLDER
 use crate::error::{LayerConflict, ShimError};
 use crate::folder::AppliedLayer;
 use crate::handles::{FolderCursor, ParentFolder, for_each_entry, name_of, open_folder, stat, unlink};
-use crate::incoming::{IncomingFolder, IncomingNode, is_no_folder, remove_incoming};
+use crate::incoming::{IncomingFolder, IncomingNode, is_no_folder, remove_empty_folders, remove_incoming};
 use crate::index::{CheckoutIndex, IndexChanges, IndexEntry, IndexFolder};
 use crate::scan::{LookedAt, WORTH_SAVING_BYTES, look, look_bytes};
 
@@ -453,20 +453,6 @@ fn stage(layer: &mut dyn Read, staging: &mut IncomingFolder) -> Result<LayerPlan
 fn stamp_of(dir: std::os::fd::BorrowedFd<'_>, path: &str) -> Result<NodeStamp, ShimError> {
     let found = stat(dir, name_of(path)).and_then(|found| found.ok_or(Errno::NOENT));
     Ok(NodeStamp::of(&found.map_err(ShimError::of(path))?))
-}
-
-/// Removes the folders above `path` that are empty.
-pub(crate) fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
-    let mut folder = path;
-    while let Some((above, _)) = folder.rsplit_once('/') {
-        folder = above;
-        let ParentFolder::Folder(dir) = cursor.parent_of(folder).map_err(ShimError::of(folder))? else { break };
-        match rustix::fs::unlinkat(dir, name_of(folder), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => cursor.reset(),
-            Err(_) => break,
-        }
-    }
-    Ok(())
 }
 
 fn check(path: &str) -> Result<(), ShimError> {

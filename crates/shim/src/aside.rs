@@ -7,11 +7,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, Stat};
 use rustix::io::Errno;
 
-use crate::apply::remove_empty_folders;
 use crate::entry::{MAX_DEPTH, NodeKind, OWN_FOLDER, size_of};
 use crate::error::ShimError;
 use crate::handles::{FolderCursor, ParentFolder, for_each_entry, name_of, open_folder, stat};
-use crate::incoming::remove_tree;
+use crate::incoming::{remove_empty_folders, remove_tree};
 use crate::index::{CheckoutIndex, IndexEntry, IndexFolder};
 use crate::scan::{LookedAt, look};
 

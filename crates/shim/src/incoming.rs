@@ -173,6 +173,20 @@ pub(crate) fn remove_incoming(own: &IndexFolder) -> Result<(), ShimError> {
     remove_tree(&own.dir, INCOMING).map_err(ShimError::of("the folder of incoming files"))
 }
 
+/// Removes the folders above `path` that are empty.
+pub(crate) fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
+    let mut folder = path;
+    while let Some((above, _)) = folder.rsplit_once('/') {
+        folder = above;
+        let ParentFolder::Folder(dir) = cursor.parent_of(folder).map_err(ShimError::of(folder))? else { break };
+        match rustix::fs::unlinkat(dir, name_of(folder), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => cursor.reset(),
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
 /// Removes an entry with everything in it. A missing one is no error.
 pub(crate) fn remove_tree(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
     let deeper = Deeper { dir, name, count: Cell::new(0) };

@@ -444,7 +444,7 @@ pub(crate) fn committed(before: &ScanReport, now: &ScanReport) -> Option<LeftEnt
 /// Names files that no set takes, however they are read.
 fn name_large(large: Vec<PathChange>, report: &mut ScanReport) {
     report.left_count += large.len() as u64;
-    report.foreign_count += large.len() as u64;
+    report.foreign_count = report.foreign_count.saturating_add(large.len() as u64);
     let room = MAX_LEFT.saturating_sub(report.left.len());
     let why = format!("it has more than {} bytes", LIMITS.max_file_bytes);
     let path = |change: PathChange| change.path.chars().take(MAX_SHOWN_CHARS).collect();

@@ -25,8 +25,8 @@ impl Differing {
         let left = || reports.iter().flat_map(|report| &report.left).filter(|entry| !is_empty_folder(entry));
         let known: BTreeSet<&str> =
             known.iter().map(|change| &*change.path).chain(left().map(|entry| &*entry.path)).collect();
-        let unnamed =
-            reports.iter().map(|report| report.foreign_count).sum::<u64>().saturating_sub(left().count() as u64);
+        let foreign = reports.iter().fold(0_u64, |sum, report| sum.saturating_add(report.foreign_count));
+        let unnamed = foreign.saturating_sub(left().count() as u64);
         let mut paths: Vec<String> = known.iter().map(|path| (*path).to_owned()).collect();
         let bytes: usize =
             paths.iter().map(String::len).sum::<usize>() + new.iter().map(|new| new.path.len()).sum::<usize>();
@@ -40,7 +40,7 @@ impl Differing {
             new.iter().map(|change| folder(&change.path)).collect()
         };
         paths.extend(new.into_iter().filter(|path| !known.contains(path.as_str())));
-        let count = paths.len() as u64 + unnamed;
+        let count = unnamed.saturating_add(paths.len() as u64);
         let mut left = MAX_BYTES;
         let fits = |path: &String| left.checked_sub(path.len()).inspect(|rest| left = *rest).is_some();
         Self { paths: paths.into_iter().take_while(fits).collect(), count }
