@@ -25,6 +25,7 @@ mod differing;
 mod error;
 mod exec;
 mod kept_output;
+mod never_taken;
 mod pipe;
 mod place;
 mod serve;

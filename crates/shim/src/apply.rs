@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use rustix::path::Arg as _;
 use tar::{Archive, EntryType};
 
+use crate::aside::{add_aside, put_aside};
 use crate::entry::{MAX_LAYER_ENTRIES, NodeStamp, NodeVersion, OPAQUE, OWN_FOLDER, WHITEOUT, check_path, stays_inside};
 use crate::error::{LayerConflict, ShimError};
 use crate::folder::AppliedLayer;
 use crate::handles::{FolderCursor, ParentFolder, for_each_entry, name_of, open_folder, stat, unlink};
-use crate::incoming::{IncomingFolder, IncomingNode, is_no_folder, remove_incoming};
+use crate::incoming::{IncomingFolder, IncomingNode, is_no_folder, remove_empty_folders, remove_incoming};
 use crate::index::{CheckoutIndex, IndexChanges, IndexEntry, IndexFolder};
 use crate::scan::{LookedAt, WORTH_SAVING_BYTES, look, look_bytes};
 
@@ -51,6 +52,8 @@ pub(crate) struct Application<'a> {
     theirs: BTreeSet<String>,
     /// What was put aside: the run's version is written, although it was changed here.
     restored: BTreeSet<String>,
+    /// Whether what is in the way of the layer is put aside.
+    gives_way: bool,
     changes: IndexChanges,
 }
 
@@ -63,7 +66,13 @@ impl<'a> Application<'a> {
         theirs: BTreeSet<String>,
         restored: BTreeSet<String>,
     ) -> Result<Self, ShimError> {
-        Ok(Self { root, own, index, is_first, began_ns: own.now_ns()?, theirs, restored, changes: IndexChanges::new() })
+        let (began_ns, changes, gives_way) = (own.now_ns()?, IndexChanges::new(), false);
+        Ok(Self { root, own, index, is_first, began_ns, theirs, restored, gives_way, changes })
+    }
+
+    /// Puts aside what is in its way.
+    pub(crate) fn giving_way(self) -> Self {
+        Self { gives_way: true, ..self }
     }
 
     /// Writes the layer, and returns what is new in the index.
@@ -100,6 +109,9 @@ impl<'a> Application<'a> {
             return self.move_whole(plan, &staging);
         }
         let mut removals = self.removals(&plan);
+        if self.gives_way {
+            self.put_conflicts_aside(&mut plan, &removals)?;
+        }
         let conflicts = self.leave_conflicts(&mut plan, &mut removals)?;
         if let Some(path) = self.theirs.iter().find(|path| !plan.forced.contains(*path)) {
             return Err(ShimError::Refused(format!("{path} did not change both here and in the run")));
@@ -107,6 +119,21 @@ impl<'a> Application<'a> {
         let deleted = self.remove(&removals)?;
         let written = self.move_in(plan, &staging, &conflicts)?;
         Ok(AppliedLayer { written, deleted, conflicts })
+    }
+
+    /// Puts aside what is in the way of the plan.
+    fn put_conflicts_aside(&mut self, plan: &mut LayerPlan, removals: &BTreeSet<String>) -> Result<(), ShimError> {
+        // What was put aside before is removed.
+        put_aside(self.root, self.own, self.index, &[])?;
+        for _ in 0..MAX_LAYER_ENTRIES / MAX_CONFLICTS {
+            let found = self.compare(plan, removals)?;
+            if found.is_empty() {
+                break;
+            }
+            let paths: Vec<_> = found.into_iter().map(|conflict| conflict.path).collect();
+            self.restored.extend(add_aside(self.root, self.own, self.index, &paths)?);
+        }
+        Ok(())
     }
 
     /// Takes what was changed here out of the plan, and what needs its place.
@@ -426,20 +453,6 @@ fn stage(layer: &mut dyn Read, staging: &mut IncomingFolder) -> Result<LayerPlan
 fn stamp_of(dir: std::os::fd::BorrowedFd<'_>, path: &str) -> Result<NodeStamp, ShimError> {
     let found = stat(dir, name_of(path)).and_then(|found| found.ok_or(Errno::NOENT));
     Ok(NodeStamp::of(&found.map_err(ShimError::of(path))?))
-}
-
-/// Removes the folders above `path` that are empty.
-pub(crate) fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
-    let mut folder = path;
-    while let Some((above, _)) = folder.rsplit_once('/') {
-        folder = above;
-        let ParentFolder::Folder(dir) = cursor.parent_of(folder).map_err(ShimError::of(folder))? else { break };
-        match rustix::fs::unlinkat(dir, name_of(folder), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => cursor.reset(),
-            Err(_) => break,
-        }
-    }
-    Ok(())
 }
 
 fn check(path: &str) -> Result<(), ShimError> {

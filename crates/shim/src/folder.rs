@@ -80,6 +80,9 @@ pub struct ScanReport {
     pub left: Vec<LeftEntry>,
     /// How many there are of those.
     pub left_count: u64,
+    /// How many of those are more than an empty folder, so that the tree is not the run's.
+    #[serde(default)]
+    pub foreign_count: u64,
     /// Folders of build output, which were not looked into: the run has nothing in them.
     pub not_walked: Vec<String>,
     /// When git last moved its `HEAD` in a repository that a command made in the folder, in nanoseconds since 1970; 0 if there is none. It is
@@ -98,6 +101,7 @@ impl ScanReport {
         self.changes = changes;
         self.left.retain(|entry| !earlier.left.contains(entry));
         self.left_count = self.left_count.saturating_sub(earlier.left_count).max(self.left.len() as u64);
+        self.foreign_count = self.foreign_count.saturating_sub(earlier.foreign_count);
         self.not_walked.retain(|folder| !earlier.not_walked.contains(folder));
         before
     }
@@ -152,12 +156,13 @@ pub trait CommandFolder: Send {
     /// If the connection to the sandbox is lost.
     fn take_theirs(&mut self, theirs: &[String]) -> Result<(), ShimError>;
 
-    /// Moves what differs from the index at `paths` to `.workspaced/aside`, and removes what was put aside before. The next layer writes the
-    /// run's version of these paths.
+    /// Moves what differs from the index at `paths`, whatever it is, to `.workspaced/aside`, and what is in the place of their folders; what
+    /// was put aside before is removed. The next layer writes the run's version of these paths. In a folder that is no checkout, the next layer
+    /// puts aside what is in its way instead.
     ///
     /// # Errors
     ///
-    /// If the folder is no checkout, or a file cannot be moved: those before it are moved then.
+    /// If something cannot be moved: what precedes it is moved then.
     fn put_aside(&mut self, paths: &[String]) -> Result<(), ShimError>;
 
     /// Returns the hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their

@@ -1,5 +1,7 @@
 //! Contents of a layer, written beside the tree: one by one, or as a tree whose top entries are moved into an empty folder.
 
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
 use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -171,14 +173,64 @@ pub(crate) fn remove_incoming(own: &IndexFolder) -> Result<(), ShimError> {
     remove_tree(&own.dir, INCOMING).map_err(ShimError::of("the folder of incoming files"))
 }
 
-/// Removes an entry with everything in it. A missing one is no error.
-pub(crate) fn remove_tree(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
-    remove(dir, name, 0)
+/// Removes the folders above `path` that are empty.
+pub(crate) fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
+    let mut folder = path;
+    while let Some((above, _)) = folder.rsplit_once('/') {
+        folder = above;
+        let ParentFolder::Folder(dir) = cursor.parent_of(folder).map_err(ShimError::of(folder))? else { break };
+        match rustix::fs::unlinkat(dir, name_of(folder), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => cursor.reset(),
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
-fn remove(dir: &OwnedFd, name: &str, depth: usize) -> Result<(), Errno> {
+/// Removes an entry with everything in it. A missing one is no error.
+pub(crate) fn remove_tree(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let deeper = Deeper { dir, name, count: Cell::new(0) };
+    let mut removed = 0;
+    remove(dir, &c_name(name)?, &deeper, 0)?;
+    while removed < deeper.count.get() {
+        remove(dir, &c_name(&deeper.name(removed))?, &deeper, 0)?;
+        removed += 1;
+    }
+    Ok(())
+}
+
+/// Folders that were too deep to be removed where they were. They are beside the tree, and removed after it.
+struct Deeper<'a> {
+    dir: &'a OwnedFd,
+    name: &'a str,
+    count: Cell<u32>,
+}
+
+impl Deeper<'_> {
+    fn name(&self, number: u32) -> String {
+        format!("{}.{number}", self.name)
+    }
+
+    fn take(&self, dir: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+        loop {
+            let number = self.count.get();
+            self.count.set(number + 1);
+            match rustix::fs::renameat(dir, name, self.dir, self.name(number)) {
+                // Left by a program that was killed.
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                moved => return moved,
+            }
+        }
+    }
+}
+
+fn c_name(name: &str) -> Result<CString, Errno> {
+    CString::new(name).map_err(|_| Errno::INVAL)
+}
+
+fn remove(dir: &OwnedFd, name: &CStr, deeper: &Deeper<'_>, depth: usize) -> Result<(), Errno> {
     if depth > MAX_DEPTH {
-        return Err(Errno::NAMETOOLONG);
+        return deeper.take(dir, name);
     }
     let folder = match open_folder(dir, name) {
         Ok(folder) => folder,
@@ -192,8 +244,8 @@ fn remove(dir: &OwnedFd, name: &str, depth: usize) -> Result<(), Errno> {
         Ok::<_, Errno>(())
     })?;
     for (name, file_type) in entries {
-        match name.to_str() {
-            Ok(name) if file_type == FileType::Directory => remove(&folder, name, depth + 1)?,
+        match file_type {
+            FileType::Directory => remove(&folder, &name, deeper, depth + 1)?,
             _ => unlink(&folder, name.as_c_str())?,
         }
     }

@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OWN_FOLDER, check_path, hex};
 use crate::error::ShimError;
 use crate::folder::CheckedOut;
-use crate::handles::{create_file, open_file, open_folder, unlink};
+use crate::handles::{create_file, open_file, open_folder, stat, unlink};
 
 const MAGIC: &[u8; 8] = b"WSINDEX2";
 const NAME: &str = "index";
@@ -130,6 +130,14 @@ impl IndexFolder {
         }
         let dir = open_folder(root, OWN_FOLDER).map_err(ShimError::of(OWN_FOLDER))?;
         Ok(Self { dir })
+    }
+
+    /// Whether it is the one that the checkout has now.
+    pub(crate) fn is_in(&self, root: impl AsFd) -> Result<bool, ShimError> {
+        let failed = ShimError::of(OWN_FOLDER);
+        let now = stat(root, OWN_FOLDER).map_err(&failed)?;
+        let this = rustix::fs::fstat(&self.dir).map_err(&failed)?;
+        Ok(now.is_some_and(|now| (now.st_dev, now.st_ino) == (this.st_dev, this.st_ino)))
     }
 
     /// Returns the time of the file system that has the checkout.

@@ -196,6 +196,26 @@ pub fn check_layer(layer: impl Read, paths: &[String]) -> Result<(), ShimError> 
     Ok(())
 }
 
+/// Returns the texts of a layer's files with their paths.
+///
+/// # Errors
+///
+/// If the layer cannot be read.
+pub fn texts_of_layer(layer: impl Read) -> Result<Vec<(String, String)>, ShimError> {
+    let bad = |error: io::Error| ShimError::io("the layer", error);
+    let mut texts = Vec::new();
+    for entry in Archive::new(layer).entries().map_err(bad)? {
+        let mut entry = entry.map_err(bad)?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if entry.header().entry_type().is_file() && !name_of(&path).starts_with(WHITEOUT) {
+            let mut text = Vec::new();
+            entry.read_to_end(&mut text).map_err(bad)?;
+            texts.push((path, String::from_utf8_lossy(&text).into_owned()));
+        }
+    }
+    Ok(texts)
+}
+
 /// A file of which exactly as many bytes are read as its header says. A file that became shorter is filled with zeros.
 struct Promised<'a> {
     file: &'a std::fs::File,

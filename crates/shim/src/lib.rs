@@ -34,7 +34,7 @@ pub use error::{LayerConflict, ShimError};
 pub use folder::{
     AppliedLayer, ChangeKind, CheckedOut, CommandFolder, LeftEntry, PathChange, ReadLimits, ReadReport, ScanReport,
 };
-pub use layer::check_layer;
+pub use layer::{check_layer, texts_of_layer};
 pub use local::{FreshFolder, LocalFolder};
 pub use remote::RemoteFolder;
 pub use serve::serve;

@@ -13,9 +13,10 @@ use rustix::process::{Pid, Signal};
 use crate::apply::Application;
 use crate::aside::put_aside;
 use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
+use crate::entry::OWN_FOLDER;
 use crate::error::ShimError;
 use crate::folder::{AppliedLayer, CheckedOut, CommandFolder, ReadLimits, ReadReport, ScanReport};
-use crate::handles::{FolderCursor, open_root};
+use crate::handles::{FolderCursor, open_root, unlink};
 use crate::index::{CheckoutIndex, IndexChanges, IndexFolder};
 use crate::layer::LayerWriter;
 use crate::scan::FolderScan;
@@ -43,6 +44,8 @@ pub struct LocalFolder {
     theirs: BTreeSet<String>,
     /// What was put aside and is not written again yet.
     restored: BTreeSet<String>,
+    /// Whether the first layer puts aside what is in its way.
+    gives_way: bool,
 }
 
 impl LocalFolder {
@@ -57,7 +60,8 @@ impl LocalFolder {
         let root = open_root(&path).map_err(ShimError::of(&shown))?;
         let (own, read) = (IndexFolder::open(&root)?, IndexChanges::new());
         let (theirs, restored) = (BTreeSet::new(), BTreeSet::new());
-        let mut folder = Self { path, own, root, lock: None, index: None, read, theirs, restored };
+        let (lock, index, gives_way) = (None, None, false);
+        let mut folder = Self { path, root, own, lock, index, read, theirs, restored, gives_way };
         if folder.own.is_some() {
             folder.lock()?;
             folder.load()?;
@@ -101,6 +105,25 @@ impl LocalFolder {
         Ok(())
     }
 
+    /// Forgets the index if its folder was removed or replaced, which only a command does: what it says is not noted anywhere any more.
+    fn forget_lost(&mut self) -> Result<(), ShimError> {
+        let Some(own) = &self.own else { return Ok(()) };
+        if own.is_in(&self.root)? {
+            return Ok(());
+        }
+        (self.own, self.lock, self.index) = (None, None, None);
+        let failed = ShimError::of(OWN_FOLDER);
+        match IndexFolder::open(&self.root) {
+            Ok(own) => self.own = own,
+            // Something else has its name.
+            Err(_) => unlink(&self.root, OWN_FOLDER).map_err(failed)?,
+        }
+        self.lock()?;
+        // An index that cannot be read is none.
+        let _ = self.load();
+        Ok(())
+    }
+
     #[cfg(test)]
     pub(crate) fn index(&mut self) -> &mut CheckoutIndex {
         self.index.as_mut().unwrap()
@@ -116,6 +139,7 @@ impl LocalFolder {
 
 impl CommandFolder for LocalFolder {
     fn have(&mut self) -> Result<Option<CheckedOut>, ShimError> {
+        self.forget_lost()?;
         Ok(self.index.as_ref().map(|index| index.of.clone()))
     }
 
@@ -134,7 +158,10 @@ impl CommandFolder for LocalFolder {
             return Err(ShimError::Refused(format!("the folder is a checkout of the run {}", index.of.run)));
         }
         let (theirs, restored) = (std::mem::take(&mut self.theirs), std::mem::take(&mut self.restored));
-        let application = Application::new(&self.root, own, index, is_first, theirs, restored)?;
+        let mut application = Application::new(&self.root, own, index, is_first, theirs, restored)?;
+        if std::mem::take(&mut self.gives_way) && is_first {
+            application = application.giving_way();
+        }
         let (changes, applied) = application.run(layer)?;
         let index = self.index.get_or_insert(empty);
         index.change(changes);
@@ -157,6 +184,10 @@ impl CommandFolder for LocalFolder {
     }
 
     fn put_aside(&mut self, paths: &[String]) -> Result<(), ShimError> {
+        if self.index.is_none() {
+            self.gives_way = true;
+            return Ok(());
+        }
         let (root, own, index) = self.checkout()?;
         self.restored = put_aside(root, own, index, paths)?;
         Ok(())

@@ -111,6 +111,8 @@ pub(crate) struct FolderScan<'a> {
     /// The file system's time before the walk.
     began_ns: i64,
     report: ScanReport,
+    /// The first empty folders.
+    empty: Vec<LeftEntry>,
     max_walked: u64,
     walked: u64,
     /// How much was read to find that it is unchanged, which the index knows now.
@@ -124,6 +126,7 @@ impl<'a> FolderScan<'a> {
             build_output,
             began_ns,
             report: ScanReport::default(),
+            empty: Vec::new(),
             max_walked: MAX_WALKED,
             walked: 0,
             learned_bytes: 0,
@@ -141,6 +144,9 @@ impl<'a> FolderScan<'a> {
         while let Some((path, _)) = self.known.next() {
             self.change(path, ChangeKind::Deleted, None)?;
         }
+        // Many of them keep the name of nothing else out.
+        self.report.left.append(&mut self.empty);
+        self.report.left.truncate(MAX_LEFT);
         Ok((self.report, self.learned_bytes >= WORTH_SAVING_BYTES))
     }
 
@@ -149,7 +155,10 @@ impl<'a> FolderScan<'a> {
         let length = path.len();
         let entries = self.entries(dir, path)?;
         if entries.is_empty() && depth > 0 && !self.is_tracked(path) {
-            self.leave(path, "an empty folder, which a run cannot have");
+            self.report.left_count += 1;
+            if self.empty.len() < MAX_LEFT {
+                self.empty.push(left_entry(path, "an empty folder, which a run cannot have"));
+            }
         }
         for (raw, file_type) in entries {
             if depth == 0 && raw.as_bytes() == b".git" {
@@ -258,8 +267,8 @@ impl<'a> FolderScan<'a> {
         let Some((_, known)) = self.known.next_if(|(known, _)| known.as_str() == path) else {
             return self.new_node(dir, path, &found);
         };
-        if NodeKind::of(&found).is_some_and(|kind| kind != known.version.kind || size_of(&found) != known.stamp.size) {
-            // It need not be read to know that it differs, however large it is now.
+        if NodeKind::of(&found).is_none_or(|kind| kind != known.version.kind || size_of(&found) != known.stamp.size) {
+            // It need not be read to know that it differs, however large it is now, and if it is no file any more.
             return self.change(path, ChangeKind::Modified, Some(&found));
         }
         match look_at(dir, path, &found, Some(known)) {
@@ -270,10 +279,11 @@ impl<'a> FolderScan<'a> {
                     known.stamp = proven;
                 }
             }
-            Ok(LookedAt::Node(..)) => self.change(path, ChangeKind::Modified, Some(&found))?,
+            Ok(LookedAt::Node(..) | LookedAt::Folder | LookedAt::Special) => {
+                self.change(path, ChangeKind::Modified, Some(&found))?;
+            }
             // It went since.
             Ok(LookedAt::Absent) => self.change(path, ChangeKind::Deleted, None)?,
-            Ok(LookedAt::Folder | LookedAt::Special) => self.leave(path, "it is no file any more"),
             Err(ShimError::Io { cause, .. }) => self.leave(path, &format!("it cannot be read: {}", cause.kind())),
             Err(error) => return Err(error),
         }
@@ -307,11 +317,15 @@ impl<'a> FolderScan<'a> {
 
     fn leave(&mut self, path: &str, why: &str) {
         self.report.left_count += 1;
+        self.report.foreign_count += 1;
         if self.report.left.len() < MAX_LEFT {
-            let path = path.chars().take(MAX_SHOWN_CHARS).collect();
-            self.report.left.push(LeftEntry { path, why: why.to_owned() });
+            self.report.left.push(left_entry(path, why));
         }
     }
+}
+
+fn left_entry(path: &str, why: &str) -> LeftEntry {
+    LeftEntry { path: path.chars().take(MAX_SHOWN_CHARS).collect(), why: why.to_owned() }
 }
 
 /// When git last moved its `HEAD` in the repository that a command made in the folder.

@@ -1,7 +1,7 @@
 //! Changes between a run and a folder: layers in, sets of changes out.
 
 use async_recursion::async_recursion as boxed;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Read, Seek as _};
 use std::pin::Pin;
 
@@ -32,9 +32,11 @@ const MAX_LAYER_IN_MEMORY: usize = 16 << 20;
 /// How many of the entries that cannot be part of a run a scan names, as the shim does.
 const MAX_LEFT: usize = 100;
 /// The most characters of a path that is only shown.
-const MAX_SHOWN_CHARS: usize = 300;
+pub(crate) const MAX_SHOWN_CHARS: usize = 300;
 /// Why a file is left that changes again and again.
-const UNSTEADY: &str = "it changes while it is read";
+pub(crate) const UNSTEADY: &str = "it changes while it is read";
+/// What is said of commits in a sandbox.
+const COMMITTED: &str = "the run takes the files of the sandbox and none of its commits";
 /// How often files that change while they are read are read again.
 const MAX_READS: usize = 3;
 
@@ -221,18 +223,32 @@ impl Checkout {
         self.apply(layer, from, now, theirs).await
     }
 
-    /// Puts what was changed at the paths of `changes` aside, into `.workspaced/aside`, and writes the run's version there. What was put
-    /// aside before is removed.
-    pub(crate) async fn restore(&mut self, changes: &[PathChange]) -> Result<(), FolderError> {
+    /// Puts what is at `paths` and not the run's aside, into `.workspaced/aside`, and writes the run's version there. What was put aside
+    /// before is removed.
+    pub(crate) async fn restore(&mut self, paths: &BTreeSet<String>, scope: ScanScope) -> Result<(), FolderError> {
         let base = self.checked_out().await?;
-        let paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
-        self.folder.with(move |folder| Ok(folder.put_aside(&paths)?)).await?;
-        if changes.iter().any(|change| change.change != ChangeKind::Added) {
+        let moved: Vec<String> = paths.iter().cloned().collect();
+        self.folder.with(move |folder| Ok(folder.put_aside(&moved)?)).await?;
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let is_missing = |change: &PathChange| {
+            let above = |path: &str| path.rfind('/').map(|at| change.path[..at].to_owned());
+            let mut from_here_up = std::iter::successors(Some(change.path.clone()), |path| above(path));
+            change.change == ChangeKind::Deleted && from_here_up.any(|path| paths.contains(&path))
+        };
+        if self.scan(scope).await?.changes.iter().any(is_missing) {
             let layer = self.client.layer(&self.run, None).await?;
             // The whole tree does not say what was deleted: the next pull does.
             self.apply(layer, Some(base.seq), base, Vec::new()).await?;
         }
         Ok(())
+    }
+
+    /// Checks the run out into a folder that has lost its index. What is in the way is put aside, into `.workspaced/aside`.
+    pub(crate) async fn check_out_anew(&mut self) -> Result<(), FolderError> {
+        self.folder.with(|folder| Ok(folder.put_aside(&[])?)).await?;
+        self.pull_rest(Vec::new()).await.map(drop)
     }
 
     /// Returns what a folder has after a layer.
@@ -359,7 +375,8 @@ impl Checkout {
             Some(have) if have.run != self.run.as_str() => {
                 Err(FolderError::OtherRun { folder: folder(), found: have.run })
             }
-            have if !self.known.is_empty() && !self.known.contains(&have) => {
+            // One that was lost is checked out anew, and leads nowhere else.
+            have if have.is_some() && !self.known.is_empty() && !self.known.contains(&have) => {
                 Err(FolderError::Moved { folder: folder() })
             }
             have => {
@@ -419,9 +436,15 @@ impl Checkout {
     }
 }
 
+/// Names the repository of a command that has committed in it since a look before.
+pub(crate) fn committed(before: &ScanReport, now: &ScanReport) -> Option<LeftEntry> {
+    (now.git_ns > before.git_ns).then(|| LeftEntry { path: ".git/".to_owned(), why: COMMITTED.to_owned() })
+}
+
 /// Names files that no set takes, however they are read.
 fn name_large(large: Vec<PathChange>, report: &mut ScanReport) {
     report.left_count += large.len() as u64;
+    report.foreign_count = report.foreign_count.saturating_add(large.len() as u64);
     let room = MAX_LEFT.saturating_sub(report.left.len());
     let why = format!("it has more than {} bytes", LIMITS.max_file_bytes);
     let path = |change: PathChange| change.path.chars().take(MAX_SHOWN_CHARS).collect();

@@ -9,7 +9,7 @@ use shim::{ChangeKind, CommandOutcome, CommandSpec, OutputStream, PathChange, Sc
 
 use crate::changesets::ChangesetCommand;
 use crate::events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact, command_summary};
-use crate::folders::checkout::{Checkout, Pulled, PushOptions, Pushed, ScanScope};
+use crate::folders::checkout::{Checkout, Pulled, PushOptions, Pushed, ScanScope, committed};
 use crate::folders::command::{CommandSignals, Execution, Unfinished};
 use crate::folders::differing::Differing;
 use crate::folders::error::FolderError;
@@ -137,9 +137,7 @@ impl Checkout {
             execution: None,
             lost: None,
         };
-        if let Ok(before) = &before {
-            begun.differing = Differing::of(&before.changes);
-        }
+        begun.differing = before.as_ref().map_or_else(|_| Differing::unknown(), |before| Differing::of(&[before]));
         let execution = match self.run_to_end(command, *time_limit, signals, sink).await {
             Ok(execution) => execution,
             Err(unfinished) => {
@@ -164,6 +162,10 @@ impl Checkout {
             }
         };
         let earlier = report.leave_out(&before);
+        if let Some(committed) = committed(&before, &report) {
+            report.left.insert(0, committed);
+            report.left_count += 1;
+        }
         let recorded = self.record(&mut begun, &execution, &report, &before).await;
         Ok(Executed { pulled, execution, report, earlier, recorded })
     }
@@ -197,8 +199,7 @@ impl Checkout {
             }
         }
         // What it changed itself is not the run's either.
-        let both: Vec<_> = before.changes.iter().chain(&report.changes).cloned().collect();
-        begun.differing = Differing::of(&both);
+        begun.differing = Differing::of(&[before, report]);
         let mut event = begun.event(&output);
         if !report.changes.is_empty() {
             let named: Vec<_> = report.changes.iter().take(MAX_RECORDED).map(recorded_change).collect();

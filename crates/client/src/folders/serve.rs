@@ -1,7 +1,7 @@
 //! A runner: it runs the commands that callers of `run_command` want, one after the other, in one checkout.
 
 use async_recursion::async_recursion as boxed;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use shim::{CheckedOut, CommandSpec, LayerConflict, LeftEntry, OutputStream, Path
 use crate::changesets::{ChangesetConflict, ChangesetDenied};
 use crate::commands::{CommandOrder, CommandResult, LeftOutPath, ReportedCommand};
 use crate::events::{CommandEvent, NewEvent};
-use crate::folders::checkout::{Checkout, ScanScope};
+use crate::folders::checkout::{Checkout, MAX_SHOWN_CHARS, ScanScope, UNSTEADY, committed};
 use crate::folders::command::{CommandSignals, Execution};
-use crate::folders::differing::Differing;
+use crate::folders::differing::{Differing, is_empty_folder};
 use crate::folders::error::FolderError;
 use crate::packed_layer::PackedLayer;
 use crate::problem::Error;
@@ -59,7 +59,9 @@ struct RunnerState {
     /// Whether something was put aside for the last command.
     has_aside: bool,
     /// What differed from the run when the last command had ended.
-    after: Option<Vec<PathChange>>,
+    after: Option<ScanReport>,
+    /// Whether the sandbox had a checkout of the run: without one now, a command has removed its index.
+    has_checkout: bool,
     /// Whether there is a `bash`, if that is known.
     has_bash: Option<bool>,
 }
@@ -69,6 +71,8 @@ struct PreparedCommand {
     /// What differs from the run.
     before: Result<ScanReport, FolderError>,
     put_aside: Vec<String>,
+    /// What was written after the last command had ended, such as by a process that it has left running.
+    late: BTreeSet<String>,
     /// What its caller has to know.
     warnings: Vec<String>,
 }
@@ -221,19 +225,16 @@ impl Runner {
                 return Ok(RanOrder { result, layer: None, lost: Some(unfinished.error) });
             }
         };
-        let PreparedCommand { before, put_aside, warnings } = prepared;
+        let PreparedCommand { before, put_aside, late, warnings } = prepared;
         let mut result = self.result(&execution, &warnings).await;
         if order.shell.is_some() {
             result.environment.insert("shell".to_owned(), json!(shell));
         }
-        if let Ok(before) = &before {
-            let differing = Differing::of(&before.changes);
-            (result.differs, result.differs_count) =
-                (differing.paths, Some(differing.count).filter(|count| *count > 0));
-        }
+        let differing = before.as_ref().map_or_else(|_| Differing::unknown(), |before| Differing::of(&[before]));
+        (result.differs, result.differs_count) = (differing.paths, Some(differing.count).filter(|count| *count > 0));
         result.put_aside_count = Some(put_aside.len() as u64).filter(|count| *count > 0);
         result.put_aside = put_aside.into_iter().take(MAX_PUT_ASIDE).collect();
-        match self.changes(&execution, before, &mut result).await {
+        match self.changes(&execution, before, &late, &mut result).await {
             Ok(layer) => Ok(RanOrder { result, layer, lost: None }),
             // What it printed is told, and why nothing of it is in the run.
             Err(error) => {
@@ -248,35 +249,55 @@ impl Runner {
     /// of the run, is put aside.
     async fn prepare(&mut self) -> Result<PreparedCommand, FolderError> {
         let mut conflicts = self.pull().await?;
+        let (mut aside, mut warnings, mut late) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        // A folder that never was one has files of somebody else.
+        let is_lost = self.checkout.seq().is_none() && self.state.has_checkout;
+        if is_lost && !conflicts.is_empty() {
+            if let Some(why) = unless_lost(self.checkout.check_out_anew().await)? {
+                warnings.push(format!("{NO_INDEX}, and the run could not be checked out anew: {why}"));
+            } else {
+                warnings.push(format!("{NO_INDEX}, so that the run was checked out anew; {ASIDE}"));
+                aside.extend(std::mem::take(&mut conflicts).into_iter().map(|conflict| conflict.path));
+                self.state.has_aside = true;
+            }
+        }
         let mut before = self.look().await?;
-        let (mut put_aside, mut warnings) = (Vec::new(), Vec::new());
-        if let Ok(report) = &before {
-            warnings.extend(self.state.after.as_ref().and_then(|after| written_late(after, &report.changes)));
-            let chosen = self.to_put_aside(report, &conflicts);
+        if let (Ok(report), true) = (&before, aside.is_empty()) {
+            late = self.state.after.as_ref().map(|after| written_late(after, report)).unwrap_or_default();
+            warnings.extend(said_late(&late));
+            let chosen = self.to_put_aside(report, &conflicts).await?;
             if chosen.is_empty() {
                 // Such as what was approved since.
                 self.state.rejected.clear();
             }
             if !chosen.is_empty() || self.state.has_aside {
-                match self.checkout.restore(&chosen).await {
-                    Ok(()) => {
-                        self.state.rejected.clear();
-                        put_aside.extend(chosen.into_iter().map(|change| change.path));
-                    }
-                    Err(error @ FolderError::Folder(ShimError::Lost(_))) => return Err(error),
-                    Err(error) => {
-                        warnings.push(format!("the run's version could not be written back: {}", said(&error)));
-                    }
+                if let Some(why) = unless_lost(self.checkout.restore(&chosen, self.scope).await)? {
+                    warnings.push(format!("the run's version could not be written back: {why}"));
                 }
-                self.state.has_aside = !put_aside.is_empty();
+                self.state.has_aside = !chosen.is_empty();
                 if self.state.has_aside {
                     conflicts = self.pull().await?;
                     before = self.look().await?;
+                    aside = chosen;
+                    self.state.rejected.retain(|path| aside.contains(path));
                 }
             }
         }
+        match &before {
+            // What is still there was not put aside, and is the next time.
+            Ok(report) => {
+                let is_there: BTreeSet<&str> = paths_of(report).collect();
+                aside.retain(|path| !is_there.contains(path.as_str()));
+                self.state.rejected.retain(|path| !aside.contains(path));
+            }
+            Err(error) => {
+                aside.clear();
+                warnings.push(format!("what differs from the run is not known: {}", said(error)));
+            }
+        }
+        self.state.has_checkout |= self.checkout.seq().is_some();
         warnings.extend(behind(&conflicts));
-        Ok(PreparedCommand { before, put_aside, warnings })
+        Ok(PreparedCommand { before, put_aside: aside.into_iter().collect(), late, warnings })
     }
 
     /// Pulls, and returns what was left because it was changed here too.
@@ -296,16 +317,29 @@ impl Runner {
         }
     }
 
-    /// Returns the changes that give way to the run's version.
-    fn to_put_aside(&self, report: &ScanReport, conflicts: &[LayerConflict]) -> Vec<PathChange> {
-        // A folder of this machine may be one in which a person works too.
-        let is_persons = self.checkout.folder().environment().get("kind") == Some(&json!("local"));
-        let conflicts: BTreeSet<&str> =
-            conflicts.iter().filter(|_| !is_persons).map(|conflict| conflict.path.as_str()).collect();
-        let is_chosen = |change: &&PathChange| {
-            self.state.rejected.contains(&change.path) || conflicts.contains(change.path.as_str())
-        };
-        report.changes.iter().filter(is_chosen).cloned().collect()
+    /// Whether a person may work in the folder too: it is one of this machine.
+    fn is_persons(&self) -> bool {
+        self.checkout.folder().environment().get("kind") == Some(&json!("local"))
+    }
+
+    /// Returns the paths of what gives way to the run's version.
+    async fn to_put_aside(
+        &self,
+        report: &ScanReport,
+        conflicts: &[LayerConflict],
+    ) -> Result<BTreeSet<String>, FolderError> {
+        let rejected = &self.state.rejected;
+        let changes = report.changes.iter().map(|change| &change.path).filter(|path| rejected.contains(*path));
+        let conflicts = conflicts.iter().filter(|_| !self.is_persons()).map(|conflict| &conflict.path);
+        let mut chosen: BTreeSet<String> = changes.chain(conflicts).cloned().collect();
+        let left: BTreeSet<String> = left_paths(&report.left).collect();
+        let is_in_the_way = |path: &String| chosen.iter().any(|chosen| is_above(path, chosen));
+        let (blocking, others): (BTreeSet<_>, BTreeSet<_>) = left.into_iter().partition(is_in_the_way);
+        chosen.extend(blocking);
+        let others = others.into_iter().filter(|path| rejected.contains(path)).collect();
+        let kept = self.checkout.never_taken(&others, report).await?;
+        chosen.extend(others.into_iter().filter(|path| !kept.contains(path)));
+        Ok(chosen)
     }
 
     /// Whether the sandbox has a `bash`.
@@ -324,14 +358,18 @@ impl Runner {
         &mut self,
         execution: &Execution,
         before: Result<ScanReport, FolderError>,
+        late: &BTreeSet<String>,
         result: &mut CommandResult,
     ) -> Result<Option<SentLayer>, FolderError> {
         let mut report = self.checkout.scan(self.scope).await?;
-        self.state.after = Some(report.changes.clone());
+        self.state.after = Some(report.clone());
         let before = before?;
         report.leave_out(&before);
-        if report.git_ns > before.git_ns {
-            result.leave_out(1, vec![LeftOutPath { path: ".git/".to_owned(), why: COMMITTED.to_owned() }]);
+        if let Some(committed) = committed(&before, &report) {
+            result.leave_out(1, left_out(vec![committed]));
+        }
+        if execution.is_complete() {
+            self.state.rejected.extend(left_paths(&report.left));
         }
         result.leave_out(report.left_count + report.not_walked.len() as u64, left_out(report.left));
         result.left_out.extend(report.not_walked.into_iter().map(not_walked));
@@ -339,13 +377,22 @@ impl Runner {
             result.not_sent = interrupted(&report.changes);
             return Ok(None);
         }
-        if report.changes.is_empty() {
+        // Nobody knows which of the two has written it.
+        let (shared, own): (Vec<_>, Vec<_>) =
+            report.changes.into_iter().partition(|change| late.contains(&change.path));
+        let shared = shared.into_iter().map(|PathChange { path, .. }| LeftEntry { path, why: SHARED.to_owned() });
+        let shared: Vec<_> = shared.collect();
+        result.leave_out(shared.len() as u64, left_out(shared));
+        result.left_out.truncate(MAX_LEFT_OUT);
+        if own.is_empty() {
             return Ok(None);
         }
-        let layer = self.checkout.layer_of(&report.changes).await?;
+        let layer = self.checkout.layer_of(&own).await?;
+        let unsent = layer.left.iter().filter(|entry| entry.why != UNSTEADY);
+        self.state.rejected.extend(left_paths(unsent));
         result.leave_out(layer.left.len() as u64, left_out(layer.left));
         result.left_out.truncate(MAX_LEFT_OUT);
-        let paths = report.changes.into_iter().map(|change| change.path).collect();
+        let paths = own.into_iter().map(|change| change.path).collect();
         Ok((layer.entries > 0).then_some(SentLayer { packed: layer.packed, paths }))
     }
 
@@ -422,8 +469,8 @@ impl Runner {
             return Ok(());
         }
         match self.checkout.take_back(taken).await {
-            // Its next command says so.
-            Ok(()) | Err(FolderError::Folder(ShimError::Conflicts(_))) => Ok(()),
+            // Its next command says so, and makes a lost checkout anew.
+            Ok(()) | Err(FolderError::Folder(ShimError::Conflicts(_)) | FolderError::NoCheckout { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -454,9 +501,6 @@ struct SentLayer {
     paths: Vec<String>,
 }
 
-/// What is said of commits in the sandbox.
-const COMMITTED: &str = "the run takes the files of the sandbox and none of its commits";
-
 /// Returns the paths of a set that are not in the run as the sandbox has them, because they were denied, refused, or wait.
 fn rejected(reported: &ReportedCommand, is_layer_taken: bool, sent: &[String]) -> Vec<String> {
     let ReportedCommand { changes, rejected, .. } = reported;
@@ -471,12 +515,52 @@ fn rejected(reported: &ReportedCommand, is_layer_taken: bool, sent: &[String]) -
     }
 }
 
+/// What is said of a folder without an index.
+const NO_INDEX: &str = "`.workspaced` was removed in the sandbox";
+/// Where its files are that were not those of the run.
+const ASIDE: &str = "what was in its way is in .workspaced/aside until the next command";
+
+/// Why a file is not in the set of a command that has changed it.
+const SHARED: &str =
+    "also written by a process left running: once nothing else writes it, let a command write it again";
+
+/// Returns why something failed, unless the sandbox is lost.
+fn unless_lost(done: Result<(), FolderError>) -> Result<Option<String>, FolderError> {
+    match done {
+        Ok(()) => Ok(None),
+        Err(error @ FolderError::Folder(ShimError::Lost(_))) => Err(error),
+        Err(error) => Ok(Some(said(&error))),
+    }
+}
+
+/// Whether `path` is that of a folder above `other`.
+fn is_above(path: &str, other: &str) -> bool {
+    other.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Returns the paths of what no run can have, as far as they are whole, without empty folders.
+fn left_paths<'a>(left: impl IntoIterator<Item = &'a LeftEntry>) -> impl Iterator<Item = String> {
+    let is_whole = |entry: &&LeftEntry| !is_empty_folder(entry) && entry.path.chars().count() < MAX_SHOWN_CHARS;
+    left.into_iter().filter(is_whole).map(|entry| entry.path.clone())
+}
+
+/// Returns the paths at which a folder is not as the run.
+fn paths_of(report: &ScanReport) -> impl Iterator<Item = &str> {
+    report.changes.iter().map(|change| &*change.path).chain(report.left.iter().map(|entry| &*entry.path))
+}
+
+/// Returns what was written after the last command had ended.
+fn written_late(after: &ScanReport, now: &ScanReport) -> BTreeSet<String> {
+    let mut now = now.clone();
+    now.leave_out(after);
+    let changes = now.changes.into_iter().map(|change| change.path);
+    changes.chain(left_paths(&now.left)).collect()
+}
+
 /// Says what was written after the last command had ended.
-fn written_late(after: &[PathChange], now: &[PathChange]) -> Option<String> {
-    let after: HashMap<&str, &PathChange> = after.iter().map(|change| (change.path.as_str(), change)).collect();
-    let late: Vec<_> = now.iter().filter(|change| after.get(change.path.as_str()) != Some(change)).collect();
+fn said_late(late: &BTreeSet<String>) -> Option<String> {
     let why = "written after the command before this one had ended, such as by a process that it left running, and in no change set";
-    (!late.is_empty()).then(|| format!("{why}: {}", named(&late)))
+    (!late.is_empty()).then(|| format!("{why}: {}", named(late.iter())))
 }
 
 /// Says what keeps the sandbox from the state of the run, and what its caller can do.
@@ -491,9 +575,10 @@ fn behind(conflicts: &[LayerConflict]) -> Option<String> {
     })
 }
 
-fn named(changes: &[&PathChange]) -> String {
-    let named: Vec<_> = changes.iter().take(MAX_INTERRUPTED).map(|change| change.path.as_str()).collect();
-    format!("{}{}", named.join(", "), more_than(named.len(), changes.len()))
+fn named<'a>(paths: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let count = paths.len();
+    let named: Vec<_> = paths.take(MAX_INTERRUPTED).map(String::as_str).collect();
+    format!("{}{}", named.join(", "), more_than(named.len(), count))
 }
 
 fn more_than(named: usize, all: usize) -> String {
@@ -524,9 +609,8 @@ fn not_walked(path: String) -> LeftOutPath {
 
 /// Says what an interrupted command has left, if it has changed something.
 fn interrupted(changes: &[PathChange]) -> Option<String> {
-    let changes: Vec<_> = changes.iter().collect();
     let why = "the command did not end by itself, so that what it left stays in the sandbox and out of the run";
-    (!changes.is_empty()).then(|| format!("{why}: {}", named(&changes)))
+    (!changes.is_empty()).then(|| format!("{why}: {}", named(changes.iter().map(|change| &change.path))))
 }
 
 /// The event of a command whose result nobody takes.

@@ -1,8 +1,11 @@
 //! Layers go in and out.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sha2::Digest as _;
 
 use super::{Checkout, LIMITS, Put, layer, names, tree};
@@ -524,4 +527,99 @@ fn what_is_put_aside_gives_way_to_the_runs_version() {
     assert_eq!(checkout.changes(), Vec::<String>::new());
     checkout.folder.put_aside(&[]).unwrap();
     assert!(!checkout.path(".workspaced/aside").exists());
+}
+
+/// Whatever stands where the run has a file, or has none, gives way.
+#[test]
+fn links_special_files_and_folders_are_put_aside_too() {
+    let files = [("d/c", "c"), ("a", "a"), ("b", "b"), ("e/f", "f"), ("g", "g"), ("kept", "kept")];
+    let mut checkout = Checkout::of(&files);
+    let before = tree(checkout.dir.path());
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("c"), "foreign").unwrap();
+    for gone in ["d", "e"] {
+        std::fs::remove_dir_all(checkout.path(gone)).unwrap();
+    }
+    for gone in ["a", "b", "g"] {
+        std::fs::remove_file(checkout.path(gone)).unwrap();
+    }
+    let fifo = |path: std::path::PathBuf| mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    symlink(outside.path(), checkout.path("d")).unwrap();
+    symlink("/etc/passwd", checkout.path("g")).unwrap();
+    symlink(outside.path(), checkout.path("new")).unwrap();
+    fifo(checkout.path("a"));
+    fifo(checkout.path("e"));
+    std::fs::create_dir(checkout.path("b")).unwrap();
+    fifo(checkout.path("b/pipe"));
+    checkout.put(".wh.x", "");
+    checkout.put("line\nbreak", "");
+    for odd in [&b"not-\xff-utf8"[..], b"not-\xfe-utf8"] {
+        std::fs::create_dir(checkout.dir.path().join(OsStr::from_bytes(odd))).unwrap();
+        std::fs::write(checkout.dir.path().join(OsStr::from_bytes(odd)).join("x"), "").unwrap();
+    }
+    let report = checkout.scan();
+    let changed: Vec<_> = report.changes.iter().map(|change| change.path.clone()).collect();
+    assert_eq!(changed, ["a", "b", "d/c", "e/f", "g"]);
+    let left: Vec<_> = report.left.iter().map(|left| left.path.clone()).collect();
+    assert!(left.contains(&"new".to_owned()) && left.contains(&"d".to_owned()), "{left:?}");
+    // What only blocks the way of a path goes without being named.
+    let named = left.iter().filter(|path| !["d", "e"].contains(&path.as_str()));
+    let paths: Vec<_> = changed.iter().chain(named).cloned().chain([".git/x".to_owned(), "../x".to_owned()]).collect();
+    checkout.folder.put_aside(&paths).unwrap();
+    let now: Vec<_> = files.iter().map(|(path, content)| (*path, Put::File(content))).collect();
+    checkout.pull(&layer(&now)).unwrap();
+    assert_eq!(tree(checkout.dir.path()), before);
+    let report = checkout.scan();
+    assert!(report.changes.is_empty() && report.left.is_empty(), "{report:?}");
+    let aside = checkout.path(".workspaced/aside");
+    assert!(aside.join("d").is_symlink() && aside.join("b/pipe").symlink_metadata().is_ok());
+    checkout.folder.put_aside(&[]).unwrap();
+    assert!(!aside.exists() && outside.path().join("c").exists(), "names that are not UTF-8 go as well");
+}
+
+#[test]
+fn a_folder_that_is_too_deep_is_put_aside_and_removed() {
+    let mut checkout = Checkout::of(&[("a", "a")]);
+    std::fs::remove_file(checkout.path("a")).unwrap();
+    let mut dir = std::fs::File::open(checkout.dir.path()).unwrap();
+    for name in std::iter::once("a").chain(std::iter::repeat_n("x", 300)) {
+        rustix::fs::mkdirat(&dir, name, Mode::RWXU).unwrap();
+        rustix::fs::mkdirat(&dir, format!("{name}y"), Mode::RWXU).unwrap();
+        dir = rustix::fs::openat(&dir, name, rustix::fs::OFlags::RDONLY, Mode::empty()).unwrap().into();
+    }
+    checkout.folder.put_aside(&["a".to_owned()]).unwrap();
+    checkout.pull(&layer(&[("a", Put::File("a"))])).unwrap();
+    assert_eq!(checkout.changes(), Vec::<String>::new());
+    checkout.folder.put_aside(&[]).unwrap();
+    let mut own: Vec<_> =
+        std::fs::read_dir(checkout.path(".workspaced")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    own.sort();
+    assert_eq!(own, ["clock", "index", "lock", "state"]);
+}
+
+/// A command that removes the index leaves nothing behind that would be taken for the run's.
+#[test]
+fn a_folder_whose_index_was_removed_is_checked_out_anew() {
+    let files = [("a", "a"), ("d/b", "b"), ("same", "same")];
+    let now: Vec<_> = files.iter().map(|(path, content)| (*path, Put::File(content))).collect();
+    for replaced in [false, true] {
+        let mut checkout = Checkout::of(&files);
+        let before = tree(checkout.dir.path());
+        std::fs::remove_dir_all(checkout.path(".workspaced")).unwrap();
+        if replaced {
+            checkout.put(".workspaced", "no folder");
+        }
+        std::fs::remove_dir_all(checkout.path("d")).unwrap();
+        checkout.put("a", "evil");
+        symlink("/tmp", checkout.path("d")).unwrap();
+        let removed = checkout.folder.scan(&[]).unwrap_err().to_string();
+        assert!(removed.contains("was removed here"), "{removed}");
+        assert_eq!(checkout.folder.have().unwrap(), None);
+        let Err(ShimError::Conflicts(conflicts)) = checkout.pull(&layer(&now)) else { panic!("nothing is in the way") };
+        assert_eq!(conflicts.iter().map(|conflict| conflict.path.as_str()).collect::<Vec<_>>(), ["a", "d/b"]);
+        checkout.folder.put_aside(&[]).unwrap();
+        assert_eq!(checkout.pull(&layer(&now)).unwrap(), (2, 0));
+        assert_eq!((tree(checkout.dir.path()), checkout.changes()), (before, Vec::new()));
+        assert_eq!(std::fs::read_to_string(checkout.path(".workspaced/aside/a")).unwrap(), "evil");
+    }
 }

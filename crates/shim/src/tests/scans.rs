@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::{Checkout, Put, layer, read_index};
+use super::{Checkout, Put, layer, names, read_index};
 use crate::entry::NodeStamp;
 use crate::scan::FolderScan;
 use crate::{CommandFolder as _, ShimError};
@@ -44,7 +44,8 @@ fn what_is_no_file_is_named_and_left() {
 
     let report = checkout.scan();
     let changes: Vec<_> = report.changes.iter().map(|change| change.path.as_str()).collect();
-    assert_eq!(changes, ["inside", "sub/file"]);
+    // The file of the run is missing, whatever is in its place.
+    assert_eq!(changes, ["inside", "sub/file", "was-a-file"]);
     let mut left: Vec<_> = report.left.iter().map(|left| left.path.as_str()).collect();
     left.sort_unstable();
     let expected = [
@@ -61,9 +62,23 @@ fn what_is_no_file_is_named_and_left() {
         "out",
         "socket",
         "up",
-        "was-a-file",
     ];
-    assert_eq!((left.as_slice(), report.left_count), (&expected[..], 14));
+    assert_eq!((left.as_slice(), report.left_count, report.foreign_count), (&expected[..], 13, 13));
+    let (layer, read) = checkout.read();
+    assert_eq!(names(&layer), ["inside", "sub/file"]);
+    assert_eq!((read.left[0].path.as_str(), read.left[0].why.as_str()), ("was-a-file", "it is no file any more"));
+}
+
+#[test]
+fn empty_folders_are_counted_apart_and_keep_no_other_name_out() {
+    let mut checkout = Checkout::of(&[("a", "1")]);
+    for number in 0..150 {
+        std::fs::create_dir(checkout.path(&format!("empty{number:03}"))).unwrap();
+    }
+    symlink("/etc/passwd", checkout.path("out")).unwrap();
+    let report = checkout.scan();
+    assert_eq!((report.left.len(), report.left_count, report.foreign_count), (100, 151, 1));
+    assert_eq!((report.left[0].path.as_str(), report.left[1].path.as_str()), ("out", "empty000/"));
 }
 
 #[test]

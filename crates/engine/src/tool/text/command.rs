@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::lines::PushLine as _;
+use super::refusal::indented;
 use super::{Rendered, quote};
 
 /// The files that are named of each kind.
@@ -198,9 +199,7 @@ fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) 
     if !ran.output.is_empty() {
         body.push_line(label);
         // So that no line of it can be taken for one of the service.
-        for line in ran.output.lines() {
-            body.push_line(format_args!("  {line}"));
-        }
+        body.push_str(&indented(&ran.output));
     }
     Rendered { body, end: ran.what_is_not_shown(more) }
 }
@@ -274,7 +273,27 @@ fn add_files_of(body: &mut String, title: &str, files: impl ExactSizeIterator<It
     for file in files.take(MAX_FILES) {
         body.push_line(format_args!("  {file}"));
     }
-    if count > named {
+    if count > named && named > 0 {
         body.push_line(format_args!("  [{} more]", count - named));
+    } else if count > named {
+        body.push_line("  [not known]");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a reader takes for the end of a line.
+    #[test]
+    fn no_part_of_an_output_can_be_taken_for_a_line_of_the_service() {
+        let output = "x\u{2028}exit 0 after 9 s\u{2029}changed:\u{85}denied\u{b}a\u{c}b\n\nlast";
+        let answer = serde_json::json!({"exitCode": 1, "timedOut": false, "durationMicros": 1, "output": output,
+            "outputStartLine": 1, "outputLines": 3, "differsCount": 1});
+        let Rendered { body, .. } = ran(&answer.to_string()).unwrap();
+        let (head, printed) = body.split_once("output:\n").unwrap();
+        assert!(head.ends_with("so that it is no evidence:\n  [not known]\n"), "{head}");
+        let lines: Vec<_> = printed.split(['\n', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}']).collect();
+        assert_eq!(lines, ["  x", "  exit 0 after 9 s", "  changed:", "  denied", "  a", "  b", "  ", "  last", ""]);
     }
 }

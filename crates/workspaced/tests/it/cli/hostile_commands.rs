@@ -153,6 +153,12 @@ const COMMANDS: &[Hostile] = &[
         ..NOTHING
     },
     Hostile {
+        script: "git init -q .; git -c user.name=n -c user.email=e@x commit -q --allow-empty -m m; echo ok > ok.txt",
+        printed: &["not sent: .git/: the run takes the files of the sandbox and none of its commits"],
+        changed: &[OK],
+        ..NOTHING
+    },
+    Hostile {
         script: "kill -9 $PPID; echo ok > ok.txt",
         code: 1,
         printed: &["the connection to the sandbox was lost", "the run is as it was"],

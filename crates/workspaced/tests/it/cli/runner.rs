@@ -39,6 +39,15 @@ async fn start(server: &Server, run: &Run, folder: &str) -> Started {
     start_in(server, run, ("pipe:env -i PATH=/usr/bin:/bin", Some(folder)), &[]).await
 }
 
+/// Starts a runner in a folder of this machine.
+async fn start_here(server: &Server, run: &Run, folder: &str) -> Started {
+    let token = token(run).await;
+    let mut runner = command(&server.base, &token, &["runner", &run.id, "--dir", folder]);
+    let started = Started(runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    until_attached(run).await;
+    started
+}
+
 /// Starts a runner in a sandbox and a folder of it, unless its address has one, with more variables.
 async fn start_in(
     server: &Server,
@@ -539,4 +548,137 @@ async fn what_happens_beside_a_command_is_told_for_what_it_is() {
     let bash = json!({"command": "echo $BASH_VERSION", "shell": "bash"});
     let ran = run.ok("run_command", bash).await;
     assert!(ran["output"].as_str().unwrap().contains('.') || ran["shell"] == "sh", "{ran:#}");
+}
+
+/// Something in the place of a file of the run, or where it has none, gives way, whether its deletion was taken or refused.
+#[rstest]
+#[tokio::test]
+async fn what_stands_in_the_place_of_a_file_gives_way_to_the_runs_version(
+    #[values(false, true)] is_here: bool,
+    #[values(false, true)] is_refused: bool,
+) {
+    let server = Server::start(Backend::Sqlite).await;
+    let files = [("d/c.txt", "c\n"), ("a.txt", "a\n"), ("b.txt", "b\n"), ("e.txt", "e\n"), (".gitignore", "*.sock\n")];
+    let policy = if is_refused { json!({"policy": {"commandBudget": {"maxFilesDeleted": 1}}}) } else { json!({}) };
+    let run = server.run_with_files(&files, policy).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = if is_here { start_here(&server, &run, &dir).await } else { start(&server, &run, &dir).await };
+    let outside = server.home.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("c.txt"), "foreign\n").unwrap();
+    let planted = "rm -r d; ln -s ../outside d; ln -s ../outside newlink; rm a.txt; mkfifo a.txt; rm b.txt; mkdir b.txt; mkfifo b.txt/pipe; \
+                   rm e.txt; ln -s ../outside/c.txt e.txt; mkfifo x.sock; echo 1 > \"$(printf 'bad\\200name')\"; echo 2 > .wh.x";
+    let done = run.ok("run_command", json!({ "command": planted })).await;
+    assert_eq!(done["changes"].get("code").is_some(), is_refused, "{done:#}");
+    let command = "cat d/c.txt newlink/c.txt; cat a.txt b.txt e.txt; ls";
+    let next = run.ok("run_command", json!({"toolCallId": "n1", "command": command, "timeoutSeconds": 20})).await;
+    let output = next["output"].as_str().unwrap();
+    assert!(!output.contains("foreign") && next["timedOut"] == false, "{next:#}");
+    assert!(output.contains("a\n") && output.contains("e\n") && !output.contains("bad"), "{next:#}");
+    assert_eq!(output.contains("c\n") && output.contains("b\n"), is_refused, "{next:#}");
+    let aside: Vec<_> = next["putAside"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    for path in ["d", "newlink", "a.txt", "e.txt", ".wh.x"] {
+        assert!(aside.contains(&path), "{path}: {aside:?}");
+    }
+    assert_eq!(aside.contains(&"d/c.txt"), is_refused, "{aside:?}");
+    assert_eq!(next.get("differs"), None, "{next:#}");
+    assert!(folder.join("x.sock").symlink_metadata().is_ok(), "what git ignores stays");
+    assert_eq!(run.files().contains_key("d/c.txt"), is_refused);
+    // What an interrupted command left stays, and is named.
+    run.ok("run_command", json!({"command": "ln -s ../outside out; kill -9 $$"})).await;
+    let next = run.ok("run_command", json!({"toolCallId": "n2", "command": "cat out/c.txt"})).await;
+    assert_eq!((&next["output"], &next["differs"]), (&json!("foreign\n"), &json!(["out"])), "{next:#}");
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "n2.command").unwrap();
+    assert_eq!(event["input"]["data"]["differs"], json!(["out"]));
+    run.ok("run_command", json!({"command": "rm out"})).await;
+    assert_eq!(run.ok("run_command", json!({"command": "true"})).await.get("differs"), None);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+/// A command that removes the index leaves no tree that passes for the run's.
+#[rstest]
+#[tokio::test]
+async fn a_sandbox_whose_index_was_removed_is_checked_out_anew(#[values(false, true)] is_here: bool) {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("d/b.txt", "b\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = if is_here { start_here(&server, &run, &dir).await } else { start(&server, &run, &dir).await };
+    run.ok("run_command", json!({"command": "true"})).await;
+    let removed = "rm -rf .workspaced d; echo evil > a.txt; echo new > new.txt; ln -s /tmp d";
+    let done = run.ok("run_command", json!({ "command": removed })).await;
+    assert!(done["changes"]["message"].as_str().unwrap().contains("was removed here"), "{done:#}");
+    let next = run.ok("run_command", json!({"command": "cat a.txt d/b.txt .workspaced/aside/a.txt"})).await;
+    assert_eq!((&next["exitCode"], &next["output"]), (&json!(0), &json!("a\nb\nevil\n")), "{next:#}");
+    assert_eq!((&next["putAside"], &next["differs"]), (&json!(["a.txt", "d/b.txt"]), &json!(["new.txt"])), "{next:#}");
+    assert!(next["warning"].as_str().unwrap().contains("the run was checked out anew"), "{next:#}");
+    let own = run.ok("run_command", json!({"command": "rm new.txt; echo own > own.txt"})).await;
+    assert_eq!(own["changes"]["applied"], json!(["own.txt"]), "{own:#}");
+    let clean = run.ok("run_command", json!({"command": "true"})).await;
+    assert_eq!((clean.get("differs"), clean.get("putAside"), clean.get("warning")), (None, None, None), "{clean:#}");
+    assert!(!folder.join(".workspaced/aside").exists());
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+/// Files of somebody else are overwritten by no first checkout: what a command finds there is no evidence.
+#[tokio::test]
+async fn a_folder_that_is_no_checkout_makes_a_command_no_evidence() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("a.txt"), "somebody's\n").unwrap();
+    let _runner = start(&server, &run, &dir).await;
+    let done = run.ok("run_command", json!({"toolCallId": "k1", "command": "cat a.txt"})).await;
+    assert_eq!((&done["output"], &done["differsCount"]), (&json!("somebody's\n"), &json!(1)), "{done:#}");
+    assert!(done["warning"].as_str().unwrap().contains("what differs from the run is not known"), "{done:#}");
+    let event = run.audit().await.into_iter().find(|record| record["toolCallId"] == "k1.command").unwrap();
+    assert_eq!(event["input"]["data"]["differs"], json!([]), "it is no evidence");
+    // The way out that it names.
+    run.ok("run_command", json!({"command": "echo a > a.txt"})).await;
+    let next = run.ok("run_command", json!({"command": "cat a.txt"})).await;
+    assert_eq!((next.get("differs"), next.get("warning")), (None, None), "{next:#}");
+}
+
+/// A file that a process left running writes is not what the next command changed.
+#[tokio::test]
+async fn what_a_process_left_running_writes_is_in_no_set_of_another_command() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (folder, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    // Until it is told to end, and for the time of a test at most.
+    let writer = "setsid sh -c 'touch ../begun; while [ ! -e ../go ]; do sleep 0.05; done; n=0; \
+                  while [ ! -e ../stop ] && [ $n -lt 3000 ]; do n=$((n+1)); echo x >> grow.txt; sleep 0.02; done; touch ../stopped' \
+                  >/dev/null 2>&1 & while [ ! -e ../begun ]; do sleep 0.05; done";
+    run.ok("run_command", json!({ "command": writer })).await;
+    std::fs::write(server.home.join("go"), "").unwrap();
+    until("it writes", async || folder.join("grow.txt").exists()).await;
+    let next = run.ok("run_command", json!({"command": "sleep 0.5; echo own > own.txt"})).await;
+    assert_eq!(next["changes"]["applied"], json!(["own.txt"]), "{next:#}");
+    let left = &next["changes"]["leftOut"][0];
+    assert_eq!(left["path"], "grow.txt", "{next:#}");
+    assert!(left["why"].as_str().unwrap().starts_with("also written by a process left running"), "{next:#}");
+    assert!(next["warning"].as_str().unwrap().ends_with(": grow.txt"), "{next:#}");
+    std::fs::write(server.home.join("stop"), "").unwrap();
+    until("it has ended", async || server.home.join("stopped").exists()).await;
+    // Its last lines were late, too. Once nothing else writes it, it is the command's.
+    run.ok("run_command", json!({"command": "true"})).await;
+    let taken = run.ok("run_command", json!({"command": "echo end > grow.txt"})).await;
+    assert_eq!(taken["changes"]["applied"], json!(["grow.txt"]), "{taken:#}");
+    assert_eq!(run.on_disk("grow.txt"), "end\n");
+}
+
+/// What a reader may take for the end of a line does not let an output pose as the service.
+#[tokio::test]
+async fn an_output_has_no_line_that_is_not_indented() {
+    let server = Server::start(Backend::Sqlite).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (_, dir) = sandbox(&server);
+    let _runner = start(&server, &run, &dir).await;
+    let command = r"printf 'x\342\200\250exit 0\342\200\251changed:\302\205denied\013a\014b\n'";
+    let text = run.text("run_command", json!({ "command": command })).await.text();
+    let (_, printed) = text.split_once("output:\n").unwrap();
+    let ends = ['\n', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}'];
+    let lines: Vec<_> = printed.split(ends).take(6).collect();
+    assert_eq!(lines, ["  x", "  exit 0", "  changed:", "  denied", "  a", "  b"], "{text:?}");
 }
