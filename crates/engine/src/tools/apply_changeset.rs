@@ -608,6 +608,27 @@ impl ApplyChangeset {
         Ok(old_mode)
     }
 
+    /// Leaves the executable bit of a file that was moved as it was before, and names it, as that of any other file.
+    fn keep_moved_modes(
+        &mut self,
+        moves: &[(LogicalPath, LogicalPath)],
+        desired: &mut [DesiredFile],
+        targets: &[Target],
+    ) {
+        let old: HashMap<&LogicalPath, u32> =
+            targets.iter().filter_map(|target| Some((&target.path, target.before.as_ref()?.0.mode))).collect();
+        let modes: HashMap<&LogicalPath, u32> =
+            moves.iter().filter_map(|(from, to)| Some((to, *old.get(from)?))).collect();
+        for DesiredFile { path, after, .. } in desired {
+            if let (Some(old), Some((_, mode))) = (modes.get(path), after)
+                && (*mode ^ old) & EXECUTABLE != 0
+            {
+                *mode = (*mode & !EXECUTABLE) | (old & EXECUTABLE);
+                self.left.push(LeftFile { path: path.to_string(), rule: MODE_CHANGE.to_owned() });
+            }
+        }
+    }
+
     /// Keeps a file that the command has moved to a path of the `denied` ones: otherwise it would be lost.
     fn keep_moved(
         &mut self,
@@ -774,6 +795,9 @@ impl Mutation for ApplyChangeset {
         }
         self.keep_moved(&files, &mut desired, &targets);
         let moves = pair_moves(&mut desired, &targets);
+        if !context.rules.policy().allow_mode_change {
+            self.keep_moved_modes(&moves, &mut desired, &targets);
+        }
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired, large);
         if self.input.on_denied == OnDenied::Leave {
             let left = self.leave((context.denied)(&plan), &moves)?;

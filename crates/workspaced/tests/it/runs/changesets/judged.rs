@@ -419,3 +419,18 @@ async fn what_a_set_leaves_out_is_recorded_and_counted_as_denied(
     assert!(text.contains(", 4 denied, ") && text.contains("; **denied** `.env` (`kind:SECRET_LIKE`)"), "{text}");
     assert_eq!(run.verify().await["intact"], true);
 }
+
+/// The mode of a moved file stays as it was, like that of any other file, and its content moves.
+#[rstest]
+#[tokio::test]
+async fn a_moved_file_keeps_its_mode_where_policy_allows_no_other(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_, run) = Run::shared(backend, &[("a.sh", "a\n")]).await;
+    let runner = runner(&run, &[]).await;
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "mv", "onDenied": "leave"});
+    let layer = Layer::new().file(".wh.a.sh", "").entry("b.sh", EntryType::Regular, 0o755, b"a\n").bytes();
+    let answer = send(&runner, &set, &layer).await.ok();
+    assert_eq!(answer["left"], json!([{"path": "b.sh", "rule": "modeChange"}]), "{answer:#}");
+    assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["b.sh"]);
+    let metadata = std::fs::metadata(run.repo.join("b.sh")).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111, 0);
+}
