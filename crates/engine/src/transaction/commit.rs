@@ -221,8 +221,7 @@ pub(crate) fn committed(call: &Call, item: JudgedItem, is_only_event: bool) -> (
         }
     };
     let artifact_id = new_artifact_id();
-    let uris =
-        if is_only_event { Vec::new() } else { vec![format!("artifact://{}/{artifact_id}", call.run_id)] };
+    let uris = if is_only_event { Vec::new() } else { vec![format!("artifact://{}/{artifact_id}", call.run_id)] };
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
     draft.artifact_uris.clone_from(&uris);
     draft.diff_sha256 = Some(Sha256::of(&plan.diff));

@@ -278,7 +278,9 @@ async fn a_submodule_is_named_and_stays_in_every_export(#[values(Backend::Sqlite
             assert!(refused["detail"].as_str().unwrap().contains("submodule"), "{tool} {path}: {refused}");
         }
         for globs in [json!(["libs/x"]), json!(["libs/x/**"])] {
-            let note = json!(["the glob `".to_owned() + globs[0].as_str().unwrap() + "` names a submodule, whose files this run does not have"]);
+            let note = json!(["the glob `".to_owned()
+                + globs[0].as_str().unwrap()
+                + "` names a submodule, whose files this run does not have"]);
             assert_eq!(run.ok("find_files", json!({"glob": globs})).await["notes"], note);
             let found = run.ok("search_text", json!({"query": "n", "includeGlob": globs})).await;
             assert!(found["notes"].as_array().unwrap().contains(&note[0]), "{found}");

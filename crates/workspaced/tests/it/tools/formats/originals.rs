@@ -109,7 +109,8 @@ async fn grep_of_claude_code_reaches_the_last_match(#[values(Backend::Sqlite)] b
     assert_eq!(grep(json!({"offset": 3})).await, "[3 lines in all, none after offset=3]\n");
     // Counts stop with the matches, and say so.
     let counts = |offset: usize| json!({"output_mode": "count", "offset": offset});
-    let stopped = "[stopped after 1,000 matches, so that the last count is too low; search a folder below it, or for less]\n";
+    let stopped =
+        "[stopped after 1,000 matches, so that the last count is too low; search a folder below it, or for less]\n";
     assert_eq!(grep(counts(0)).await, format!("/workspace/a/many.txt:1000\n{stopped}"));
     assert_eq!(grep(counts(1)).await, format!("[1 line, none after offset=1]\n{stopped}"));
     // With lines around matches, parts are of lines.
