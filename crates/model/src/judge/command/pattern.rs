@@ -34,6 +34,13 @@ impl<'a> CommandPattern<'a> {
         Self { text, assignments: words[..begin].to_vec(), names, options }
     }
 
+    /// Whether a command of the pattern may begin with a word.
+    pub(super) fn begins_with(&self, word: &str) -> bool {
+        self.names
+            .first()
+            .is_some_and(|glob| [word, name_of(word)].iter().any(|word| word_matches(glob, word).is_some()))
+    }
+
     /// Whether a command is one that the pattern means. Without `strictly`, a program may be in any folder. With it, a match is definite
     /// only if nothing else changes what the words do.
     pub(super) fn matches(&self, assignments: &[String], words: &[String], strictly: bool) -> Option<PatternMatch> {

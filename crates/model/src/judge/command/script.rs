@@ -10,6 +10,8 @@ const MAX_DEPTH: usize = 6;
 const MAX_STARTERS: usize = 8;
 /// How many loose words of a line are compared with patterns.
 const MAX_LOOSE: usize = 8192;
+/// How many of them are compared with all that follows them.
+const MAX_BEGINS: usize = 64;
 
 /// The commands of a line.
 pub(super) struct Script<'a> {
@@ -329,8 +331,11 @@ impl CommandPart {
         let may_begin = |word: &str| {
             !word.contains([UNKNOWN, SPLIT, GLOB]) && (!word.contains('/') || word.starts_with(['/', '.', '~']))
         };
-        let begins = (0..self.loose.len()).filter(|at| may_begin(&self.loose[*at]));
-        let mut found = begins.filter_map(|at| pattern.matches(&[], &self.loose[at..], false));
+        let begins = |at: &usize| may_begin(&self.loose[*at]) && pattern.begins_with(&self.loose[*at]);
+        let mut found = (0..self.loose.len()).filter(begins).enumerate().filter_map(|(count, at)| {
+            let found = pattern.matches(&[], &self.loose[at..], false);
+            if count < MAX_BEGINS { found } else { Some(PatternMatch::Possible) }
+        });
         direct.max(found.next()).min(Some(PatternMatch::Possible))
     }
 }

@@ -259,6 +259,8 @@ fn a_hostile_line_is_judged_in_bounded_time() {
         let decision = judge_command(&open, &format!("sudo {}", word.repeat(1000)));
         assert!(decision.reasons.len() <= 8, "{word}: {:?}", decision.reasons);
     }
+    let repeated = judge_command(&policy(&json!({"deny": ["rm -rf"]})), &format!("strace {}", "rm ".repeat(8000)));
+    assert_eq!(repeated.verdict, Verdict::RequireApproval);
     let many = judge_command(
         &policy(&json!({"allow": ["x"]})),
         &(0..200).map(|n| format!("p{n}")).collect::<Vec<_>>().join(";"),
