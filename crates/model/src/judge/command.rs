@@ -10,7 +10,7 @@ mod shell;
 
 use self::lists::{BUILT_IN, has};
 use self::pattern::{CommandPattern, PatternMatch};
-use self::script::{CommandPart, Script};
+use self::script::{CommandPart, Origin, Script};
 use super::decision::Decision;
 use crate::{Code, CommandPolicy, Refusal, Verdict};
 
@@ -116,11 +116,13 @@ impl<'a> CommandPatterns<'a> {
         let program = part.words.first().map_or("", String::as_str);
         let others = || format!("commands:others:{}", crate::excerpt(program, 100));
         match allowed {
-            Some((Some(PatternMatch::Definite), pattern)) => {
+            Some((Some(PatternMatch::Definite), pattern)) if !part.is_changed => {
                 (Verdict::Allow, format!("commands:allow:{}", pattern.text))
             }
-            Some((Some(PatternMatch::Possible), _)) => (Verdict::RequireApproval, UNCLEAR.to_owned()),
+            Some((Some(_), _)) => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             _ if self.has_any() && part.is_unclear() => (Verdict::RequireApproval, UNCLEAR.to_owned()),
+            // What launches it must be allowed.
+            _ if part.origin != Origin::Written => (Verdict::Allow, others()),
             _ if has(BUILT_IN, program) && part.assignments.is_empty() => (Verdict::Allow, others()),
             _ => (self.others, others()),
         }

@@ -2,14 +2,19 @@
 
 /// Programs that run the text after `-c`, a file, or what they read.
 pub(super) const SHELLS: &str = "sh bash dash zsh ksh ash mksh";
-/// Programs that run what they read, if they have no arguments.
-pub(super) const INTERPRETERS: &str = "python python3 perl ruby node php lua";
+/// Beginnings of the names of programs that run what they read, if they have no arguments.
+pub(super) const INTERPRETERS: &str = "python perl ruby node php lua tclsh";
 /// Built-in commands that change only the shell itself, and nothing that a later command means by its words.
 pub(super) const BUILT_IN: &str = "cd true false : exit wait";
+/// Beginnings of the names of variables that have a shell, or git, run something.
+pub(super) const UNSAFE_VARIABLES: [&str; 4] = ["BASH_", "PS4", "PROMPT_COMMAND", "GIT_CONFIG"];
 
-/// Programs that run the command after their own arguments as it is: their options, with `=` those that have a value, and how many other
+/// A program that runs the command after its own arguments as it is: its options, with `=` those that have a value, and how many other
 /// arguments come before the command.
-pub(super) const STARTERS: [(&str, &str, usize); 10] = [
+pub(super) type Starter = (&'static str, &'static str, usize);
+
+/// Those that do nothing else, so that the command alone is judged.
+pub(super) const STARTERS: &[Starter] = &[
     ("env", "-i - -0 -v -u= -C=", 0),
     ("command", "-p", 0),
     ("builtin", "", 0),
@@ -22,15 +27,38 @@ pub(super) const STARTERS: [(&str, &str, usize); 10] = [
     ("stdbuf", "-i= -o= -e=", 0),
 ];
 
-/// Other programs, and arguments, after which a command follows somewhere.
-pub(super) const LAUNCHERS: &str = "sudo doas xargs parallel ssh watch flock chroot strace busybox npx";
-pub(super) const LAUNCHING: &str = "exec run foreach -exec -execdir -ok -okdir";
+/// Those that must be allowed themselves.
+pub(super) const LAUNCHERS: &[Starter] = &[
+    ("sudo", "-n -E -H -b -k -S -u= -g= -p= -D= --user= --group= --preserve-env=", 0),
+    ("doas", "-n -u=", 0),
+    (
+        "xargs",
+        "-0 -r -t -x --null --no-run-if-empty -n= -P= -I= -L= -d= -a= -s= --max-args= --max-procs= --arg-file=",
+        0,
+    ),
+    ("docker exec", "-i -t -it -ti -d -e= -u= -w= --env= --user= --workdir=", 1),
+    ("npx", "-y --yes --no-install -p= --package=", 0),
+    ("npm exec", "-y --yes --package=", 0),
+    ("pnpm exec", "", 0),
+    ("poetry run", "", 0),
+    ("pipenv run", "", 0),
+    ("uv run", "--frozen --locked --with= --extra= --group= --python= -p=", 0),
+    ("bundle exec", "", 0),
+    ("busybox", "", 0),
+    ("python -m", "", 0),
+    ("python3 -m", "", 0),
+];
 
-/// Programs that run nothing in their arguments, as patterns.
-pub(super) const READERS: &str = "echo;printf;cat;ls;grep;egrep;fgrep;rg;head;tail;wc;sort;uniq;cut;tr;tee;diff;cmp;stat;file;test;[;[[;\
-    command;type;which;man;mkdir;touch;rm;rmdir;cp;mv;ln;chmod;cd;read;jq;basename;dirname;realpath;pytest;jest;vitest;\
-    cargo test;cargo add;go test;npm test;npm install;git add;git commit;git log;git grep;git show;git diff;git status;\
-    git tag;git stash;git checkout;git branch;gh pr;gh issue";
+/// Programs that run nothing in their arguments, as patterns. After `!`, the beginnings of arguments with which they do.
+pub(super) const READERS: &str = "echo;printf !-v;cat;ls;grep;egrep;fgrep;rg !--pre !--hostname-bin;head;tail;wc;sort !--compress-program;uniq;cut;tr;\
+    tee;diff;cmp;stat;file;test;[;[[;type;which;command;man !-P !--pager !-H !--html;mkdir;touch;rm;rmdir;cp;mv;ln;chmod;cd;read;jq;\
+    basename;dirname;realpath;ps;pgrep;pkill;dpkg -l;dpkg -L;find;sed !-f !--file;make !--eval !-E !-f !--file !--makefile;\
+    tar !-I !-F !--use-compress-program !--to-command !--checkpoint-action !--info-script !--new-volume-script !--rsh-command !--rmt-command;\
+    pytest;jest;vitest;cargo test !--config;cargo add;cargo build !--config;\
+    go test !-exec !-toolexec !--exec !--toolexec;go build !-toolexec !--toolexec;npm test;npm install;npm run;docker build;\
+    apt-get install !-o !--option;apt install !-o !--option;apk add;brew install;pip install;yum install;dnf install;\
+    git add;git commit;git log;git grep !-O !--open-files-in-pager;git show;git diff;git status;git tag;git stash;git checkout;git branch;\
+    git merge;git notes;gh pr;gh issue";
 
 /// The options before a subcommand that have a value, of programs whose other options have none. A `!` marks those that may change what
 /// the subcommand does.

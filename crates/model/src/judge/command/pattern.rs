@@ -1,7 +1,7 @@
 //! Patterns of commands: words in order with options between them, and options in any order.
 
 use super::lists::{LONG_OPTIONS, SUBCOMMAND_OPTIONS, has};
-use super::shell::{SPLIT, UNKNOWN, is_assignment};
+use super::shell::{GLOB, SPLIT, UNKNOWN, is_assignment};
 
 /// How many words after a program are compared with a pattern.
 const MAX_WORDS: usize = 32;
@@ -34,8 +34,11 @@ impl<'a> CommandPattern<'a> {
         Self { text, assignments: words[..begin].to_vec(), names, options }
     }
 
-    pub(super) fn is_one_word(&self) -> bool {
-        self.names.len() + self.options.len() == 1
+    /// Whether a command of the pattern may begin with a word.
+    pub(super) fn begins_with(&self, word: &str) -> bool {
+        self.names
+            .first()
+            .is_some_and(|glob| [word, name_of(word)].iter().any(|word| word_matches(glob, word).is_some()))
     }
 
     /// Whether a command is one that the pattern means. Without `strictly`, a program may be in any folder. With it, a match is definite
@@ -51,7 +54,8 @@ impl<'a> CommandPattern<'a> {
         let found = if strictly && *glob == "*" { Some(PatternMatch::Definite) } else { word_matches(glob, name) };
         found?;
         let names = names_match(name_of(program), names, words, strictly);
-        self.options.iter().map(|option| option_matches(option, words)).fold(found.min(names), Option::min)
+        let is_rm = name_of(program) == "rm";
+        self.options.iter().map(|option| option_matches(option, words, is_rm)).fold(found.min(names), Option::min)
     }
 }
 
@@ -68,17 +72,19 @@ fn names_match(program: &str, names: &[&str], words: &[String], strictly: bool) 
             // It may say what a name means: `git -c alias.p=push p`.
             word.split_once('=').and_then(|(_, value)| word_matches(name, value)).min(Some(PatternMatch::Possible))
         } else {
-            word_matches(name, word).min(Some(if may_be_value && strictly { PatternMatch::Possible } else { sure }))
+            let is_beginning = !strictly && word.len() > 2 && name.starts_with(word.as_str());
+            let found = word_matches(name, word).max(is_beginning.then_some(PatternMatch::Possible));
+            found.min(Some(if may_be_value && strictly { PatternMatch::Possible } else { sure }))
         };
         if found.is_some() {
             best = best.max(found.min(names_match(program, names, &words[at + 1..], strictly)));
         }
-        let is_unsafe = is_option(word) && table.is_some_and(|table| has(table, &format!("!{word}")));
-        if is_unsafe && strictly {
+        let is_unsafe = is_option(word) && table.is_some_and(|table| has(table, &format!("!{}", self::name(word))));
+        if is_unsafe && strictly || word == "--" {
             sure = PatternMatch::Possible;
         }
         if is_option(word) && !is_value {
-            is_value = is_unsafe || table.is_some_and(|table| has(table, word));
+            is_value = is_unsafe && !word.contains('=') || table.is_some_and(|table| has(table, word));
             may_be_value = table.is_none() && !word.contains('=') && !word.starts_with('+') && word != "--";
         } else if is_value {
             is_value = false;
@@ -91,14 +97,20 @@ fn names_match(program: &str, names: &[&str], words: &[String], strictly: bool) 
     best
 }
 
-/// Whether an option is among the words: in any place, joined with others, or in its other form.
-fn option_matches(option: &str, words: &[String]) -> Option<PatternMatch> {
-    let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
+/// Whether an option is among the words: in any place before `--`, joined with others, or in its other form.
+fn option_matches(option: &str, words: &[String], is_rm: bool) -> Option<PatternMatch> {
+    let words = words.split(|word| word == "--").next().unwrap_or_default();
     if words.iter().any(|word| name(word) == option || word_matches(option, word) == Some(PatternMatch::Definite)) {
         return Some(PatternMatch::Definite);
     }
-    let unknown =
-        words.iter().any(|word| word.contains(SPLIT) || word.starts_with(UNKNOWN)).then_some(PatternMatch::Possible);
+    // What `rm` has as its only argument it does not remove if it is an option. A name such as `*.log` is none.
+    let is_alone = is_rm && words.iter().filter(|word| !is_option(word)).count() == 1;
+    let may_be_option = |word: &String| {
+        let is_letter = |c: char| c.is_ascii_alphabetic() || "-=".contains(c) || [UNKNOWN, GLOB].contains(&c);
+        word.contains(SPLIT)
+            || word.starts_with([UNKNOWN, GLOB]) && word.chars().all(is_letter) && (!is_alone || word.contains(GLOB))
+    };
+    let unknown = words.iter().any(may_be_option).then_some(PatternMatch::Possible);
     let has_letter = |letter: char| {
         let is_short = |word: &&String| word.starts_with('-') && !word.starts_with("--");
         let is_in = |word: &String| word.contains(letter) || letter == 'r' && word.contains('R');
@@ -123,6 +135,11 @@ fn option_matches(option: &str, words: &[String]) -> Option<PatternMatch> {
     found.max(unknown)
 }
 
+/// The name of a long option without its value.
+fn name(word: &str) -> &str {
+    word.split('=').next().unwrap_or_default()
+}
+
 pub(super) fn is_option(word: &str) -> bool {
     word.len() > 1 && word.starts_with(['-', '+'])
 }
@@ -134,7 +151,7 @@ pub(super) fn name_of(program: &str) -> &str {
 
 /// Whether a word is what `glob` means, in which `*` is any text.
 fn word_matches(glob: &str, word: &str) -> Option<PatternMatch> {
-    let special = |c: char| c == UNKNOWN || c == SPLIT;
+    let special = |c: char| [UNKNOWN, SPLIT, GLOB].contains(&c);
     if let (Some(first), Some(last)) = (word.find(special), word.rfind(special)) {
         let fits = glob.contains('*') || glob.starts_with(&word[..first]) && glob.ends_with(&word[last + 1..]);
         return fits.then_some(PatternMatch::Possible);

@@ -4,6 +4,8 @@
 pub(super) const UNKNOWN: char = '\0';
 /// Stands in a word for what may become several words.
 pub(super) const SPLIT: char = '\u{1}';
+/// Stands in a word for what may become several names of files.
+pub(super) const GLOB: char = '\u{2}';
 /// The most commands of a line, and the deepest nesting of groups and substitutions.
 const LIMITS: (usize, usize) = (256, 16);
 /// Words of the shell's syntax around a command.
@@ -15,14 +17,27 @@ pub(super) struct ShellCommand {
     pub(super) assignments: Vec<String>,
     /// The words without quotes, with [`UNKNOWN`] and [`SPLIT`] in place of what the shell expands.
     pub(super) words: Vec<String>,
+    /// What it is given by `<<` and `<<<`.
+    pub(super) texts: Vec<String>,
+    inputs: Vec<usize>,
     /// Whether no more words may follow.
     is_closed: bool,
 }
 
-/// Splits a line. Returns whether the whole line was understood, too: what cannot be parsed ends it.
-pub(super) fn parse(line: &str) -> (Vec<ShellCommand>, bool) {
-    let mut reader = Reader { line, rest: line, ..Reader::default() };
-    let is_complete = !line.contains([UNKNOWN, SPLIT]) && reader.list(None).is_some();
+impl ShellCommand {
+    pub(super) fn of(words: Vec<String>) -> Self {
+        Self { words, ..Self::default() }
+    }
+}
+
+/// Splits a text of a line, which is given without quotes. Returns whether the whole text was understood, too: what cannot be parsed
+/// ends it.
+pub(super) fn parse(text: &str, line: &str) -> (Vec<ShellCommand>, bool) {
+    let mut reader = Reader { line, rest: text, ..Reader::default() };
+    let is_complete = !text.contains([UNKNOWN, SPLIT, GLOB]) && reader.list(None).is_some();
+    for command in &mut reader.commands {
+        command.texts = command.inputs.iter().map(|at| reader.texts[*at].clone()).collect();
+    }
     (reader.commands, is_complete)
 }
 
@@ -38,6 +53,8 @@ fn is_name(text: &str) -> bool {
 
 /// A text that begins on the next line.
 struct HereDocument {
+    /// Its place among the texts.
+    at: usize,
     delimiter: String,
     is_quoted: bool,
     strips_tabs: bool,
@@ -51,6 +68,7 @@ struct Reader<'a> {
     depth: usize,
     commands: Vec<ShellCommand>,
     documents: Vec<HereDocument>,
+    texts: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -106,15 +124,8 @@ impl<'a> Reader<'a> {
                 }
                 '#' => self.rest = self.rest.find('\n').map_or("", |at| &self.rest[at..]),
                 '<' | '>' => self.redirection(&mut command)?,
-                '(' if words.last().is_some_and(|word| word == "for") => {
-                    self.rest = self.rest.strip_prefix("((")?;
-                    self.plain("))", &['(', ')', '`', '\\'])?;
-                }
-                '(' if words.iter().all(|word| SYNTAX.contains(&word.as_str())) => {
-                    self.next();
-                    self.list(Some(')'))?;
-                }
-                '(' | ')' => return None,
+                '(' => self.parenthesis(words)?,
+                ')' => return None,
                 _ => {
                     let before = self.rest;
                     let word = self.word()?;
@@ -129,19 +140,57 @@ impl<'a> Reader<'a> {
         }
         self.end(command)?;
         self.depth -= 1;
-        match end {
-            Some(_) => self.next().map(drop),
-            None => self.documents.is_empty().then_some(()),
+        self.documents.is_empty().then_some(())?;
+        end.map_or(Some(()), |_| self.next().map(drop))
+    }
+
+    /// Reads what begins with a parenthesis after the words of a command.
+    fn parenthesis(&mut self, words: &mut Vec<String>) -> Option<()> {
+        if words.last().is_some_and(|word| word == "for") {
+            self.rest = self.rest.strip_prefix("((")?;
+            self.plain("))", &['(', ')', '`', '\\'])?;
+        } else if words.last().is_some_and(|word| is_assignment(word) && word.ends_with('=')) {
+            self.next();
+            while self.eat(")").is_none() {
+                if self.eat(" \t\n").is_none() {
+                    self.word()?;
+                }
+            }
+        } else if words.iter().all(|word| SYNTAX.contains(&word.as_str())) {
+            self.next();
+            // To some shells, `((` begins a calculation.
+            let inner = self.rest.split("))").next().filter(|inner| inner.starts_with('('));
+            inner.is_none_or(|inner| !inner.contains("<<")).then_some(())?;
+            self.list(Some(')'))?;
+        } else if words.iter().any(|word| word == "[[") && words.iter().any(|word| word == "=~") {
+            let text = self.plain(" ]]", &['`', '\'', '"', '\\', ';', '&', '\n', '{', '<', '>'])?;
+            (!text.contains("$(")).then_some(())?;
+            words.push("]]".to_owned());
+        } else {
+            return None;
         }
+        Some(())
     }
 
     fn end(&mut self, mut command: ShellCommand) -> Option<()> {
-        let begin = command.words.iter().take_while(|word| SYNTAX.contains(&word.as_str())).count();
-        command.words.drain(..begin);
-        match command.words.first().map_or("", String::as_str) {
-            "for" | "select" => return Some(()),
-            "case" | "esac" | "function" | "coproc" => return None,
-            _ => {}
+        loop {
+            let words = &mut command.words;
+            let begin = words.iter().take_while(|word| SYNTAX.contains(&word.as_str())).count();
+            words.drain(..begin);
+            match words.first().map_or("", String::as_str) {
+                "for" | "select" => match words.iter().take(3).position(|word| word == "do" || word == "{") {
+                    Some(at) => drop(words.drain(..at)),
+                    None if words.get(2).is_none_or(|word| word == "in") => return Some(()),
+                    None => return None,
+                },
+                // Its end ends the command: `if [[ a ]] then b`.
+                "[[" => match words.iter().position(|word| word == "]]").filter(|at| at + 1 < words.len()) {
+                    Some(at) => self.commands.push(ShellCommand::of(words.drain(..=at).collect())),
+                    None => break,
+                },
+                "case" | "esac" | "function" | "coproc" => return None,
+                _ => break,
+            }
         }
         let count = command.words.iter().take_while(|word| is_assignment(word)).count();
         command.assignments = command.words.drain(..count).collect();
@@ -167,7 +216,12 @@ impl<'a> Reader<'a> {
         if is_document {
             let is_quoted = before[..before.len() - self.rest.len()].contains(['\'', '"', '\\']);
             (!delimiter.contains([UNKNOWN, SPLIT])).then_some(())?;
-            self.documents.push(HereDocument { delimiter, is_quoted, strips_tabs });
+            let delimiter = delimiter.clone();
+            self.documents.push(HereDocument { at: self.texts.len(), delimiter, is_quoted, strips_tabs });
+        }
+        if is_text {
+            command.inputs.push(self.texts.len());
+            self.texts.push(delimiter);
         }
         Some(())
     }
@@ -190,12 +244,27 @@ impl<'a> Reader<'a> {
                 text.push('\n');
             }
             if !document.is_quoted {
-                let mut inner = Reader { line: self.line, rest: &text, ..Reader::default() };
-                inner.quoted(None, &mut String::new())?;
-                self.commands.extend(inner.commands);
+                self.inner(&text, |inner| inner.quoted(None, &mut String::new()))?;
             }
+            self.texts[document.at] = text;
         }
         Some(())
+    }
+
+    /// Reads another text as a part of this one.
+    fn inner(&mut self, text: &str, read: impl FnOnce(&mut Reader<'_>) -> Option<()>) -> Option<()> {
+        let texts = std::mem::take(&mut self.texts);
+        let mut inner = Reader { line: self.line, rest: text, depth: self.depth, texts, ..Reader::default() };
+        let is_read = read(&mut inner);
+        self.texts = inner.texts;
+        self.commands.extend(inner.commands);
+        is_read
+    }
+
+    /// Reads what is between backquotes, which is read twice if it has a backslash.
+    fn backquoted(&mut self) -> Option<()> {
+        let text = self.plain("`", &['\\'])?;
+        self.inner(text, |inner| inner.list(None))
     }
 
     fn word(&mut self) -> Option<String> {
@@ -207,17 +276,21 @@ impl<'a> Reader<'a> {
                 '"' => self.quoted(Some('"'), &mut word)?,
                 '$' => self.expansion(false, &mut word)?,
                 '\\' => word.push(self.next()?),
-                '*' | '?' | '[' => word.push(UNKNOWN),
+                '*' | '?' | '[' | ']' => word.push(GLOB),
                 '~' if word.is_empty() => word.push(UNKNOWN),
                 '{' if self.eat("}").is_some() => word += "{}",
                 '{' => word.push(SPLIT),
-                // What is between backquotes is read twice. The others look like blanks and are none.
-                c if c == '`' || c.is_whitespace() || c.is_control() => return None,
+                '`' => {
+                    self.backquoted()?;
+                    word.push(SPLIT);
+                }
+                // They look like blanks and are none.
+                c if c.is_whitespace() || c.is_control() => return None,
                 c => word.push(c),
             }
         }
         let raw = &before[..before.len() - self.rest.len()];
-        if ["[", "[[", "{"].contains(&raw) {
+        if ["[", "[[", "]", "]]", "{"].contains(&raw) {
             raw.clone_into(&mut word);
         }
         (!raw.is_empty()).then_some(word)
@@ -229,7 +302,10 @@ impl<'a> Reader<'a> {
             self.next();
             match c {
                 c if Some(c) == end => return Some(()),
-                '`' => return None,
+                '`' => {
+                    self.backquoted()?;
+                    word.push(UNKNOWN);
+                }
                 '$' => self.expansion(true, word)?,
                 '\\' => match self.next()? {
                     c @ ('"' | '\\' | '$' | '`') => word.push(c),
@@ -258,6 +334,10 @@ impl<'a> Reader<'a> {
                 self.next();
                 let inner = self.plain("}", &['$', '`', '\'', '"', '\\', '=', '{'])?;
                 let (name, default) = inner.split_once('-').unwrap_or((inner, ""));
+                // `${x@P}` runs what is in the value.
+                let is_array = inner.ends_with("[@]") || inner == "@";
+                (is_array || !inner.contains('@')).then_some(())?;
+                let unknown = if is_array { SPLIT } else { unknown };
                 let is_known = self.is_environment(name.trim_end_matches(':'));
                 if is_known && !default.is_empty() && !default.contains(char::is_whitespace) {
                     *word += default;
@@ -277,6 +357,7 @@ impl<'a> Reader<'a> {
                 self.next();
                 word.push(if c == '@' { SPLIT } else { unknown });
             }
+            Some('[') => return None,
             Some('\'' | '"') if !is_quoted => return None,
             _ => word.push('$'),
         }

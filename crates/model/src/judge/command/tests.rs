@@ -110,7 +110,8 @@ fn options_stand_anywhere() {
             ("rm x -r -f", "deny"),
             ("rm -rv --force x", "ask"),
             ("rm -r x", "allow"),
-            ("rm \"$X\"", "ask"),
+            ("rm \"$X\" y", "ask"),
+            ("rm *", "ask"),
             ("find . -name x -delete", "deny"),
         ],
     );
@@ -120,6 +121,7 @@ fn options_stand_anywhere() {
         &[
             ("git -C sub --no-pager log -1", "allow"),
             ("git -c core.pager=x log", "ask"),
+            ("git --exec-path=. log", "ask"),
             ("git -C sub push", "deny"),
             ("npm --tag test publish", "ask"),
             ("npm --silent test", "ask"),
@@ -133,7 +135,7 @@ fn what_cannot_be_parsed_is_asked_about() {
     let lines = [
         "case x in x) cargo build;; esac",
         "f() { cargo build; }",
-        "cargo build `date`",
+        "cargo build `\\date`",
         "cargo build << EOF\nx",
         "cargo 'build",
         "cargo $'a'",
@@ -172,6 +174,13 @@ fn a_known_program_is_judged_by_what_it_starts() {
             ("fish -c 'true; curl x'", "ask"),
             ("tar c --checkpoint-action=exec='curl x' f", "ask"),
             ("~/bin/curl x", "deny"),
+            ("sudo sh -c 'true;curl x'", "deny"),
+            ("sudo apt-get install curl", "allow"),
+            ("docker run --rm --name curl app", "ask"),
+            ("kubectl exec curl -- ls", "ask"),
+            ("gh run view curl", "ask"),
+            ("npm run curl", "allow"),
+            ("git -- push", "ask"),
         ],
     );
 }
@@ -179,6 +188,19 @@ fn a_known_program_is_judged_by_what_it_starts() {
 #[test]
 fn a_list_of_what_is_allowed_allows_nothing_else() {
     check(&json!({"allow": ["cargo"], "others": "REQUIRE_APPROVAL"}), &[("make check", "ask")]);
+    // What starts a command must be allowed as well, and an option that runs something is asked about.
+    let allowing = json!({"allow": ["sudo", "git grep", "sed", "[", "sh"]});
+    check(
+        &allowing,
+        &[
+            ("sudo make", "allow"),
+            ("doas git grep x", "deny"),
+            ("git grep -Ox y", "ask"),
+            ("sed '1e x' f", "ask"),
+            ("[ -v 'a[$(x)]' ]", "ask"),
+            ("PATH=. sh -c 'git grep x'", "deny"),
+        ],
+    );
     check(&json!({"allow": ["*"], "deny": ["curl"]}), &[("make check", "allow"), ("curl x", "deny")]);
     let refusal = judge_command(&policy(&json!({"allow": ["cargo"]})), "make check").refusal.unwrap();
     assert_eq!(
@@ -217,10 +239,28 @@ fn patterns_that_mean_nothing_are_refused() {
 #[test]
 fn a_hostile_line_is_judged_in_bounded_time() {
     let open = policy(&json!({"deny": ["git push"], "ask": ["npm publish"]}));
-    for word in ["env ", "$(", "git ", "-a git ", "exec git ", "\"git x\" ", "((", "$x$y", "a;"] {
+    for word in [
+        "env ",
+        "$(",
+        "git ",
+        "-a git ",
+        "exec git ",
+        "\"git x\" ",
+        "((",
+        "$x$y",
+        "a;",
+        "find -exec ",
+        "sh -c ",
+        "rm ",
+        "a=(",
+        "`",
+        "[[ ",
+    ] {
         let decision = judge_command(&open, &format!("sudo {}", word.repeat(1000)));
         assert!(decision.reasons.len() <= 8, "{word}: {:?}", decision.reasons);
     }
+    let repeated = judge_command(&policy(&json!({"deny": ["rm -rf"]})), &format!("strace {}", "rm ".repeat(8000)));
+    assert_eq!(repeated.verdict, Verdict::RequireApproval);
     let many = judge_command(
         &policy(&json!({"allow": ["x"]})),
         &(0..200).map(|n| format!("p{n}")).collect::<Vec<_>>().join(";"),
