@@ -170,7 +170,8 @@ pub(crate) fn decided(
     code: Option<Code>,
 ) -> Approval {
     let note = decider.and_then(|decider| decider.note.clone());
-    let mut decided = Approval { state, note, decided_seq: seq, ..approval.clone() };
+    let decided_by = decider.map(|decider| decider.operator.name.to_string());
+    let mut decided = Approval { state, note, decided_by, decided_seq: seq, ..approval.clone() };
     decided.resolve(code);
     decided
 }
