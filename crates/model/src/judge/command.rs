@@ -10,7 +10,7 @@ mod shell;
 
 use self::lists::{BUILT_IN, has};
 use self::pattern::{CommandPattern, PatternMatch};
-use self::script::{CommandPart, Origin, Script};
+use self::script::{CommandPart, RunBy, Script};
 use super::decision::Decision;
 use crate::{Code, CommandPolicy, Refusal, Verdict};
 
@@ -122,7 +122,7 @@ impl<'a> CommandPatterns<'a> {
             Some((Some(_), _)) => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             _ if self.has_any() && part.is_unclear() => (Verdict::RequireApproval, UNCLEAR.to_owned()),
             // What launches it must be allowed.
-            _ if part.origin != Origin::Written => (Verdict::Allow, others()),
+            _ if part.run_by != RunBy::Line => (Verdict::Allow, others()),
             _ if has(BUILT_IN, program) && part.assignments.is_empty() => (Verdict::Allow, others()),
             _ => (self.others, others()),
         }

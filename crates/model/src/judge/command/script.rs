@@ -24,21 +24,22 @@ pub(super) struct Script<'a> {
     pub(super) is_unclear: bool,
 }
 
-/// How a command is run.
+/// What runs a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    Written,
-    /// By a program that is a part, too.
-    Launched,
-    /// Perhaps, by such a program.
-    Mentioned,
+pub(super) enum RunBy {
+    /// The line itself.
+    Line,
+    /// A program that is a part, too.
+    Launcher,
+    /// Perhaps such a program.
+    PerhapsLauncher,
 }
 
 /// One command.
 pub(super) struct CommandPart {
     pub(super) assignments: Vec<String>,
     pub(super) words: Vec<String>,
-    pub(super) origin: Origin,
+    pub(super) run_by: RunBy,
     /// Whether it runs something else, which its words do not say.
     pub(super) is_changed: bool,
     /// The words of its texts, in any language. At each of them a command may begin.
@@ -48,19 +49,19 @@ pub(super) struct CommandPart {
 impl<'a> Script<'a> {
     pub(super) fn of(line: &'a str) -> Self {
         let mut script = Self { line, unquoted: unquoted(line), loose: 0, parts: Vec::new(), is_unclear: false };
-        script.add(line, Origin::Written, 0);
+        script.add(line, RunBy::Line, 0);
         script
     }
 
-    fn add(&mut self, text: &str, origin: Origin, depth: usize) {
+    fn add(&mut self, text: &str, run_by: RunBy, depth: usize) {
         let (commands, is_complete) = shell::parse(text, &self.unquoted);
         self.is_unclear |= !is_complete;
         for command in commands {
-            self.add_command(command, origin, depth);
+            self.add_command(command, run_by, depth);
         }
     }
 
-    fn add_command(&mut self, command: ShellCommand, origin: Origin, depth: usize) {
+    fn add_command(&mut self, command: ShellCommand, run_by: RunBy, depth: usize) {
         let ShellCommand { mut assignments, mut words, mut texts, .. } = command;
         self.is_unclear |= depth > MAX_DEPTH || !unwrap_starters(&mut assignments, &mut words);
         let program = words.first().map_or("", |program| name_of(program)).to_owned();
@@ -80,7 +81,7 @@ impl<'a> Script<'a> {
             .filter_map(|word| word.split_once('='))
             .filter(|(name, value)| is_exported && *name != "RUST_LOG" || value.contains("$(") || value.contains('`'));
         let values: Vec<_> = values.map(|(_, value)| value.to_owned()).collect();
-        let file = self.add_texts(&mut words, origin, depth);
+        let file = self.add_texts(&mut words, run_by, depth);
         let is_fed = words.len() == 1 && INTERPRETERS.split(' ').any(|name| program.starts_with(name))
             || words.iter().any(|word| word == "-" || is_stream(word))
             || has("ssh parallel", &program);
@@ -109,18 +110,18 @@ impl<'a> Script<'a> {
         if self.loose > MAX_LOOSE {
             self.is_unclear = true;
         } else if words.len() + assignments.len() > 0 {
-            self.parts.push(CommandPart { assignments, words, origin, is_changed, loose });
+            self.parts.push(CommandPart { assignments, words, run_by, is_changed, loose });
         }
     }
 
     /// Adds the texts that a shell runs, and what `find` does. Returns a file that is run and may be of this line.
-    fn add_texts(&mut self, words: &mut Vec<String>, origin: Origin, depth: usize) -> Option<String> {
+    fn add_texts(&mut self, words: &mut Vec<String>, run_by: RunBy, depth: usize) -> Option<String> {
         let mut file = words.first().filter(|program| program.contains('/')).cloned();
         let is_exact = !words.iter().any(|word| word.contains([UNKNOWN, SPLIT, GLOB]));
         match words.first().map_or("", |program| name_of(program)) {
             program if has(SHELLS, program) => match shell_text(words) {
                 Ok((true, text)) => {
-                    self.add(&text.clone(), origin, depth + 1);
+                    self.add(&text.clone(), run_by, depth + 1);
                     words.clear();
                 }
                 Ok((false, text)) => file = Some(text.clone()),
@@ -130,7 +131,7 @@ impl<'a> Script<'a> {
                 let begin = 1 + usize::from(words.get(1).is_some_and(|word| word == "--"));
                 let end = if words[0] == "trap" { begin + 1 } else { words.len() };
                 let text = words.get(begin..end.min(words.len())).unwrap_or_default().join(" ");
-                self.add(&text, origin, depth + 1);
+                self.add(&text, run_by, depth + 1);
             }
             "source" | "." if is_exact => {
                 file = words.get(1).cloned();
@@ -141,7 +142,7 @@ impl<'a> Script<'a> {
             "find" => {
                 for words in words.split(|word| word == ";" || word == "+") {
                     if let Some(at) = words.iter().position(|word| has("-exec -execdir -ok -okdir", word)) {
-                        self.add_command(filled(&words[at + 1..], "{}"), Origin::Launched, depth + 1);
+                        self.add_command(filled(&words[at + 1..], "{}"), RunBy::Launcher, depth + 1);
                     }
                 }
             }
@@ -156,7 +157,7 @@ impl<'a> Script<'a> {
             Ok(0) if reads => return true,
             Ok(0) => {
                 if let Some(at) = words.iter().skip(1).position(|word| has(SHELLS, name_of(word))) {
-                    self.add_command(ShellCommand::of(words[at + 1..].to_vec()), Origin::Mentioned, depth + 1);
+                    self.add_command(ShellCommand::of(words[at + 1..].to_vec()), RunBy::PerhapsLauncher, depth + 1);
                 }
                 return false;
             }
@@ -168,7 +169,7 @@ impl<'a> Script<'a> {
                     started.words.push(SPLIT.to_string());
                 }
                 started.texts = texts.to_vec();
-                self.add_command(started, Origin::Launched, depth + 1);
+                self.add_command(started, RunBy::Launcher, depth + 1);
             }
             Err(()) => self.is_unclear = true,
         }
@@ -324,7 +325,7 @@ impl CommandPart {
     /// Whether it runs a command that a pattern means.
     pub(super) fn find(&self, pattern: &CommandPattern<'_>) -> Option<PatternMatch> {
         let direct = pattern.matches(&self.assignments, &self.words, false);
-        if direct == Some(PatternMatch::Definite) && self.origin != Origin::Mentioned {
+        if direct == Some(PatternMatch::Definite) && self.run_by != RunBy::PerhapsLauncher {
             return direct;
         }
         // `docker run IMAGE/curl` has no program `curl`.
