@@ -88,16 +88,18 @@ fn section(worker: usize, file: usize, forward: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Subject as _;
-    use std::time::Duration;
+    use crate::baselines::programs::create_repository;
+    use crate::process::run_checked;
 
     #[test]
     fn git_applies_the_patch_and_its_reverse() {
         let folder = tempfile::tempdir().unwrap();
-        let (files, forward, reverse) = (files_of(0), patch(0, true), patch(0, false));
-        let mut git = git_apply(folder.path(), &files, &forward, &reverse);
-        // A patch that does not apply is an error of the round.
-        let sample = git.round(1, Duration::from_millis(100)).unwrap();
-        assert!(sample.latencies.len() > 1);
+        create_repository(folder.path(), &files_of(0)).unwrap();
+        let is_changed = || std::fs::read_to_string(folder.path().join(name(0, 0))).unwrap() != lines(0, 0).concat();
+        for (forward, changed) in [(true, true), (false, false)] {
+            std::fs::write(folder.path().join("change.patch"), patch(0, forward)).unwrap();
+            run_checked("git", ["apply", "change.patch"], folder.path()).unwrap();
+            assert_eq!(is_changed(), changed);
+        }
     }
 }
