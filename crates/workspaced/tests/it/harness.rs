@@ -1,5 +1,6 @@
 //! Starts real server processes on random ports, and provides clients for each role.
 
+use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 mod answer;
@@ -57,18 +58,22 @@ pub(crate) use strace::Strace;
 pub(crate) use waiting::{in_time, until, until_blocking};
 
 /// Returns a port of loopback that no process listens on, and that none gets which asks for any port: a server can be started on it again
-/// and again.
+/// and again. The UDP port of the same number keeps it from other processes of tests until this one ends.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let end = range.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(32_768);
     let count = end.max(11_000) - 10_000;
     let start = std::process::id() * 61;
-    let mut ports = (0..count).map(|_| {
+    for _ in 0..count {
         let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        u16::try_from(10_000 + number % count).unwrap()
-    });
-    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+        let address = ("127.0.0.1", u16::try_from(10_000 + number % count).unwrap());
+        if let (Ok(reserved), Ok(_)) = (UdpSocket::bind(address), TcpListener::bind(address)) {
+            std::mem::forget(reserved);
+            return address.1;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// Returns the number in the environment variable `name`, or `default`.
