@@ -157,7 +157,8 @@ async function fixLogin(operator) {
   await run.in("fix").event("message", "The session is stored after the redirect. I store it first, and only follow local addresses.");
   await run.edit("README.md", "The shop's front end.", "The shop's front end. Sessions are stored before any redirect.", "say what the fix guarantees");
   const waiting = await run.waiting("edit_file", { path: "src/auth/session.rs", oldString: NEW_SESSION[0][0], newString: NEW_SESSION[0][1], expectedSha256: "seen", reason: "Store the session before the redirect, and refuse foreign addresses: the browser follows the redirect before the cookie exists." });
-  await run.edit("tests/login.rs", "    assert!(response.has_cookie(\"session\"));", "    assert!(response.has_cookie(\"session\"));\n    assert!(store().contains(response.cookie(\"session\")));", "the session is in the store when the redirect is sent");
+  const added = await run.waiting("edit_file", { path: "tests/login.rs", oldString: "    assert!(response.has_cookie(\"session\"));", newString: "    assert!(response.has_cookie(\"session\"));\n    assert!(store().contains(response.cookie(\"session\")));", expectedSha256: "seen", reason: "the session is in the store when the redirect is sent" });
+  await operator.create(`/v1/approvals/${added.approvalId}/approve`, { note: "It fails without the fix.", onBehalfOf: "Ada Lovelace" });
   await run.in("verify").ran("cargo fmt --check", 0, "");
   await run.tests("cargo test --test login", 0, PASSED);
   await run.waiting("write_file", { path: "Cargo.lock", content: LOCK.replace("1.6.0", "1.7.2"), mode: "CREATE_OR_REPLACE", expectedSha256: "seen", reason: "cargo test has updated library-1" });
