@@ -139,6 +139,13 @@ impl Server {
         }
     }
 
+    /// As [`Self::prepare`], with a database that has no tables yet.
+    pub(crate) async fn prepare_empty(setup: Setup) -> Self {
+        let mut server = Self::prepare(setup).await;
+        server.database = Database::create(server.setup.backend, &server.data_dir()).await;
+        server
+    }
+
     /// Starts the process on the same data. The port changes.
     pub(crate) fn restart(&mut self) {
         assert!(self.process.is_none(), "the server is already running");

@@ -10,7 +10,7 @@ use std::process::Output;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Database, Run, Server, Setup, incompressible, items, sha256, snapshot};
+use crate::harness::{Backend, Client, Run, Server, Setup, incompressible, items, sha256, snapshot};
 use crate::operation::backup::steps::{self, json_of, until_signed};
 use crate::operation::nodes;
 use crate::operation::replay_and_repair::{assert_ends, output_of, put};
@@ -110,8 +110,7 @@ async fn deliveries(server: &Server) -> Vec<Value> {
 
 /// Prepares an empty database, an empty data folder and an object store.
 async fn target(source: &Server) -> Server {
-    let mut target = Server::prepare(Setup::new(Backend::Postgres)).await;
-    target.database = Database::create(Backend::Postgres, &target.data_dir()).await;
+    let mut target = Server::prepare_empty(Setup::new(Backend::Postgres)).await;
     target.operator_token.clone_from(&source.operator_token);
     target.audit_token.clone_from(&source.audit_token);
     std::fs::create_dir(objects(&target)).unwrap();

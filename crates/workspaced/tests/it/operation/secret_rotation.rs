@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::sync::Mutex;
 
-use crate::harness::{Backend, Client, Database, Server, Setup, exhaustive, items, sha256, until};
+use crate::harness::{Backend, Client, Server, Setup, exhaustive, items, sha256, until};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
 /// Returns whether an operator's token is valid.
@@ -280,9 +280,8 @@ static RULES: Mutex<()> = Mutex::const_new(());
 #[tokio::test]
 async fn a_password_file_that_is_replaced_is_read_again() {
     let _rules = RULES.lock().await;
-    let mut server = Server::prepare(Setup::new(Backend::Postgres)).await;
-    // An empty one, whose tables belong to the role.
-    server.database = Database::create(Backend::Postgres, &server.data_dir()).await;
+    // The role owns the tables that it creates.
+    let mut server = Server::prepare_empty(Setup::new(Backend::Postgres)).await;
     let url = server.database.url.clone();
     let database = url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
     let role = Role::create(&database).await;
@@ -322,9 +321,8 @@ async fn a_password_file_that_is_replaced_is_read_again() {
 #[tokio::test]
 async fn the_password_of_the_database_is_replaced_without_a_stop() {
     let _rules = RULES.lock().await;
-    let mut server = Server::prepare(Setup::new(Backend::Postgres)).await;
-    // An empty one, whose tables belong to the role.
-    server.database = Database::create(Backend::Postgres, &server.data_dir()).await;
+    // The role owns the tables that it creates.
+    let mut server = Server::prepare_empty(Setup::new(Backend::Postgres)).await;
     let url = server.database.url.clone();
     let database = url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
     let role = Role::create(&database).await;

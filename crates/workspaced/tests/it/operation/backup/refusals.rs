@@ -44,9 +44,7 @@ fn earlier_migrations(backend: Backend) -> Vec<String> {
 #[rstest]
 #[tokio::test]
 async fn a_backup_migrates_no_older_schema(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    // That of a new server is migrated already.
-    server.database = Database::create(backend, &server.data_dir()).await;
+    let server = Server::prepare_empty(Setup::new(backend)).await;
     let migrations = earlier_migrations(backend);
     for migration in &migrations {
         execute(&server.database, migration).await;

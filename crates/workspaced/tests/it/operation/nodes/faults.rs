@@ -120,11 +120,10 @@ async fn the_roles_of_a_killed_node_move() {
     }
     let mut second = prepare(Some(&first)).await;
     start(&mut second);
+    let run = first.run(json!({"ttlSeconds": 3})).await;
     first.kill();
-    let body = json!({"source": {"type": "empty"}, "ttlSeconds": 1});
-    let run = second.operator().post("/v1/runs", body).await.is(201);
     // Reading the run would close it, too. The audit of all runs closes nothing.
-    let path = format!("/v1/audit?run={}&tool=run.close", run["run"]["runId"].as_str().unwrap());
+    let path = format!("/v1/audit?run={}&tool=run.close", run.id);
     let closed = async || Some(items(&second.auditor(), &path).await).filter(|closed| !closed.is_empty());
     let closed = second.until("the run is closed", closed).await;
     assert_eq!(closed.len(), 1, "{closed:#?}");
