@@ -76,7 +76,7 @@ pub struct Call {
     pub step_id: Option<String>,
     /// The whole input except the ID, as canonical JSON. Empty for a read without an ID.
     pub input: String,
-    /// Hash of the whole input except the ID.
+    /// Hash of the whole input except the ID. Zero for a read without an ID.
     pub input_sha256: Sha256,
     /// The input of a read as its record has it: without `toolCallId` and `stepId`, redacted and bounded.
     pub recorded_input: Option<Map<String, Value>>,

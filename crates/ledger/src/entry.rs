@@ -17,7 +17,7 @@ use crate::statement::to_count;
 pub struct Entry {
     /// The record, before it has a `seq` and a hash.
     pub draft: Draft,
-    /// Hash of the call's canonical input. Calls with the same ID must have the same hash.
+    /// Hash of the call's canonical input; zero if nothing compares it. Calls with the same ID must have the same hash.
     pub input_sha256: Sha256,
     /// Whether the client supplied the call's ID, so that an earlier call may have the same ID.
     pub client_supplied_id: bool,

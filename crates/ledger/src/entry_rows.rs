@@ -164,7 +164,7 @@ impl<'a> EntryRows<'a> {
             Param::text(draft.made_by().as_str()),
             draft.is_denied().into(),
             indexed_reason(draft).into(),
-            Param::bytes(entry.input_sha256.as_bytes()),
+            Param::bytes(rows::input_bytes(&entry.input_sha256)),
             body,
             body_bytes,
             packed,

@@ -422,7 +422,7 @@ pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {
         seq: to_count(row.int(0)?),
         hash: record_hash(&packed::record(row, 10)?)?,
         tool: row.text(1)?,
-        input_sha256: sha256(&row.bytes(2)?)?,
+        input_sha256: input_sha256(&row.bytes(2)?)?,
         reply,
     })
 }
@@ -490,6 +490,16 @@ pub(crate) fn journal(steps: Vec<(RunId, u64, Step)>) -> Vec<JournalEntry> {
 
 pub(crate) fn sha256(bytes: &[u8]) -> Result<Sha256> {
     bytes.try_into().map(Sha256::from_bytes).map_err(|_| damaged("hash"))
+}
+
+/// Returns a call's hash of its input as its row has it: empty if the call has none. Most calls are such reads.
+pub(crate) fn input_bytes(input_sha256: &Sha256) -> &[u8] {
+    if *input_sha256 == Sha256::ZERO { &[] } else { input_sha256.as_bytes() }
+}
+
+/// The reverse of [`input_bytes`].
+pub(crate) fn input_sha256(bytes: &[u8]) -> Result<Sha256> {
+    if bytes.is_empty() { Ok(Sha256::ZERO) } else { sha256(bytes) }
 }
 
 pub(crate) fn to_json(value: &impl Serialize) -> Result<String> {

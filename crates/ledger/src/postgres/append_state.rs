@@ -134,7 +134,7 @@ impl GroupState {
             let head = RunHead::read(&row)?;
             if let Some(id) = row.maybe_text(id)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(input_sha256)?)?;
+                let input_sha256 = rows::input_sha256(&row.bytes(input_sha256)?)?;
                 let first = FirstCall { tool: row.text(tool)?, input_sha256, has_reply: row.bool(has_reply)? };
                 state.calls.insert((head.run_no, id), first);
             }

@@ -9,6 +9,7 @@ use super::connection::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EntryRepetition, LAST_POSITION};
 use crate::entry_rows::{EntryRows, head_rows};
 use crate::packed::PreparedEntry;
+use crate::rows;
 use crate::run_head::{RunHead, select_head};
 use crate::{Appended, Entry, LedgerError, Node, Result, TokenHolder};
 
@@ -147,7 +148,8 @@ impl AppendState for Appending<'_> {
     }
 
     fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EntryRepetition>> {
-        let (id, tool, input) = (entry.draft.tool_call_id.as_str(), &entry.draft.tool, entry.input_sha256.as_bytes());
+        let (id, tool, input) =
+            (entry.draft.tool_call_id.as_str(), &entry.draft.tool, rows::input_bytes(&entry.input_sha256));
         let mut first = self.connection.prepare_cached(FIRST_CALL).map_err(failed)?;
         let found: Option<(String, Vec<u8>)> =
             first.query_row(params![id, run_no], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(failed)?;

@@ -42,7 +42,7 @@ fn append_reads(database: &mut Connection, mut head: Sha256) {
         let mut insert = all
             .prepare_cached(
                 "INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, outcome, mutates, \
-                 made_by, denied, input_sha256, body) VALUES (?1, ?2, ?3, ?4, 'read_file', ?5, 'ALLOW', 'ok', 0, 'operator', 0, zeroblob(32), ?6)",
+                 made_by, denied, input_sha256, body) VALUES (?1, ?2, ?3, ?4, 'read_file', ?5, 'ALLOW', 'ok', 0, 'operator', 0, x'', ?6)",
             )
             .unwrap();
         let seq = i64::try_from(seq + 1).unwrap();
