@@ -341,17 +341,17 @@ fn open_under<P: Arg + Copy>(
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
-    let open = || rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve);
     let cached = resolve.contains(ResolveFlags::CACHED);
+    let mut failure = Errno::AGAIN;
     for _ in 0..MAX_ATTEMPTS {
-        match open() {
-            // For a call that must not block, this means that it would have to.
-            Err(Errno::AGAIN) if cached => break,
-            Err(Errno::AGAIN | Errno::XDEV | Errno::STALE) => {}
+        match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
+            // A rename elsewhere says nothing about the path. For a call that must not block, it means that it would have to.
+            Err(Errno::AGAIN) if !cached => {}
+            Err(errno @ (Errno::XDEV | Errno::STALE)) => failure = errno,
             done => return done,
         }
     }
-    open()
+    Err(failure)
 }
 
 /// Returns the kernel's own path of `fd`.

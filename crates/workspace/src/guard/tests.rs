@@ -3,6 +3,8 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use model::{LogicalPath, PathRejected};
 use proptest::prelude::*;
@@ -49,6 +51,30 @@ fn a_link_that_stays_inside_resolves_to_its_target() {
     ] {
         assert_eq!(open(&fixture.root(), raw).unwrap().real, Some(path(real)), "{raw}");
     }
+}
+
+#[test]
+fn a_link_to_a_path_outside_is_rejected_while_files_are_renamed_elsewhere() {
+    let fixture = TestTree::with(&[("a/x", "")]);
+    fixture.link("a/secret", format!("{}../../outside/secret.txt", "../a/".repeat(3)));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (one, other) = (elsewhere.path().join("one"), elsewhere.path().join("other"));
+    fs::write(&one, "").unwrap();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                fs::rename(&one, &other).unwrap();
+                fs::rename(&other, &one).unwrap();
+            }
+        });
+        let root = fixture.root();
+        let rules = (0..300).map(|_| open(&root, "a/secret")).collect::<Vec<_>>();
+        is_done.store(true, Ordering::Relaxed);
+        for rule in rules {
+            assert_eq!(rejected(rule), PathRejected::LinkOut);
+        }
+    });
 }
 
 #[test]
