@@ -18,7 +18,7 @@ async fn contents_of_a_removed_record_do_not_belong_to_the_next(
     db.drop_triggers("audit_record").await;
     db.execute("DELETE FROM audit_record WHERE seq = 4").await.unwrap();
     db.execute("DELETE FROM step").await.unwrap();
-    db.execute("UPDATE run_head SET head_seq = 3, head_hash = (SELECT input_sha256 FROM audit_record WHERE seq = 3)")
+    db.execute("UPDATE run_head SET head_seq = 3, head_hash = (SELECT input_sha256 FROM audit_record WHERE seq = 2)")
         .await
         .unwrap();
     db.reopen().await;
