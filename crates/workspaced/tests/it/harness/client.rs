@@ -1,10 +1,9 @@
 //! An HTTP client with a token.
 
-use std::time::Duration;
-
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
+use super::waiting::PATIENCE;
 use super::{Answer, cleanup};
 
 /// Names of source files, internal folders and panics. No answer may contain one.
@@ -34,7 +33,7 @@ impl Client {
             .no_proxy()
             // Reading the certificates of the machine takes longer than most tests.
             .tls_certs_only([])
-            .timeout(Duration::from_mins(1))
+            .timeout(PATIENCE)
             .redirect(reqwest::redirect::Policy::none())
     }
 
