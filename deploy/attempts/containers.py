@@ -141,11 +141,14 @@ class Images:
             self.daemon.build("workspaced", ROOT, f"--file={DOCKERFILE}", timeout=COMPILE_SECONDS)
             how = f"compiled in {(time.monotonic() - started) / 60:.0f} min"
         else:
+            shim = PROGRAM.with_name("workspaced-shim")
+            if not shim.exists():
+                raise AssertionError(f"{shim.name} is not beside {PROGRAM.name}: build it with `cargo build -p shim` and the same profile")
             context = self.daemon.folder / "given"
             built = context / "src/target/dist"
             built.mkdir(parents=True)
             shutil.copy(PROGRAM, built / "workspaced")
-            shutil.copy(PROGRAM.with_name("workspaced-shim"), built)
+            shutil.copy(shim, built)
             last_stage = DOCKERFILE.read_text().split(f"FROM {self.base}\n")[1]
             (context / "Dockerfile").write_text(f"FROM {self.base} AS build\nCOPY src /src\nFROM {self.base}\n" + last_stage)
             self.daemon.build("workspaced", context)
