@@ -103,7 +103,7 @@ pub(crate) fn append<'a>(
 /// belongs to all nodes.
 fn check_owner(state: &mut impl AppendState, entries: &[PreparedEntry]) -> Result<()> {
     let Some(node) = state.node().cloned() else { return Ok(()) };
-    for entry in entries.iter().filter(|entry| !entry.draft.run_id.is_service()) {
+    for entry in entries.iter().filter(|entry| !entry.draft.run_id.is_service() && !entry.is_of_any_owner) {
         let run = &entry.draft.run_id;
         let head = state.head(run)?;
         if head.owner.as_ref() != Some(&node) || entry.epoch != Some(head.epoch) {

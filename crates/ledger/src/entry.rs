@@ -42,6 +42,9 @@ pub struct Entry {
     pub by: By,
     /// The epoch under which this node owns the run; `None` for a process that has not joined as a node.
     pub epoch: Option<Epoch>,
+    /// Whether any node may append the entry, whichever owns the run: it says what was done with the run elsewhere, and changes none of
+    /// its files.
+    pub is_of_any_owner: bool,
     /// What must hold in the transaction that appends the entry.
     pub preconditions: Preconditions,
     /// The change of the run that the entry records.
@@ -79,6 +82,7 @@ impl Entry {
             run_budget: None,
             disk: DiskChange::default(),
             epoch: None,
+            is_of_any_owner: false,
             preconditions: Preconditions::default(),
             run_change: None,
             operator_change: None,
@@ -391,6 +395,11 @@ pub enum RunTransition {
     RevokeToken(TokenId),
     /// Revokes every token of the run, which must not be deleted.
     RevokeAllTokens,
+    /// Notes that the changes of a fork up to its record `seq` are merged into its parent.
+    Merge {
+        /// The number of that record.
+        seq: u64,
+    },
     /// Replaces the labels or the expiry time of a run that is not deleted. A closed run has no expiry time to replace.
     Update {
         /// The new labels.

@@ -7,8 +7,8 @@ use crate::statement::{Check, Param, Statement, to_int};
 use crate::{Epoch, KeyedAnswer, Node, OperatorChange, Result, StoredRun, rows};
 
 const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
-    body, import_report, mount_paths, labels, source_url, repository, agent) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    body, import_report, mount_paths, labels, source_url, repository, agent, parent_id, forked_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, nullif($16, -1))";
 const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
     files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch, \
     max_history_bytes, max_records) \
@@ -38,9 +38,12 @@ pub(crate) fn insert_run(stored: &StoredRun) -> Result<Statement> {
             rows::to_json(&run.import)?.into(),
             rows::to_json(&stored.mount_paths)?.into(),
             rows::to_json(&run.labels)?.into(),
-            rows::sortable(run.source.repository_url()).into(),
+            rows::sortable(run.first_source().repository_url()).into(),
             rows::sortable(run.repository.as_deref()).into(),
             rows::sortable(run.agent.as_deref()).into(),
+            run.parent.as_ref().map(|parent| parent.run_id.as_str()).into(),
+            // Stored as null for a run that is no fork. A null parameter would have the type of a text.
+            Param::Int(run.parent.as_ref().map_or(-1, |parent| to_int(parent.seq))),
         ],
     ))
 }

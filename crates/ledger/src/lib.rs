@@ -28,8 +28,8 @@ mod verify;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, RecordStats,
-    Run, RunId, Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, Fork, LogicalPath, OperatorName, OperatorToken, Record,
+    RecordStats, Run, RunId, Sha256, Token, ToolCallId,
 };
 use shared_pool::SharedPool;
 
@@ -72,7 +72,8 @@ pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
 pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMarks + WebhookLog + Send + Sync {
-    /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
+    /// Stores a new run with its first token, and appends `entries`: its first records, and for a fork that of the run that it is
+    /// made from. Returns them.
     ///
     /// # Errors
     ///
@@ -103,6 +104,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
     /// Lists the runs after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable
     /// runs are skipped. Of runs that are created while a caller reads page after page, the pages may lack some.
     async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>>;
+    /// Returns the newest `limit` forks of a run, the newest first.
+    async fn forks(&self, run: &RunId, limit: u32) -> Result<Vec<Fork>>;
     /// Lists the IDs of all chains after `after` in order of creation, each with its position: those of runs, including runs whose head
     /// row was removed from the database, and the [service's own](RunId::service).
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
@@ -139,7 +142,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
     /// made it: an operator, or `command line`.
     async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>>;
 
-    /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.
+    /// Appends `entries`, all or none, as consecutive records of one run, beside which there may be one [of any
+    /// owner](Entry::is_of_any_owner) in another chain. No two may have the same client-supplied ID.
     /// Concurrent appends share a commit.
     ///
     /// # Errors

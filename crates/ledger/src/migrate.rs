@@ -49,6 +49,7 @@ macro_rules! migrations {
 
 migrations! {
     1 "0001_ledger";
+    2 "0002_forks";
 }
 
 /// Returns the number of migrations that this program knows.

@@ -1,8 +1,9 @@
 //! Conversions of rows to values, the same for both databases, and the queries that select those rows.
 
 use model::{
-    Approval, ApprovalVote, Code, Disk, DiskUse, LogicalPath, Mount, Operator, OperatorName, OperatorToken,
-    PeopleCounts, Policy, Run, RunCounts, RunId, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
+    Approval, ApprovalVote, Code, Disk, DiskUse, Fork, ForkedFrom, LogicalPath, Mount, Operator, OperatorName,
+    OperatorToken, PeopleCounts, Policy, Run, RunCounts, RunId, Sha256, Source, Step, StepBytes, StepContent, Token,
+    TokenId, Usage,
 };
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -22,6 +23,8 @@ struct RunBody {
     mounts: Vec<Mount>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     created_by: Option<OperatorName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<ForkedFrom>,
 }
 
 /// Who decided an approval, and their note. Stored as JSON, because a text in PostgreSQL cannot contain NUL.
@@ -60,7 +63,7 @@ macro_rules! select_run {
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri, ",
             "history_bytes, people_records, people_mutations, ",
             "(SELECT a.timestamp FROM audit_record a WHERE a.run_no = run.run_no AND a.seq = head_seq) AS last_activity_at, ",
-            "repository, agent, prompt ",
+            "repository, agent, prompt, merged_seq ",
             "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
@@ -125,6 +128,12 @@ macro_rules! select_steps {
 
 /// Selects one run.
 pub(crate) const RUN: Select<(i64, StoredRun)> = Select { sql: select_run!("WHERE run_id = $1"), read: run };
+/// Selects the forks of a run, the newest first.
+pub(crate) const FORKS: Select<Fork> = Select {
+    sql: "SELECT run_id, forked_at, state, merged_seq FROM run WHERE parent_id = $1 ORDER BY run_no DESC LIMIT $2",
+    read: fork,
+};
+
 /// Selects the pending steps of one run.
 pub(crate) const STEPS_OF_RUN: Select<(RunId, u64, Step)> =
     Select { sql: select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1)"), read: step };
@@ -133,11 +142,22 @@ pub(crate) const STEPS: Select<(RunId, u64, Step)> = Select { sql: select_steps!
 
 pub(crate) use {content_columns, select_approval, select_run, select_voters, written_at};
 
+/// Reads a row of [`FORKS`].
+fn fork(row: &dyn RowReader) -> Result<Fork> {
+    Ok(Fork {
+        run_id: run_id(row, 0)?,
+        at_seq: to_count(row.int(1)?),
+        state: enum_value(&row.text(2)?, "run state")?,
+        merged_seq: row.maybe_int(3)?.map(to_count),
+    })
+}
+
 /// Reads a run and its number.
 pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
     let body: RunBody = json(&row.text(8)?, "run")?;
     let count = |column| row.int(column).map(to_count);
     let head_seq = count(11)?;
+    let merged_seq = row.maybe_int(33)?.map(to_count);
     let named = |column| row.text(column).map(|text| Some(text).filter(|text| !text.is_empty()));
     let run = Run {
         run_id: run_id(row, 1)?,
@@ -150,6 +170,9 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
         archive_uri: row.maybe_text(25)?,
         base_commit: row.maybe_text(6)?,
         source: body.source,
+        parent: body.parent.map(|parent| ForkedFrom { merged_seq, ..parent }),
+        forks: None,
+        more_forks: false,
         policy: body.policy,
         mounts: body.mounts,
         labels: json(&row.text(23)?, "label")?,
@@ -242,6 +265,7 @@ pub(crate) fn run_body(run: &Run) -> Result<String> {
         policy: run.policy.clone(),
         mounts: run.mounts.clone(),
         created_by: run.created_by.clone(),
+        parent: run.parent.clone().map(|parent| ForkedFrom { merged_seq: None, ..parent }),
     })
 }
 

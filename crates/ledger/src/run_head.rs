@@ -103,6 +103,9 @@ const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, a
 const SET_LABELS: &str =
     "UPDATE run SET labels = $2, repository = coalesce(nullif($3, ''), source_url), agent = $4 WHERE run_id = $1";
 const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
+/// A merge that waited for approval may be applied after a later one.
+const SET_MERGED: &str =
+    "UPDATE run SET merged_seq = $2 WHERE run_id = $1 AND parent_id IS NOT NULL AND coalesce(merged_seq, 0) < $2";
 const REVOKE_ALL_TOKENS: &str =
     "UPDATE token SET revoked = $2 WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
@@ -135,6 +138,7 @@ impl RunTransition {
                 | Self::IssueToken(_)
                 | Self::RevokeToken(_)
                 | Self::RevokeAllTokens
+                | Self::Merge { .. }
                 | Self::Update { .. },
                 _,
             ) => None,
@@ -155,6 +159,7 @@ impl RunTransition {
             | Self::IssueToken(_)
             | Self::RevokeToken(_)
             | Self::RevokeAllTokens
+            | Self::Merge { .. }
             | Self::Update { expires_at: None, .. } => {}
         }
     }
@@ -187,6 +192,7 @@ impl RunTransition {
                 Statement::new(REVOKE_TOKEN, [run.as_str().into(), token.as_str().into(), true.into()])
             }
             Self::RevokeAllTokens => Statement::new(REVOKE_ALL_TOKENS, [run.as_str().into(), true.into()]),
+            Self::Merge { seq } => Statement::new(SET_MERGED, [run.as_str().into(), (*seq).into()]),
             Self::Update { labels, expires_at } => return update(run, labels.as_ref(), expires_at.as_ref()),
         };
         Ok(vec![statement])

@@ -11,8 +11,8 @@ pub(crate) mod webhooks;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, RecordStats,
-    Run, RunId, RunSort, RunState, Sha256, Token, ToolCallId, WebhookMessage,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, Fork, LogicalPath, OperatorName, OperatorToken, Record,
+    RecordStats, Run, RunId, RunSort, RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
 use shared_pool::SharedPool;
 use tokio::sync::watch;
@@ -104,7 +104,8 @@ impl<B: Backend> Ledger for Store<B> {
     async fn create_run(&self, stored: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>> {
         let node = self.0.node();
         let epoch = node.map(|_| Epoch::FIRST);
-        let entries = entries.into_iter().map(|entry| Entry { epoch, ..entry }).collect();
+        let of_node = |entry: Entry| if entry.is_of_any_owner { entry } else { Entry { epoch, ..entry } };
+        let entries = entries.into_iter().map(of_node).collect();
         let creation = vec![insert_run(stored)?, insert_head(stored, node), insert_token(token)?];
         match self.0.append(creation, prepare(entries).await?).await? {
             Appended::Recorded(records) => Ok(records.into()),
@@ -188,6 +189,10 @@ impl<B: Backend> Ledger for Store<B> {
             scans: filter.scans(),
         };
         self.list_readable(list, after, size, |run| filter.matches(run)).await
+    }
+
+    async fn forks(&self, run: &RunId, limit: u32) -> Result<Vec<Fork>> {
+        self.all(rows::FORKS, vec![run.as_str().into(), Param::Int(limit.into())]).await
     }
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {

@@ -66,6 +66,16 @@ pub enum Source {
     },
     /// A tar, tar.gz or tar.zst archive, which the operator uploads next.
     Archive {},
+    /// The files of another run at one of its records: a fork. Its drift and its pending approvals are not part of that.
+    Run {
+        /// The run.
+        #[serde(rename = "runId")]
+        run_id: RunId,
+        /// The record, or 0 for the run's start. Default: the newest one.
+        #[serde(default, rename = "atSeq", skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 0, example = 41)]
+        at_seq: Option<u64>,
+    },
 }
 
 impl Source {
@@ -74,7 +84,7 @@ impl Source {
         match self {
             Self::Git { url, .. } => Some(url),
             Self::Directory { path } => Some(path),
-            Self::Empty {} | Self::Archive {} => None,
+            Self::Empty {} | Self::Archive {} | Self::Run { .. } => None,
         }
     }
 
@@ -82,6 +92,38 @@ impl Source {
     pub fn repository_url(&self) -> Option<&str> {
         self.origin().filter(|origin| origin.contains("://"))
     }
+}
+
+/// What a fork was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForkedFrom {
+    /// The run that was forked.
+    pub run_id: RunId,
+    /// The record whose state the fork starts with; 0 for the start of that run.
+    pub seq: u64,
+    /// The hash of that record; 64 zeros for the start.
+    pub hash: Sha256,
+    /// Where the files of the first run of the line come from.
+    pub source: Source,
+    /// The record of the fork up to which its changes are merged into that run; missing if none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_seq: Option<u64>,
+}
+
+/// A fork of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Fork {
+    /// The fork.
+    pub run_id: RunId,
+    /// The record of the run that it was forked at.
+    pub at_seq: u64,
+    /// The fork's state.
+    pub state: RunState,
+    /// The record of the fork up to which its changes are merged into the run; missing if none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_seq: Option<u64>,
 }
 
 /// The progress of an import, and the entries that it skipped.
@@ -351,6 +393,16 @@ pub struct Run {
     pub base_commit: Option<String>,
     /// The source of its initial content.
     pub source: Source,
+    /// What it was forked from, if it is a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ForkedFrom>,
+    /// Its newest forks, at most 1,000, the newest first. Lists of runs and the answers to changes of a run lack them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forks: Option<Vec<Fork>>,
+    /// True if it has more forks than `forks` lists.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub more_forks: bool,
     /// The policy in force.
     pub policy: Policy,
     /// Its read-only mounts.
@@ -389,9 +441,15 @@ pub struct Run {
 }
 
 impl Run {
+    /// Returns where its files come from: for a fork, those of the first run of its line.
+    pub fn first_source(&self) -> &Source {
+        self.parent.as_ref().map_or(&self.source, |parent| &parent.source)
+    }
+
     /// Sets `repository` and `agent` by the labels and the source.
     pub fn name_by_labels(&mut self) {
-        self.repository = repository_of(&self.labels).or_else(|| self.source.repository_url()).map(str::to_owned);
+        self.repository =
+            repository_of(&self.labels).or_else(|| self.first_source().repository_url()).map(str::to_owned);
         self.agent = agent_of(&self.labels).map(str::to_owned);
     }
 }

@@ -9,6 +9,7 @@ mod concurrent_processes;
 mod contents;
 mod dump;
 mod fencing;
+mod forks;
 mod harness;
 mod history;
 mod journal;
