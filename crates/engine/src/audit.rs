@@ -1,5 +1,6 @@
 //! Queries and streams of audit records.
 
+mod compare;
 mod content;
 mod report;
 mod stats;
@@ -22,6 +23,7 @@ use crate::page::conditions::{
 use crate::page::{Cursor, ListKey, Page};
 
 pub use crate::history::{content_history, snapshot};
+pub use compare::{CompareQuery, RunComparison};
 pub use content::{has_event_data, without_event_data};
 pub use ledger::RecordFilter;
 pub use report::{ReportVerification, RunReport};

@@ -32,7 +32,7 @@ pub use crate::call::{Answer, Call, Failed};
 pub use crate::tool::layer::{Layer, MAX_LAYER_IN_MEMORY};
 pub use crate::transaction::Outcomes;
 pub use change_feed::{ChangeList, ChangesQuery};
-pub use changesets::{ApplyChangesetRequest, changeset_id};
+pub use changesets::{ApplyChangesetRequest, MergeRequest, changeset_id};
 pub use commands::result::CommandResultRequest;
 pub use commands::{CommandOrder, CommandResultAnswer, NextCommand, NextCommandRequest, command_set_id};
 pub use comments::CommentRequest;

@@ -102,7 +102,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Appends entries of one run to the ledger, all or none, and counts the recorded calls.
+    /// Appends entries of one run, and at most one of another chain, to the ledger, all or none, and counts the recorded calls.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Engine {
         failpoint::hit("record.begin");
         let span = tracing::trace_span!(target: SPANS, "commit", records = calls.len());
         let (entries, unopened) = self.under_epoch(entries.into_iter().map(bounded).collect()).await?;
-        let epoch = entries.first().and_then(|entry| entry.epoch);
+        let epoch = entries.iter().find_map(|entry| entry.epoch);
         let appended = self.ledger.append(entries).instrument(span).await;
         if let Some((run, epoch)) = unopened {
             self.give_back_without_files(&run, epoch).await;
@@ -326,7 +326,7 @@ impl Engine {
         self.ledger.give_back_except(&used).await
     }
 
-    /// Returns `entries`, all of one run, each with an epoch. Those of calls that have opened the run have one: what they say is true
+    /// Returns `entries`, all of one run but for those of any owner, each with an epoch. Those of calls that have opened the run have one: what they say is true
     /// only under that epoch. The others depend on what the ledger checks when it appends them: if the run is not open here, returns
     /// it with its epoch.
     pub(crate) async fn under_epoch(
@@ -336,14 +336,15 @@ impl Engine {
         if self.ledger.node().is_none() {
             return Ok((entries, None));
         }
-        let lacking = entries.iter().find(|entry| entry.epoch.is_none()).map(|entry| entry.draft.run_id.clone());
+        let lacks = |entry: &Entry| entry.epoch.is_none() && !entry.is_of_any_owner;
+        let lacking = entries.iter().find(|entry| lacks(entry)).map(|entry| entry.draft.run_id.clone());
         let Some(run) = lacking else { return Ok((entries, None)) };
         let (epoch, is_open) = match self.runs.get(&run) {
             Some(open_run) => (open_run.epoch, true),
             None => (self.take_run(&run).await?, false),
         };
-        for entry in &mut entries {
-            entry.epoch = entry.epoch.or(epoch);
+        for entry in entries.iter_mut().filter(|entry| lacks(entry)) {
+            entry.epoch = epoch;
         }
         Ok((entries, epoch.filter(|_| !is_open).map(|epoch| (run, epoch))))
     }

@@ -4,6 +4,7 @@ pub(crate) mod base_objects;
 mod ended_approvals;
 pub(crate) mod fetch;
 mod folder_history;
+mod fork;
 pub(crate) mod kept_artifacts;
 pub(crate) mod object_claims;
 mod recorded_base;
@@ -156,6 +157,8 @@ fn load(
     let waiting = WaitingSpace::of(&disk, waiting);
     let history = RunHistory::new(&run);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
+    // Only git says which folders of build output are source.
+    let is_from_git = matches!(run.first_source(), Source::Git { .. });
     // Most runs have one of a few policies.
     let rules = Rules::compile_among(run.policy, &engine.runs.rules());
     let rules = rules.map_err(|refusal| damaged(&run.run_id, "its policy", &refusal))?;
@@ -166,8 +169,6 @@ fn load(
         _ => error.into(),
     })?;
     let tree_note = engine.workspaces.open_tree_note(&run.run_id, point)?;
-    // Only git says which folders of build output are source.
-    let is_from_git = matches!(run.source, Source::Git { .. });
     let rules = if is_from_git { rules.with_base_folders(workspace.base().clone()) } else { rules };
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;

@@ -4,6 +4,7 @@ mod archive;
 mod create;
 mod entry_times;
 mod exports;
+mod fork;
 mod import;
 mod listing;
 mod own_view;
@@ -50,6 +51,8 @@ pub use own_view::{OwnRun, RunUsage};
 pub use update::UpdateRunRequest;
 pub use viewed::{ViewedFiles, ViewedRequest};
 
+/// The maximum number of forks that a run lists.
+const MAX_FORKS: u32 = 1000;
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -73,6 +76,21 @@ impl Runs {
     #[boxed]
     pub async fn run(&self, run: &RunId) -> Result<Run, CallError> {
         self.engine.run(run).await
+    }
+
+    /// As [`run`](Self::run), with its forks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    #[boxed]
+    pub async fn run_with_forks(&self, run: &RunId) -> Result<Run, CallError> {
+        let mut run = self.engine.run(run).await?;
+        let mut forks = self.engine.ledger.forks(&run.run_id, MAX_FORKS + 1).await?;
+        run.more_forks = forks.len() > MAX_FORKS as usize;
+        forks.truncate(MAX_FORKS as usize);
+        run.forks = Some(forks);
+        Ok(run)
     }
 
     /// Closes a run. After the answer no mutation is recorded or applied and no call is approved, not even one that is in

@@ -56,8 +56,8 @@ pub use query::{
 };
 pub use read::FileContent;
 pub use snapshot::{
-    ContentLocation, Drift, DriftedPath, EntryState, LargeContent, RebuildReport, Snapshot, SnapshotFile,
-    StoredContents,
+    ContentLocation, Drift, DriftedPath, EntryState, Inherited, InheritedContent, InheritedFile, LargeContent,
+    RebuildReport, Snapshot, SnapshotFile, StoredContents,
 };
 pub use stamp::FileStamp;
 pub use targets::Target;

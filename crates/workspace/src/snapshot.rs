@@ -4,6 +4,7 @@
 //! symbolic link of a snapshot is followed.
 
 mod drift;
+mod inherited;
 mod list;
 mod read;
 mod rebuild;
@@ -12,6 +13,7 @@ mod tests;
 mod writer;
 
 pub use drift::{Drift, DriftedPath, EntryState};
+pub use inherited::{Inherited, InheritedContent, InheritedFile};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;
 pub(crate) use writer::{FileOutcome, SnapshotWriter, io_error};
@@ -145,7 +147,7 @@ impl Snapshot {
     }
 
     /// Returns every path that a record wrote, sorted.
-    pub(crate) fn written(&self) -> &BTreeSet<LogicalPath> {
+    pub fn written(&self) -> &BTreeSet<LogicalPath> {
         &self.written
     }
 

@@ -71,6 +71,8 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(runs::get_run, runs::update_run, runs::delete_run))
         .routes(routes!(runs::close_run))
         .routes(routes!(runs::stop_run))
+        .routes(routes!(runs::forks::merge_run))
+        .routes(routes!(runs::forks::compare_runs))
         .routes(routes!(runs::archive::put_archive, runs::exports::get_archive))
         .routes(routes!(runs::exports::get_patch))
         .routes(routes!(runs::exports::get_bundle))

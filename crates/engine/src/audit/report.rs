@@ -332,7 +332,11 @@ impl Audit {
     }
 
     /// Reads the records of a run up to its head, and verifies them on the way if `verifies`.
-    async fn collect(&self, run: &Run, verifies: bool) -> Result<(Collected, Option<ChainReport>), CallError> {
+    pub(super) async fn collect(
+        &self,
+        run: &Run,
+        verifies: bool,
+    ) -> Result<(Collected, Option<ChainReport>), CallError> {
         let mut collector = Collector::new(run.head_seq);
         let chain = if verifies {
             Some(self.verify_story(&run.run_id, &mut |record| collector.push(record)).await?)
@@ -411,7 +415,7 @@ impl ReportApproval {
     }
 }
 
-fn budgets(run: &Run, usage: &Usage) -> Vec<ReportBudget> {
+pub(super) fn budgets(run: &Run, usage: &Usage) -> Vec<ReportBudget> {
     let limits = run.policy.run_budget.as_ref();
     let budget = |name, used, limit: Option<u64>| ReportBudget { name, used, limit };
     vec![

@@ -1,6 +1,8 @@
 //! Change sets: what a command has changed outside of the service. A set is one call, and the command the event before it, in one
 //! commit.
 
+mod merge;
+
 use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ use crate::tool::layer::{Layer, MAX_HELD_BYTES, layer_limits};
 use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, OnDenied, is_taken};
 use crate::tools::write_file::merge::OnConflict;
 use crate::transaction::Operation;
+
+pub use merge::MergeRequest;
 
 /// The longest ID of a change set.
 const MAX_ID: usize = 120;

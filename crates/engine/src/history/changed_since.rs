@@ -7,10 +7,12 @@ use model::{LogicalPath, Refusal, Sha256};
 
 use crate::CallError;
 use crate::engine::Engine;
+use crate::history::content_history::verified;
+use crate::history::snapshot::large_content;
 use crate::run::changes::Changes;
 use crate::run::known_versions::WrittenFiles;
 use crate::run::open_run::OpenRun;
-use crate::tool::changed_since::{ChangedSince, FileSince};
+use crate::tool::changed_since::{ChangedSince, FileSince, MergedFork};
 use crate::tool::earlier_calls::StoredContent;
 
 /// No record has a higher number.
@@ -29,6 +31,10 @@ impl Engine {
         named: &[LogicalPath],
         since: &mut ChangedSince,
     ) -> Result<(), CallError> {
+        if let Some(fork) = since.fork.clone() {
+            // Boxed, so that the future of any other change set is smaller.
+            return Box::pin(self.load_changed_since_fork(run, named, since, &fork)).await;
+        }
         let named: BTreeSet<_> = named.iter().collect();
         let newest = self.ledger.run(&run.run_id).await?.map_or(0, |stored| stored.run.head_seq);
         if since.seq > newest {
@@ -76,5 +82,76 @@ impl Engine {
         }
         since.files = files.into_iter().map(|(path, (changed, _))| (path, changed)).collect();
         Ok(())
+    }
+
+    /// Adds to `since` those of the files `named` that differ from the state of `fork` that both runs have in common.
+    async fn load_changed_since_fork(
+        &self,
+        run: &Arc<OpenRun>,
+        named: &[LogicalPath],
+        since: &mut ChangedSince,
+        fork: &MergedFork,
+    ) -> Result<(), CallError> {
+        let paths: BTreeSet<_> = named.iter().collect();
+        let mut written: BTreeMap<LogicalPath, (Option<Sha256>, u64)> = BTreeMap::new();
+        let mut changes = Changes::after(self.ledger.as_ref(), &fork.run_id, 0);
+        while let Some(record) = changes.next::<WrittenFiles>().await?.filter(|record| record.seq <= fork.base_seq) {
+            if !record.paths_written.is_empty() {
+                let files = record.files.into_iter().filter(|file| paths.contains(&file.path));
+                written.extend(files.map(|file| (file.path, (file.new_sha256, record.seq))));
+            }
+        }
+        let mut newest: BTreeMap<LogicalPath, u64> = BTreeMap::new();
+        let mut changes = Changes::after(self.ledger.as_ref(), &run.run_id, since.seq);
+        while let Some(record) = changes.next::<WrittenFiles>().await? {
+            let files = record.files.into_iter().filter(|file| paths.contains(&file.path));
+            newest.extend(files.map(|file| (file.path, record.seq)));
+        }
+        let mut held_bytes = 0;
+        for path in named {
+            let (open_run, at) = (Arc::clone(run), path.clone());
+            let versions = self.blocking(move || {
+                let base = open_run.workspace.base();
+                Ok((open_run.known.file(base, &at)?.map(|file| file.sha256), base.file(&at)?.map(|file| file.sha256)))
+            });
+            let (present, of_base) = versions.await?;
+            let in_fork = written.get(path).copied();
+            let before = in_fork.map_or(of_base, |(sha256, _)| sha256);
+            if present == before {
+                continue;
+            }
+            let content = match before.filter(|_| since.with_contents) {
+                None => None,
+                Some(_) if held_bytes > run.rules.policy().max_call_bytes() => Some(StoredContent::TooLarge),
+                Some(sha256) => Some(self.content_in_fork(run, path, sha256, in_fork.map(|(_, seq)| seq), fork).await?),
+            };
+            if let Some(StoredContent::Bytes(bytes)) = &content {
+                held_bytes += bytes.len() as u64;
+            }
+            let last_seq = newest.get(path).copied().unwrap_or(since.seq);
+            since.files.insert(path.clone(), FileSince { before, last_seq, base: content });
+        }
+        Ok(())
+    }
+
+    /// Returns the content that the record `seq` of a fork has left at `path`, or else the base, which both runs have.
+    async fn content_in_fork(
+        &self,
+        run: &Arc<OpenRun>,
+        path: &LogicalPath,
+        sha256: Sha256,
+        seq: Option<u64>,
+        fork: &MergedFork,
+    ) -> Result<StoredContent, CallError> {
+        let Some(seq) = seq else { return self.stored_content(run, path, sha256, NEWEST).await };
+        match self.ledger.content(&fork.run_id, seq, &sha256).await? {
+            Some(bytes) => verified(bytes, &fork.run_id, seq, &sha256)
+                .map(StoredContent::Bytes)
+                .map_err(|damaged| CallError::Internal(Box::new(damaged))),
+            None => Ok(match large_content(self.objects.as_ref(), sha256).await? {
+                Some(bytes) => StoredContent::Bytes(bytes),
+                None => StoredContent::TooLarge,
+            }),
+        }
     }
 }

@@ -15,11 +15,24 @@ use crate::run::changes::{ChangeRecord, Changes};
 ///
 /// If the ledger fails.
 pub(crate) async fn touched_paths(ledger: &dyn Ledger, run: &RunId) -> Result<BTreeSet<LogicalPath>, CallError> {
+    // Calls that are recorded during the scan add their paths themselves.
+    written_until(ledger, run, u64::MAX).await
+}
+
+/// Returns every path that `run` has written up to its record `seq`.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn written_until(
+    ledger: &dyn Ledger,
+    run: &RunId,
+    seq: u64,
+) -> Result<BTreeSet<LogicalPath>, CallError> {
     let mut paths = BTreeSet::new();
     let mut changes = Changes::after(ledger, run, 0);
-    // Calls that are recorded during the scan add their paths themselves.
-    while let Some(WrittenPaths { paths_written, .. }) = changes.next().await? {
-        paths.extend(paths_written);
+    while let Some(record) = changes.next::<WrittenPaths>().await?.filter(|record| record.seq <= seq) {
+        paths.extend(record.paths_written);
     }
     Ok(paths)
 }

@@ -75,6 +75,25 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Makes a fork refer to its base, which another run has, if the object store has it.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` if the store is.
+    pub(crate) async fn refer_to_base(&self, recorded: RecordedBase) -> Result<ImportedBase, CallError> {
+        let none = |recorded| ImportedBase { recorded, objects: Vec::new() };
+        let Some(objects) = &self.objects else { return Ok(none(recorded)) };
+        let base = base_id(&recorded)?;
+        let ReservedObject { reference, reservation } = objects.reserve(&base.prefix()).await?;
+        if !is_complete(objects, &base).await? {
+            return Ok(none(recorded));
+        }
+        let object = EntryObject { name: reference, reservation, size_bytes: 0, holder: ObjectHolder::Run };
+        Ok(ImportedBase { recorded, objects: vec![object] })
+    }
+}
+
 /// Whether the store has the index of a base and every part that it names. A deletion that was interrupted, or a store that was restored,
 /// may lack some: then the base does not exist, and is put again.
 async fn is_complete(objects: &Objects, base: &BaseId) -> Result<bool, ObjectError> {

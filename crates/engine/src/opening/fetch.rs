@@ -1,7 +1,7 @@
 //! Opening a run whose files are not on this machine, or are not those of the ledger's history: they are made from its base, in the object
 //! store or in the folder that is replaced, and from the ledger.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -188,7 +188,8 @@ impl Engine {
             Some(objects) => match read_index(objects, &base).await {
                 Ok(index) => {
                     tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
-                    return self.fetch_base(objects, run, recorded, (&base, index), restorer).await;
+                    let written = touched_paths(self.ledger.as_ref(), run).await?;
+                    return self.fetch_base(objects, run, recorded, (&base, index), written, restorer).await;
                 }
                 Err(error) => error,
             },
@@ -198,21 +199,23 @@ impl Engine {
             return Err(unfetched(run, missing));
         }
         tracing::info!(run.id = %run, base = %base, "making the files of a run from the base in its folder");
-        self.copy_base(run, recorded, head, restorer).await
+        let written = touched_paths(self.ledger.as_ref(), run).await?;
+        self.copy_base(run, recorded, head, written, restorer).await
     }
 
-    /// Copies the base from the folder of the run, which is not current. Files that git ignores and no record names come along.
-    async fn copy_base(
+    /// Copies the base from the folder of the run, which nobody changes. Files that git ignores and no record names come along; those at
+    /// `written` go to the base.
+    pub(super) async fn copy_base(
         &self,
         run: &RunId,
         recorded: &RecordedBase,
         head: ChainPoint,
+        written: BTreeSet<LogicalPath>,
         mut restorer: RunRestorer,
     ) -> Result<RunRestorer, CallError> {
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         let base = self.blocking(move || workspaces.base(&id).map_err(|error| not_restored(&id, error))).await?;
         let snapshot = snapshot::load(&self.ledger, run, &base, head.seq, true).await?;
-        let written = touched_paths(self.ledger.as_ref(), run).await?;
         let (workspaces, id, recorded) = (Arc::clone(&self.workspaces), run.clone(), recorded.clone());
         let of_run = id.clone();
         let copy = move || {
@@ -241,13 +244,14 @@ impl Engine {
         .await
     }
 
-    /// Fetches the parts of the base, each verified.
-    async fn fetch_base(
+    /// Fetches the parts of the base, each verified. Files that git ignores and that are at `written` go to the base.
+    pub(super) async fn fetch_base(
         &self,
         objects: &Objects,
         run: &RunId,
         recorded: &RecordedBase,
         (base, index): (&BaseId, BaseIndex),
+        written: BTreeSet<LogicalPath>,
         mut restorer: RunRestorer,
     ) -> Result<RunRestorer, CallError> {
         let mut untracked = None;
@@ -264,7 +268,6 @@ impl Engine {
             };
             restorer = self.blocking(add).await?;
         }
-        let written = touched_paths(self.ledger.as_ref(), run).await?;
         let (id, recorded) = (run.clone(), recorded.clone());
         self.blocking(move || {
             let mut check = |restorer: &mut RunRestorer| {
@@ -284,7 +287,7 @@ impl Engine {
 
 /// The contents that the ledger and the object store have, and those of large files that only the folder of the run has, under the same
 /// path. Whoever writes them compares the hash.
-struct FolderContents {
+pub(super) struct FolderContents {
     ledger: LedgerContents,
     workspaces: Arc<Workspaces>,
     run: RunId,
@@ -292,7 +295,7 @@ struct FolderContents {
 }
 
 impl FolderContents {
-    fn new(ledger: LedgerContents, workspaces: Arc<Workspaces>, run: RunId, snapshot: &Snapshot) -> Self {
+    pub(super) fn new(ledger: LedgerContents, workspaces: Arc<Workspaces>, run: RunId, snapshot: &Snapshot) -> Self {
         let recorded = snapshot.files().iter();
         let recorded = recorded.filter(|(_, file)| matches!(file.location, ContentLocation::Ledger { .. }));
         let paths = recorded.map(|(path, file)| (file.sha256, path.clone())).collect();
@@ -319,7 +322,7 @@ impl StoredContents for FolderContents {
 }
 
 /// Returns the error of an object that could not be fetched. One that is missing or altered concerns this run alone.
-fn unfetched(run: &RunId, error: ObjectError) -> CallError {
+pub(super) fn unfetched(run: &RunId, error: ObjectError) -> CallError {
     match error {
         ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_) => {
             damaged(run, "its base in the object store", &error)
@@ -332,7 +335,7 @@ fn unfetched(run: &RunId, error: ObjectError) -> CallError {
 }
 
 /// Returns the error of files that could not be made.
-fn not_restored(run: &RunId, error: std::io::Error) -> CallError {
+pub(super) fn not_restored(run: &RunId, error: std::io::Error) -> CallError {
     let is_altered = |error: &ObjectError| {
         matches!(error, ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_))
     };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ledger::{Entry, Expiry, RunTransition};
 use model::{
-    ARCHIVE_TOOL, Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members,
+    ARCHIVE_TOOL, Draft, ForkedFrom, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, ToolCallId,
+    canonical_json, redact_members,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -49,6 +50,9 @@ pub(crate) fn created(run: &Run, token: &Token, caller: &Caller, base: Option<&R
     input.insert("mounts".to_owned(), mounts.collect());
     input.insert("token".to_owned(), token_value(token));
     input.extend(run.expires_at.as_ref().map(|at| ("expiresAt".to_owned(), Value::from(at.as_str()))));
+    if let Some(ForkedFrom { run_id, seq, hash, .. }) = &run.parent {
+        input.insert("parent".to_owned(), json!({ "runId": run_id, "seq": seq, "hash": hash }));
+    }
     input.extend(run.base_commit.as_ref().map(|commit| ("baseCommit".to_owned(), Value::from(commit.as_str()))));
     if let Some(base) = base {
         input.insert("manifestSha256".to_owned(), Value::from(base.manifest_sha256.to_string()));
@@ -62,6 +66,7 @@ pub(crate) fn after_creation(run: &Run, entry: &Entry) -> Run {
     let (record, _) = entry.draft.clone().link(0, Sha256::ZERO);
     let mut run = run.clone();
     (run.head_seq, run.people.calls) = (record.seq, record.seq);
+    run.people.mutations = u64::from(record.mutates && !entry.steps.is_empty());
     run.head_hash = record.hash.unwrap_or(Sha256::ZERO);
     run
 }
@@ -88,6 +93,23 @@ pub(crate) fn imported(
 /// The hash of the files that git ignores, of a base in the object store.
 fn untracked(base: &RecordedBase) -> Option<(String, Value)> {
     base.untracked_sha256.map(|hash| ("untrackedSha256".to_owned(), Value::from(hash.to_string())))
+}
+
+/// The record of a run of which the fork `child` was made, which starts with the record `at_seq`.
+pub(crate) fn forked(parent: &RunId, caller: &Caller, child: &RunId, at_seq: u64) -> Entry {
+    let input = json!({ "child": child, "atSeq": at_seq });
+    let mut entry = entry(parent, Some(caller), "run.fork", members(&input), None);
+    entry.is_of_any_owner = true;
+    entry
+}
+
+/// The record of a fork whose changes up to its record `seq` a call of `caller` has merged into the run `into`.
+pub(crate) fn merged((fork, seq): (&RunId, u64), into: &RunId, caller: &Caller, call: &ToolCallId) -> Entry {
+    let input = json!({ "into": into, "toolCallId": call, "seq": seq });
+    let change = RunTransition::Merge { seq };
+    let mut entry = entry(fork, Some(caller), "run.merge", members(&input), Some(change));
+    entry.is_of_any_owner = true;
+    entry
 }
 
 /// The record of a run that an operator closes.
@@ -187,7 +209,7 @@ pub(crate) fn updated(
 /// What callers of the run may see of its source: not the service's own paths, of which it has the hashes.
 pub(crate) fn shown_source(source: &Source) -> Value {
     match source {
-        Source::Empty {} | Source::Archive {} => to_value(source),
+        Source::Empty {} | Source::Archive {} | Source::Run { .. } => to_value(source),
         Source::Directory { path } => json!({ "type": "directory", "pathSha256": Sha256::of(path.as_bytes()) }),
         Source::Git { url, reference, credential } => {
             let mut value = if url.starts_with("https://") {

@@ -10,17 +10,18 @@ use std::sync::atomic::AtomicBool;
 use futures_util::future::BoxFuture;
 use ledger::{Entry, Epoch, KeyedAnswer, Ledger, LedgerError, StoredRun};
 use model::{
-    Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PeopleCounts, PolicyOverrides, Refusal, Rules, Run,
-    RunCounts, RunId, RunState, Sha256, Source, Token, Usage,
+    Code, Disk, DiskUse, ForkedFrom, ImportReport, LogicalPath, Mount, PeopleCounts, PolicyOverrides, Refusal, Rules,
+    Run, RunCounts, RunId, RunState, Sha256, Source, Token, Usage,
 };
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
-use workspace::{ChainPoint, ListQuery, Tree};
+use workspace::{ChainPoint, Inherited, ListQuery, Tree};
 
 pub(crate) use self::check::{check_labels, redacted_labels};
 use self::check::{
     check_mount, check_no_credentials, check_reference, check_remote, check_ttl, no_credential, too_many,
 };
+use super::fork::{ForkPoint, MadeFiles};
 use super::import::Origin;
 use super::report_of;
 use crate::CallError;
@@ -51,10 +52,10 @@ pub struct CreateRunRequest {
     run_id: Option<String>,
     /// The source of the files.
     source: Source,
-    /// The profile and the settings that differ from it. Default: the profile `SUPERVISED_PR`.
+    /// The profile and the settings that differ from it. Default: the profile `SUPERVISED_PR`; for a fork, the policy of the other run.
     #[serde(default)]
     policy: Option<PolicyOverrides>,
-    /// Additional read-only trees, at most 16.
+    /// Additional read-only trees, at most 16. Default for a fork: those of the other run.
     #[serde(default)]
     mounts: Option<Vec<MountRequest>>,
     /// Labels for the orchestrator's own use, at most 64: names of 1 to 128 characters, values of at most 1,024. Credentials
@@ -106,6 +107,7 @@ pub enum CreationAnswer {
 struct CheckedRequest {
     stored: StoredRun,
     origin: Option<Origin>,
+    fork: Option<ForkPoint>,
     token: Token,
     issued: IssuedToken,
     keyed: Option<KeyedRequest>,
@@ -167,8 +169,9 @@ impl Runs {
         keyed: Option<KeyedRequest>,
         answer: CreationAnswer,
     ) -> Result<CreatedRun, CallError> {
-        let runs = Arc::clone(self);
-        let mut checked = self.engine.blocking(move || runs.check(request, keyed).map_err(CallError::from)).await?;
+        let (runs, fork) = (Arc::clone(self), Box::pin(self.fork_point(&request.source)).await?);
+        let check = move || runs.check(request, fork, keyed).map_err(CallError::from);
+        let mut checked = self.engine.blocking(check).await?;
         checked.stored.run.created_by = Some(creator.name.clone());
         let run = checked.stored.run.run_id.clone();
         let disk = RunDisk::new(&self.engine.node, &checked.stored.run.policy.quota, Disk::default()).reservation();
@@ -209,7 +212,7 @@ impl Runs {
         let mut entry = lifecycle::created(&stored.run, &token, caller, None);
         let run = lifecycle::after_creation(&stored.run, &entry);
         entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
-        let done = match self.store_run(&stored, &token, entry).await {
+        let done = match self.store_run(&stored, &token, vec![entry]).await {
             Ok(()) => Ok(CreatedRun { run, token: issued }),
             Err(LedgerError::AlreadyExists) => return Err(exists(&id).into()),
             // The run may be stored, and must not stay `preparing` then.
@@ -232,19 +235,16 @@ impl Runs {
         creator: &OperatorIdentity,
         caller: &Caller,
     ) -> Result<CreatedRun, CallError> {
-        let CheckedRequest { mut stored, origin, token, issued, keyed } = checked;
+        let CheckedRequest { mut stored, origin, fork, token, issued, keyed } = checked;
         let id = stored.run.run_id.clone();
-        let mut base = None;
-        if let Some(origin) = origin {
-            let (imported, imported_base) =
-                self.import(&id, &importing, origin, Some(creator), Some(self.engine.limits.request_timeout)).await?;
+        let made = self.make_files(&stored.run, origin, fork.as_ref(), &importing, creator).await?;
+        if let Some(MadeFiles { report, disk, base, .. }) = &made {
             stored.run.state = RunState::Open;
-            stored.run.import = report_of(&imported);
-            stored.run.disk = DiskUse::new(Disk { bytes: imported.bytes, files: imported.files }, 0);
-            stored.run.base_commit = Some(imported.base_commit);
-            base = Some(imported_base);
+            stored.run.import = report.clone();
+            stored.run.disk = DiskUse::new(*disk, 0);
+            stored.run.base_commit = Some(base.recorded.commit.clone());
         }
-        let has_files = stored.run.base_commit.is_some();
+        let (has_files, is_fork) = (made.is_some(), fork.is_some());
         if let Err(refusal) = self.engine.tokens.operators.check(creator) {
             if has_files {
                 self.remove_files(&id).await;
@@ -252,15 +252,23 @@ impl Runs {
             return Err(refusal.into());
         }
         self.engine.tokens.note(&token);
-        let mut entry = lifecycle::created(&stored.run, &token, caller, base.as_ref().map(|base| &base.recorded));
-        entry.objects.extend(base.iter().flat_map(|base| base.objects.iter().cloned()));
+        let recorded = made.as_ref().map(|made| &made.base.recorded);
+        let mut entry = lifecycle::created(&stored.run, &token, caller, recorded);
+        if let Some(made) = made {
+            made.add_to(&mut entry);
+        }
         // The ledger links the same draft to the same head.
         let run = lifecycle::after_creation(&stored.run, &entry);
         entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
         if has_files {
             self.note_creation(&run).await?;
         }
-        if let Err(error) = self.store_run(&stored, &token, entry).await {
+        let of_parent = fork.map(|fork| {
+            let ForkedFrom { run_id, seq, .. } = fork.parent();
+            lifecycle::forked(&run_id, caller, &id, seq)
+        });
+        let entries = [entry].into_iter().chain(of_parent).collect();
+        if let Err(error) = self.store_run(&stored, &token, entries).await {
             // If the outcome is uncertain, the files stay: the next start removes them if the ledger does not have the run.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {
                 self.remove_files(&id).await;
@@ -273,12 +281,38 @@ impl Runs {
         if has_files {
             self.confirm(&id, self.engine.ledger.node().map(|_| Epoch::FIRST)).await;
         }
-        drop(base);
+        if is_fork {
+            self.prune_inherited(&id).await;
+        }
         slot.keep();
         importing.import.settle(stored.run.disk.tree());
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
         Ok(CreatedRun { run, token: issued })
+    }
+
+    /// Makes the files of a run: those of its source, or of the run that it is a fork of; `None` if they are uploaded later.
+    async fn make_files(
+        &self,
+        run: &Run,
+        origin: Option<Origin>,
+        fork: Option<&ForkPoint>,
+        importing: &ImportGuard,
+        creator: &OperatorIdentity,
+    ) -> Result<Option<MadeFiles>, CallError> {
+        if let Some(fork) = fork {
+            let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.run_id.clone());
+            if self.engine.blocking(move || Ok(workspaces.has_folder(&id)?)).await? {
+                return Err(exists(&run.run_id).into());
+            }
+            let rules = Rules::compile(run.policy.clone())?;
+            return Ok(Some(Box::pin(self.make_fork(&run.run_id, fork, importing, rules)).await?));
+        }
+        let Some(origin) = origin else { return Ok(None) };
+        let patience = Some(self.engine.limits.request_timeout);
+        let (imported, base) = self.import(&run.run_id, importing, origin, Some(creator), patience).await?;
+        let disk = Disk { bytes: imported.bytes, files: imported.files };
+        Ok(Some(MadeFiles { report: report_of(&imported), disk, base, inherited: Inherited::default() }))
     }
 
     /// Notes in the folder of an imported run that its tree is that of the first record. Before the commit, because it can be opened from
@@ -293,14 +327,14 @@ impl Runs {
         noted
     }
 
-    /// Stores a run with its first record. If the outcome is uncertain, tries once more, which waits for the first attempt.
-    async fn store_run(&self, stored: &StoredRun, token: &Token, entry: Entry) -> ledger::Result<()> {
+    /// Stores a run with its first records. If the outcome is uncertain, tries once more, which waits for the first attempt.
+    async fn store_run(&self, stored: &StoredRun, token: &Token, entries: Vec<Entry>) -> ledger::Result<()> {
         let ledger = &self.engine.ledger;
-        match ledger.create_run(stored, token, vec![entry.clone()]).await {
+        match ledger.create_run(stored, token, entries.clone()).await {
             Err(LedgerError::InDoubt(_)) => {}
             done => return done.map(drop),
         }
-        match ledger.create_run(stored, token, vec![entry]).await {
+        match ledger.create_run(stored, token, entries).await {
             // The token is stored with the run, and no other run has it.
             Err(LedgerError::AlreadyExists) => match ledger.token(&token.secret_sha256).await {
                 Ok(Some(_)) => Ok(()),
@@ -312,7 +346,12 @@ impl Runs {
     }
 
     /// Checks everything that can be checked before the import. Blocks: it reads the disk.
-    fn check(&self, request: CreateRunRequest, keyed: Option<KeyedRequest>) -> Result<CheckedRequest, Refusal> {
+    fn check(
+        &self,
+        request: CreateRunRequest,
+        fork: Option<ForkPoint>,
+        keyed: Option<KeyedRequest>,
+    ) -> Result<CheckedRequest, Refusal> {
         let run_id = match request.run_id {
             None => new_run_id(),
             Some(raw) => {
@@ -323,10 +362,17 @@ impl Runs {
         };
         check_labels(request.labels.as_ref())?;
         let expires_at = request.ttl_seconds.map(check_ttl).transpose()?;
-        let rules = self.profiles.read().resolve(&request.policy.unwrap_or_default())?;
+        let rules = match (&fork, request.policy) {
+            (Some(fork), None) => Rules::compile(fork.run().policy.clone())?,
+            (_, policy) => self.profiles.read().resolve(&policy.unwrap_or_default())?,
+        };
         let origin = self.origin(&request.source)?;
-        let CheckedMounts { mounts, paths: mount_paths } =
-            self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
+        let CheckedMounts { mounts, paths: mount_paths } = match (&fork, request.mounts) {
+            (Some(fork), None) => {
+                CheckedMounts { mounts: fork.run().mounts.clone(), paths: fork.mount_paths().to_vec() }
+            }
+            (_, requested) => self.check_mounts(requested.unwrap_or_default(), &rules)?,
+        };
         let (token, issued) =
             IssueTokenRequest::default().issue(&run_id, |id| self.engine.tokens.secret(keyed.as_ref(), id))?;
         let mut run = Run {
@@ -340,6 +386,9 @@ impl Runs {
             archive_uri: None,
             base_commit: None,
             source: request.source,
+            parent: fork.as_ref().map(ForkPoint::parent),
+            forks: None,
+            more_forks: false,
             policy: rules.policy().clone(),
             mounts,
             labels: redacted_labels(request.labels.unwrap_or_default()),
@@ -356,7 +405,7 @@ impl Runs {
         };
         run.name_by_labels();
         let stored = StoredRun { run, usage: Usage::default(), mount_paths, needs_repair: false };
-        Ok(CheckedRequest { stored, origin, token, issued, keyed })
+        Ok(CheckedRequest { stored, origin, fork, token, issued, keyed })
     }
 
     /// Returns the source of the files; `None` if the operator uploads them with another request.
@@ -364,7 +413,8 @@ impl Runs {
         check_no_credentials(source)?;
         Ok(Some(match source {
             Source::Empty {} => Origin::Empty,
-            Source::Archive {} => return Ok(None),
+            // The files of a fork are made from those of the other run.
+            Source::Archive {} | Source::Run { .. } => return Ok(None),
             Source::Directory { path } => Origin::Directory(self.engine.workspaces.allow(path)?.into()),
             Source::Git { url, reference, credential } => {
                 let (reference, credential) = (reference.clone(), credential.clone());

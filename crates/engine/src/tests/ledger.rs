@@ -15,8 +15,8 @@ use ledger::{
     StoredRecord, StoredRun, Summary, Taken, TakenRole, ViewedMarks, WebhookLog,
 };
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    Sha256, Token, ToolCallId, ViewedMark, WebhookDelivery, WebhookEvent, WebhookMessage,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, Fork, LogicalPath, OperatorName, OperatorToken, Record, Run,
+    RunId, Sha256, Token, ToolCallId, ViewedMark, WebhookDelivery, WebhookEvent, WebhookMessage,
 };
 
 /// How a call of the ledger fails.
@@ -358,6 +358,10 @@ impl Ledger for FailingLedger {
 
     async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>> {
         self.pass(self.inner.runs(filter, after, size)).await
+    }
+
+    async fn forks(&self, run: &RunId, limit: u32) -> Result<Vec<Fork>> {
+        self.pass(self.inner.forks(run, limit)).await
     }
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {

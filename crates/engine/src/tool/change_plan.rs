@@ -15,6 +15,7 @@ use crate::CallError;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
+use crate::tool::changed_since::MergedFork;
 use crate::tool::layer::MAX_LAYER_IN_MEMORY;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
@@ -77,6 +78,8 @@ pub struct ChangePlan {
     pub left: Vec<(String, String)>,
     /// Whether it is that of a change set, whose content is not in its input.
     pub is_changeset: bool,
+    /// The fork that it merges.
+    pub merged: Option<MergedFork>,
     /// The layer of a change set that has to wait for approval.
     pub waiting_layer: Option<WaitingLayer>,
     /// The owner of the contents outside of memory, who removes those that are not journalled.
@@ -231,6 +234,7 @@ impl ChangePlan {
             accepted: None,
             left: Vec::new(),
             is_changeset: false,
+            merged: None,
             waiting_layer: None,
             staged: None,
             reservation: None,

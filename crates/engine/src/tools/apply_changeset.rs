@@ -23,7 +23,7 @@ use crate::call_error::refusals::canonically_equal;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, UploadedFile, too_large};
-use crate::tool::changed_since::{ChangedSince, FileSince};
+use crate::tool::changed_since::{ChangedSince, FileSince, MergedFork};
 use crate::tool::folder::MAX_FILES;
 use crate::tool::input::parse;
 use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limits};
@@ -88,6 +88,10 @@ pub(crate) struct ChangesetInput {
     #[serde(default)]
     #[schema(ignore)]
     layer_sha256: Option<Sha256>,
+    /// The fork that the change set merges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    from: Option<MergedFork>,
 }
 
 /// A change set, as it is stored for an approval.
@@ -130,6 +134,9 @@ pub struct AppliedChangeset {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
+    /// The record of the fork up to which its changes are merged, if the change set merges one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merged_seq: Option<u64>,
 }
 
 /// A file that a change set leaves as it is.
@@ -243,7 +250,7 @@ impl ApplyChangeset {
     }
 
     fn of(input: ChangesetInput, layer: LayerSource) -> Self {
-        let since = ChangedSince { seq: input.based_on_seq, ..ChangedSince::default() };
+        let since = ChangedSince { seq: input.based_on_seq, fork: input.from.clone(), ..ChangedSince::default() };
         Self {
             input,
             layer,
@@ -275,6 +282,11 @@ impl ApplyChangeset {
         Ok(())
     }
 
+    /// Whether it merges a fork, whose files are those that calls have written.
+    fn is_merge(&self) -> bool {
+        self.input.from.is_some()
+    }
+
     fn count_not_taken(&mut self, path: &LogicalPath) {
         let top = path.as_str().split_once('/').map_or_else(|| path.to_string(), |(top, _)| format!("{top}/"));
         let is_full = self.not_taken.len() >= MAX_NOT_TAKEN && !self.not_taken.contains_key(&top);
@@ -293,7 +305,7 @@ impl ApplyChangeset {
                 Err(rule) => return Ok(self.deny(&raw, Refusal::path(&raw, rule))?),
             };
             self.since.bases.extend(base.map(|LayerBase(base)| (path.clone(), base)));
-            let is_taken = is_taken(rules, workspace, &path)?;
+            let is_taken = self.is_merge() || is_taken(rules, workspace, &path)?;
             let kept = |refused: Result<(), Refusal>, named: &mut BTreeMap<_, _>| {
                 refused?;
                 named.insert(path.clone(), Place::Kept);
@@ -665,9 +677,18 @@ impl ApplyChangeset {
             None => "the change was made by something else than a call of this run".to_owned(),
         };
         let based_on = self.input.based_on_seq;
-        let message =
-            format!("`{path}` has changed since record {based_on}, on which the change set is based; {newest}");
+        let message = match &self.input.from {
+            Some(fork) => format!("`{path}` has changed both here and in `{}`; {newest}", fork.run_id),
+            None => format!("`{path}` has changed since record {based_on}, on which the change set is based; {newest}"),
+        };
         let hint = match self.input.on_conflict {
+            OnConflict::Refuse if self.is_merge() => {
+                "Nothing was merged. Merge with onConflict `merge`, which merges changes of different lines, or make the change in one \
+                 of the runs as it is in the other."
+            }
+            OnConflict::Merge if self.is_merge() => {
+                "Nothing was merged. Make the change in one of the runs as it is in the other, and merge again."
+            }
             OnConflict::Refuse => {
                 "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \
                  send it with onConflict `merge`."
@@ -817,7 +838,9 @@ impl Mutation for ApplyChangeset {
             not_taken: self.not_taken.clone(),
             insertions: counts.insertions,
             deletions: counts.deletions,
+            merged_seq: self.input.from.as_ref().map(|fork| fork.seq),
         };
+        plan.merged.clone_from(&self.input.from);
         let kept = self.kept_modes.drain(..);
         plan.warnings.extend(kept.map(|path| format!("`{path}` keeps its mode, since the file has changed meanwhile")));
         plan.summary = output.summary();

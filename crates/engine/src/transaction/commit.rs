@@ -14,6 +14,7 @@ use crate::call::{Answer, Call, OpenedCall, splice};
 use crate::call_error::refusals::approval_not_pending;
 use crate::clock::{latest, new_artifact_id};
 use crate::engine::Engine;
+use crate::run::lifecycle;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
 use crate::tool::change_plan::ChangePlan;
@@ -58,6 +59,7 @@ impl Staged {
         }
         let (decision, expires_at) = approved.unzip();
         let is_only_event = decision.is_none() && is_only_event(&calls, &items);
+        let merged = merged_fork(run, &calls, &items);
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item, is_only_event));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         note_decision(&mut entries, decision.as_ref());
@@ -72,11 +74,11 @@ impl Staged {
             entries.clear();
             0
         } else {
-            // The change from outside comes first: the calls build on it.
-            usize::from(found.is_some()) + usize::from(event.is_some())
+            // The change from outside comes before the calls, which build on it.
+            usize::from(found.is_some()) + usize::from(event.is_some()) + usize::from(merged.is_some())
         };
         entries.splice(0..0, found.into_iter().chain(event));
-        complete(&mut entries, run);
+        complete(&mut entries, run, merged);
         let modes: BTreeMap<LogicalPath, u32> =
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
@@ -97,7 +99,7 @@ impl Staged {
             }
             not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
-        for record in &records {
+        for record in records.iter().filter(|record| record.run_id == run.run_id) {
             run.known.add(record, &modes);
             run.seen_versions.add(record);
         }
@@ -108,6 +110,17 @@ impl Staged {
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
         Ok(Committed { answers, records, files: files.filter(|_| !is_only_event) })
     }
+}
+
+/// Returns the entry of the fork that the calls merge.
+fn merged_fork(run: &OpenRun, calls: &[OpenedCall], items: &[JudgedItem]) -> Option<Entry> {
+    calls.iter().zip(items).find_map(|(call, item)| match item {
+        JudgedItem::Change(JudgedChange { plan, .. }) => {
+            let fork = plan.merged.as_ref()?;
+            Some(lifecycle::merged((&fork.run_id, fork.seq), &run.run_id, &call.caller, &call.tool_call_id))
+        }
+        JudgedItem::Read(_) => None,
+    })
 }
 
 /// Adds to the entries of an approved call what its decision says.
@@ -123,14 +136,16 @@ fn note_decision(entries: &mut [Entry], decision: Option<&DecidedApproval>) {
     }
 }
 
-/// Adds to entries what those of one run have in common.
-fn complete(entries: &mut [Entry], run: &OpenRun) {
-    for entry in entries {
+/// Adds to entries what those of one run have in common, and the entry of a fork that they merge.
+fn complete(entries: &mut Vec<Entry>, run: &OpenRun, merged: Option<Entry>) {
+    for entry in &mut *entries {
         entry.epoch = run.epoch;
         if entry.usage != Usage::default() {
             entry.run_budget.clone_from(&run.rules.policy().run_budget);
         }
     }
+    // First, so that the last record is one of this run.
+    entries.splice(0..0, merged);
 }
 
 /// Returns the answer to a change set without changes whose command an earlier attempt recorded.

@@ -159,14 +159,32 @@ impl Workspace {
     ///
     /// If the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]).
     pub fn spool(&self, from: &mut dyn Read, max_bytes: u64) -> io::Result<SpooledFile> {
-        let name = fresh_name("spool-");
-        let mut file = create_file(self.tmp(), &*name)?;
-        remove_file(self.tmp(), &*name)?;
+        let mut file = self.unnamed_file()?;
         let (sha256, size_bytes) = copy_hashed(&mut from.take(max_bytes.saturating_add(1)), &mut file, u64::MAX)?;
         if size_bytes > max_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         Ok(SpooledFile { file, sha256, size_bytes })
+    }
+
+    /// As [`spool`](Self::spool), of what `write` writes.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `write` fails.
+    pub fn spool_written(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<SpooledFile> {
+        let mut file = self.unnamed_file()?;
+        write(&mut file)?;
+        file.rewind()?;
+        let (sha256, size_bytes) = copy_hashed(&mut file, &mut io::sink(), u64::MAX)?;
+        Ok(SpooledFile { file, sha256, size_bytes })
+    }
+
+    fn unnamed_file(&self) -> io::Result<File> {
+        let name = fresh_name("spool-");
+        let file = create_file(self.tmp(), &*name)?;
+        remove_file(self.tmp(), &*name)?;
+        Ok(file)
     }
 }
 

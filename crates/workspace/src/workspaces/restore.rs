@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::base_parts::{
     FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, rows_of, set_base_commit,
 };
-use super::{ChainPoint, FOLDERS, STAGING, Workspaces, fsync_tree, run_copy, tree_note};
+use super::{ChainPoint, FOLDERS, STAGING, Workspaces, fsync_tree, run_copy, run_folders, tree_note};
 use crate::base::manifest::{self, BaseManifest, Head};
 use crate::base::{Base, GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::byte_path::is_plain;
@@ -158,6 +158,16 @@ impl RunRestorer {
         self.tree.add_untracked(content, recorded, written, &base)
     }
 
+    /// Marks the folder as one of a run that the ledger does not have yet, as that of an import, until the run is
+    /// [confirmed](Workspaces::confirm).
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn mark_unfinished(&self) -> io::Result<()> {
+        run_folders::mark_unfinished(&self.dir)
+    }
+
     /// Adds the artifacts that [`bundle_artifacts`](Workspaces::bundle_artifacts) has archived.
     ///
     /// # Errors
@@ -167,8 +177,8 @@ impl RunRestorer {
         run_copy::unpack_artifacts(&self.dir, content)
     }
 
-    /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run. Artifacts that were not
-    /// added, and contents of calls that wait for approval, are copied from the folder that this one replaces, if there is one.
+    /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run, or unknown for a run that the ledger
+    /// does not have yet. Artifacts that were not added, and contents of calls that wait for approval, are copied from the folder that this one replaces, if there is one.
     ///
     /// # Errors
     ///

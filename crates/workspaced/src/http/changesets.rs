@@ -308,6 +308,6 @@ async fn forward(part: &mut Field<'_>, to: mpsc::Sender<io::Result<Bytes>>) -> R
     Ok(())
 }
 
-fn problem(failed: Failed) -> Problem {
+pub(crate) fn problem(failed: Failed) -> Problem {
     Problem::from(failed.error).of_call(failed.tool_call_id)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod exports;
+pub(crate) mod forks;
 pub(crate) mod viewed;
 
 use std::sync::Arc;
@@ -30,7 +31,8 @@ use crate::service::Service;
 /// `GET /v1/runs/{run}` shows its progress; a run whose import fails is closed, and `import.error` says why. An import
 /// that is interrupted because the service stops is resumed once by the next start, or by another node. Closing the run
 /// cancels its import. A closed connection cancels neither. A run with an `archive` source is returned at once and stays `preparing` until the
-/// archive is uploaded. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
+/// archive is uploaded. A run with a `run` source is a fork: it starts with the files of that run at a record, its policy is that of that
+/// run by default, and the chain of that run gets the record `run.fork` in the same commit. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
     params(
@@ -114,7 +116,7 @@ pub(crate) async fn get_run(
     Query(()): Query<()>,
 ) -> Result<Json<RunView>, Problem> {
     Ok(Json(match &viewer.token {
-        None => RunView::Run(Box::new(service.runs.run(&run).await?)),
+        None => RunView::Run(Box::new(service.runs.run_with_forks(&run).await?)),
         Some(token) => RunView::OwnRun(Box::new(service.runs.own_run(token).await?)),
     }))
 }

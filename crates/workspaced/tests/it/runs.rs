@@ -6,6 +6,7 @@ mod base_cache;
 pub(crate) mod changesets;
 mod disconnects;
 mod exports;
+mod forks;
 mod git_remotes;
 mod history;
 mod in_flight_calls;

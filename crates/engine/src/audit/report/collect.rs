@@ -27,11 +27,11 @@ const MAX_FILE_BYTES: usize = 96 * 1024;
 const MAX_PATH_BYTES: usize = 4 << 20;
 
 /// What was collected.
-pub(super) struct Collected {
+pub(in crate::audit) struct Collected {
     pub(super) counts: ReportCounts,
     pub(super) files: Vec<ReportFile>,
     pub(super) more_files: u64,
-    pub(super) commands: Vec<ReportCommand>,
+    pub(in crate::audit) commands: Vec<ReportCommand>,
     pub(super) more_commands: u64,
     pub(super) timeline: Vec<ReportEntry>,
     pub(super) more_entries: u64,

@@ -74,7 +74,7 @@ pub(crate) fn check_mount(name: &str, description: &str) -> Result<(), Refusal> 
 pub(crate) fn check_no_credentials(source: &Source) -> Result<(), Refusal> {
     let hint = "Every reader of the run would see it. Give a source without credentials.";
     match source {
-        Source::Empty {} | Source::Archive {} => Ok(()),
+        Source::Empty {} | Source::Archive {} | Source::Run { .. } => Ok(()),
         Source::Directory { path } => no_credential("source.path", path, hint),
         Source::Git { url, reference, credential } => {
             no_credential("source.url", url, hint)?;

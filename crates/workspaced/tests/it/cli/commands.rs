@@ -36,6 +36,32 @@ async fn stop_ends_the_agent_and_keeps_the_evidence(#[values(Backend::Sqlite)] b
 
 #[rstest]
 #[tokio::test]
+async fn a_run_is_forked_compared_and_merged(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, used) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    let forked = operator(&["fork", &used.id, "--label", "attempt=b", "--json"]).json();
+    let (id, token) = (forked["run"]["runId"].as_str().unwrap(), forked["token"]["token"].as_str().unwrap());
+    assert_eq!(forked["run"]["labels"], json!({"attempt": "b"}));
+    let agent = |args: &[&str]| run(command(&server.base, token, args));
+    agent(&["call", "write_file", "--run", id, "path=b.txt", "content=b\n", "reason=a test"]).ok();
+    let compared = operator(&["compare", &used.id, id]).ok();
+    assert!(compared.contains("b.txt  only in the second  -"), "{compared}");
+    let merge = ["merge", &used.id, "--from", id, "--reason", "it works"];
+    let tried = operator(&[&merge[..], &["--dry-run"]].concat()).ok();
+    assert!(tried.starts_with("would be: 1 applied"), "{tried}");
+    let merged = operator(&merge).ok();
+    assert!(merged.starts_with("1 applied as record "), "{merged}");
+    assert_eq!(used.on_disk("b.txt"), "b\n");
+    let shown = operator(&["run", "show", &used.id]).ok();
+    assert!(shown.contains(&format!("{id} (open at record 1, merged up to its record 2)")), "{shown}");
+    let shown = operator(&["run", "show", id]).ok();
+    assert!(shown.contains(&format!("run {} at record 1", used.id)), "{shown}");
+    operator(&["fork", &used.id, "--at", "99"]).failed(1, "the newest record");
+    operator(&["merge", &used.id, "--from", &used.id, "--reason", "r"]).failed(1, "is no fork of");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
