@@ -131,14 +131,18 @@ async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result
         progress.finish();
     }
     // Also if the upload has failed: the token is shown only once.
-    if output.is_json {
-        output.json(&created)?;
-    } else {
-        let mut fields = fields_of(output, &created.run);
-        fields.push(("token", created.token.token.clone()));
-        output.fields(&fields)?;
-    }
+    print_created(output, &created)?;
     uploaded
+}
+
+/// Prints a run that was created, with its token.
+pub(crate) fn print_created(output: Output, created: &CreatedRun) -> Result<(), CliError> {
+    if output.is_json {
+        return Ok(output.json(created)?);
+    }
+    let mut fields = fields_of(output, &created.run);
+    fields.push(("token", created.token.token.clone()));
+    Ok(output.fields(&fields)?)
 }
 
 fn new_run(args: CreateArgs, has_archive: bool) -> Result<NewRun, CliError> {
@@ -234,7 +238,16 @@ fn fields_of(output: Output, run: &Run) -> Vec<(&'static str, String)> {
         Source::Archive {} => "archive".to_owned(),
         Source::Directory { path } => format!("directory {path}"),
         Source::Git { url, reference, .. } => format!("git {url} {}", reference.as_deref().unwrap_or_default()),
+        Source::Run { .. } => {
+            let parent = run.parent.as_ref();
+            parent.map(|parent| format!("run {} at record {}", parent.run_id, parent.seq)).unwrap_or_default()
+        }
     };
+    let forks = run.forks.iter().flatten().map(|fork| {
+        let merged = fork.merged_seq.map(|seq| format!(", merged up to its record {seq}")).unwrap_or_default();
+        format!("{} ({} at record {}{merged})", fork.run_id, fork.state.as_str(), fork.at_seq)
+    });
+    let forks: Vec<_> = forks.collect();
     let labels: Vec<_> = run.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let counts = &run.counts;
     vec![
@@ -245,6 +258,7 @@ fn fields_of(output: Output, run: &Run) -> Vec<(&'static str, String)> {
         ("expires", run.expires_at.as_deref().map(|at| output.full_time(at)).unwrap_or_default()),
         ("source", source),
         ("base", run.base_commit.clone().unwrap_or_default()),
+        ("forks", forks.join(", ")),
         ("labels", labels.join(" ")),
         ("import", format!("{} files, {} bytes, {}", run.import.files, run.import.bytes, run.import.progress)),
         ("disk", format!("{} files, {} bytes", run.disk.files, run.disk.bytes)),
@@ -263,7 +277,7 @@ fn parse_state(raw: &str) -> Result<RunState, String> {
     found.ok_or_else(|| "no such state".to_owned())
 }
 
-fn parse_label(raw: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_label(raw: &str) -> Result<(String, String), String> {
     let (name, value) = raw.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -107,6 +107,22 @@ pub struct NewChangeset {
     pub dry_run: bool,
 }
 
+/// A request to merge a fork into the run that it was made from.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewMerge {
+    /// The fork.
+    pub from: RunId,
+    /// Reason for the audit.
+    pub reason: String,
+    /// What happens if both runs have changed a file.
+    pub on_conflict: ChangesetConflict,
+    /// What happens if policy denies some files.
+    pub on_denied: ChangesetDenied,
+    /// Only say what would happen.
+    pub dry_run: bool,
+}
+
 /// An applied set of changes. The whole answer is in `members`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -174,6 +190,27 @@ impl ChangesetPath {
 }
 
 impl Client {
+    /// Applies to a run what one of its forks has changed since it was made or merged last.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    #[boxed]
+    pub async fn merge_run(&self, run: &RunId, merge: &NewMerge) -> Result<ChangesetOutcome, Error> {
+        self.request(Method::POST, ["v1", "runs", run.as_str(), "merge"])?.json(merge).answer(self).await
+    }
+
+    /// Compares the files of two runs after the path `after`: JSON with the members of `RunComparison` in the API document.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    #[boxed]
+    pub async fn compare_runs(&self, run: &RunId, other: &RunId, after: Option<&str>) -> Result<Value, Error> {
+        let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "compare", other.as_str()])?;
+        request.query(&[("after", after.map(str::to_owned))]).answer(self).await
+    }
+
     /// Downloads a run's tree, or with `since` what has changed in it after that record.
     ///
     /// # Errors

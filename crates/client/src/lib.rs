@@ -68,7 +68,8 @@ mod webhooks;
 pub use approvals::{ApprovalDecision, ApprovalEdit, ApprovalFilter, DecisionResult};
 pub use audit::{AuditFilter, Verification};
 pub use changesets::{
-    ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, RunLayer,
+    ChangesetCommand, ChangesetConflict, ChangesetDenied, ChangesetOutcome, ChangesetPath, NewChangeset, NewMerge,
+    RunLayer,
 };
 pub use commands::{CommandOrder, CommandResult, LeftOutPath, NextCommand, ReportedChanges, ReportedCommand};
 pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
