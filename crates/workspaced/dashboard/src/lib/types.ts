@@ -11,15 +11,24 @@ export interface Policy {
   budget: Record<string, number>; runBudget?: Record<string, number> | null; quota?: Record<string, number>;
   requireApprovalIf: string[]; approval?: { approvers?: number; notCreator?: boolean };
 }
+export interface Source { type: string; url?: string; ref?: string; path?: string; runId?: string; atSeq?: number }
 export interface Run {
   runId: string; state: RunState; createdAt: string; createdBy?: string; closedAt?: string; expiresAt?: string;
-  baseCommit?: string; source: { type: string; url?: string; ref?: string; path?: string }; policy: Policy;
+  baseCommit?: string; source: Source; policy: Policy;
+  parent?: { runId: string; seq: number; hash: string; source: Source; mergedSeq?: number };
+  /** Lists of runs have none. */
+  forks?: { runId: string; atSeq: number; state: RunState; mergedSeq?: number }[]; moreForks?: boolean;
   labels: Record<string, string>; disk: { bytes: number; files: number };
   counts: { calls: number; mutations: number; denied: number; pendingApprovals: number; insertions: number; deletions: number };
   archivedAt?: string; lastActivityAt?: string; repository?: string; prompt?: string;
   people: { calls: number; mutations: number };
   headSeq: number; headHash: string;
 }
+
+/** A version of a file in one of two runs that are compared. */
+export interface ComparedVersion { sha256: string; mode: string }
+export interface ComparedFile { path: string; status: "same" | "different" | "onlyFirst" | "onlySecond" | "neither"; first?: ComparedVersion; second?: ComparedVersion }
+export interface Comparison { files: ComparedFile[]; nextAfter?: string }
 
 /** The number of a run's changes: what depends on its files is read again when it grows. */
 export const changesOf = ({ counts, people }: Run): number => counts.mutations + people.mutations;

@@ -12,12 +12,13 @@ import { agentOf, repositoryOf, taskOf } from "../lib/words.ts";
 import { Badge, Counts, Failed, Foreign, Loading, Time } from "../ui/parts.tsx";
 import { Changes } from "./run/changes.tsx";
 import { Files } from "./run/files.tsx";
+import { Forks, hasFamily } from "./run/forks.tsx";
 import { ReportTab } from "./run/report.tsx";
 import { Side } from "./run/side.tsx";
 import { RunMenu } from "./run/menu.tsx";
 import { Timeline } from "./run/timeline.tsx";
 
-const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", false], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", false]];
+const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", false], ["changes", "Changes", false], ["files", "Files", true], ["forks", "Forks", false], ["report", "Report", false]];
 
 /** How often the header asks whether the agent was stopped. */
 const STOP_MILLIS = 15000;
@@ -32,7 +33,7 @@ export function RunPage({ run, seq, rights }: Props) {
   const report = useReport(load.data);
   const stop = useLoad(`stop ${run}`, async (signal) => ({ record: await readStop(run, signal) }), STOP_MILLIS);
   if (!load.data) return load.error ? <><Failed error={load.error} what={`Reading the run ${run}`} retry={load.reload} /><p><a href="/runs">All runs</a></p></> : <Loading what="the run" />;
-  const tabs = TABS.filter(([, , needsAudit]) => rights.audit || !needsAudit);
+  const tabs = TABS.filter(([id, , needsAudit]) => (rights.audit || !needsAudit) && (id !== "forks" || hasFamily(load.data!)));
   const wanted = params.get("tab") ?? "";
   const tab = tabs.some(([id]) => id === wanted) ? wanted : tabs[0][0];
   const verdict = proof.verdict;
@@ -49,6 +50,7 @@ export function RunPage({ run, seq, rights }: Props) {
             {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
             {tab === "changes" && <Changes run={load.data} rights={rights} />}
             {tab === "files" && <Files run={load.data} />}
+            {tab === "forks" && <Forks run={load.data} />}
             {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
           </Boundary>
         </div>
@@ -62,7 +64,8 @@ interface HeaderProps { run: Run; report?: Report; verdict?: Verdict; stop?: Aud
 
 /** What the run is, what it was asked to do, and what came of it. */
 function RunHeader({ run, report, verdict, stop, rights, changed }: HeaderProps) {
-  const [repository, task, agent] = [repositoryOf(run.labels) ?? run.source.url ?? run.source.path, taskOf(run.labels), agentOf(run.labels)];
+  const origin = run.parent?.source ?? run.source;
+  const [repository, task, agent] = [repositoryOf(run.labels) ?? origin.url ?? origin.path, taskOf(run.labels), agentOf(run.labels)];
   const others = Object.entries(run.labels).filter(([name, value]) => value !== repository && value !== task && name !== "agent" && name !== "model");
   const last = report?.timeline.at(-1)?.timestamp;
   return (
@@ -82,6 +85,7 @@ function RunHeader({ run, report, verdict, stop, rights, changed }: HeaderProps)
         <span>started <Time at={run.createdAt} />{(run.closedAt ?? last) && <> · lasted {duration(1000 * (Date.parse((run.closedAt ?? last)!) - Date.parse(run.createdAt)))}</>}</span>
         <span>{count(run.counts.calls)} calls{run.counts.denied > 0 && <>, <span class="tone-bad">{count(run.counts.denied)} blocked or denied</span></>}</span>
         {others.slice(0, 4).map(([name, value]) => <span key={name} class="cut">{visible(name)}:{visible(value)}</span>)}
+        {run.parent && <span>fork of <a href={runHref(run.parent.runId)}>{visible(run.parent.runId)}</a> at record {count(run.parent.seq)}</span>}
         <span>base <code>{short(run.baseCommit ?? "none")}</code></span>
       </div>
     </header>

@@ -13,6 +13,7 @@ import * as deciding from "./deciding.mjs";
 import * as decisions from "./decisions.mjs";
 import * as docs from "./docs.mjs";
 import * as evidence from "./evidence.mjs";
+import * as forks from "./forks.mjs";
 import * as huge from "./huge.mjs";
 import * as incident from "./incident.mjs";
 import * as keys from "./keys.mjs";
@@ -60,7 +61,7 @@ async function open(token, options = {}, address = base, others = []) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : process.env.WORKSPACED_SIGN_IN ? signIn : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...deciding, ...undo, ...incident, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...changes, ...decisions, ...deciding, ...undo, ...incident, ...looks, ...names, ...people, ...slow, ...stress, ...realistic, ...docs, ...overview, ...evidence, ...forks }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

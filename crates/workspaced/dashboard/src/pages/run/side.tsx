@@ -16,7 +16,7 @@ export function Side({ run, verdict, verify, report: { load: report, isLong, isW
       <section><h2>Run</h2>
         <dl>
           <dt>Created by</dt><dd>{run.createdBy ?? "unknown"}, <Time at={run.createdAt} /></dd>
-          <dt>Source</dt><dd class="cut">{run.source.type} {visible(run.source.url ?? run.source.path ?? "")}</dd>
+          <dt>Source</dt><dd class="cut">{run.source.type} {visible(run.source.url ?? run.source.path ?? run.source.runId ?? "")}</dd>
           {run.expiresAt && <><dt>Expires</dt><dd><Time at={run.expiresAt} /></dd></>}
           {Object.entries(run.labels).map(([name, value]) => <><dt key={name}>{visible(name)}</dt><dd>{visible(value)}</dd></>)}
         </dl>

@@ -1,0 +1,40 @@
+// Forks: where a run comes from, what was made from it, and where their files differ.
+
+import assert from "node:assert/strict";
+import { startRun } from "./agent.mjs";
+
+export async function a_run_shows_its_forks_and_where_they_differ({ base, operator, open }) {
+  const call = await startRun(operator, "forked");
+  await call("write_file", { path: "a.txt", content: "one\n", reason: "begin" });
+  const fork = async (runId) => startRun(operator, runId, { source: { type: "run", runId: "forked" } });
+  const [first, second] = [await fork("forked-1"), await fork("forked-2")];
+  await first("read_file", { path: "a.txt" });
+  await first("edit_file", { path: "a.txt", oldString: "one", newString: "1", expectedSha256: "seen", reason: "r" });
+  await second("write_file", { path: "b.txt", content: "two\n", reason: "r" });
+  await operator.create("/v1/runs/forked/merge", { from: "forked-2", reason: "it works" });
+  await operator.create("/v1/runs/forked-2/close", {});
+  const { page, close } = await open("audit");
+  await page.goto(`${base}/runs/forked`);
+  await page.getByRole("link", { name: "Forks" }).click();
+  const forks = page.getByRole("table", { name: "Forks" });
+  await forks.getByRole("row", { name: /forked-2 .*closed 3 up to its record 2/ }).waitFor();
+  await forks.getByRole("row", { name: /forked-1 .*open 2 not yet/ }).waitFor();
+  await page.getByRole("heading", { name: "2 files differ" }).waitFor();
+  const cells = async (path) => page.getByRole("region", { name: "Differences" }).getByRole("row", { name: path }).getByRole("cell").allTextContents();
+  const [here, ofSecond, ofFirst] = await cells("a.txt");
+  assert.equal(ofSecond, "same");
+  assert.notEqual(ofFirst, here);
+  assert.deepEqual((await cells("b.txt")).slice(1), ["same", "none"]);
+  // The fork says where it comes from.
+  await forks.getByRole("link", { name: "forked-1" }).click();
+  await page.getByRole("heading", { name: "forked-1" }).waitFor();
+  await page.locator(".run-facts", { hasText: "fork of forked at record 2" }).waitFor();
+  await page.getByRole("link", { name: "Forks" }).click();
+  await page.getByText("nothing of it is merged there yet").waitFor();
+  // A run without forks has no such page.
+  await startRun(operator, "alone");
+  await page.goto(`${base}/runs/alone`);
+  await page.getByRole("link", { name: "Changes" }).waitFor();
+  assert.equal(await page.getByRole("link", { name: "Forks" }).count(), 0);
+  await close();
+}
