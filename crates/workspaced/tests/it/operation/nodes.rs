@@ -3,6 +3,7 @@
 mod changesets;
 mod fault_runs;
 mod faults;
+mod forks;
 mod forwarding;
 mod routing;
 mod takeover;

@@ -2,12 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tar::EntryType;
 
 use super::changesets::{Layer, head, runner, send, with};
-use crate::harness::{Answer, Backend, Run, Server, assert_chain, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, assert_chain, sha256};
 
 const LINES: &str = "one\ntwo\nthree\nfour\nfive\n";
 
@@ -383,4 +384,41 @@ async fn two_runs_are_compared(#[values(Backend::Sqlite, Backend::Postgres)] bac
     server.operator().get(&format!("/v1/runs/{}/compare/none", first.id)).await.refused("RUN_NOT_FOUND");
     second.operator.delete(&format!("/v1/runs/{}", second.id)).await.ok();
     server.operator().get(&url).await.refused("RUN_CLOSED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_killed_fork_is_whole_or_is_not_there(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    server.until_journal_is_empty().await;
+    let source = json!({"type": "run", "runId": run.id});
+    for point in ["restore.made", "restore.placed", "ledger.written", "ledger.committed"] {
+        std::fs::write(&armed, point).unwrap();
+        let operator = server.operator();
+        let request = operator.request(Method::POST, "/v1/runs").json(&json!({"runId": "forked", "source": source}));
+        assert!(operator.try_send(request).await.is_err(), "{point}");
+        server.wait();
+        std::fs::remove_file(&armed).unwrap();
+        server.restart();
+        let is_there = point == "ledger.committed";
+        let found = server.operator().get("/v1/runs/forked").await;
+        assert_eq!(found.status, if is_there { 200 } else { 404 }, "{point}: {}", found.text());
+        assert_eq!(server.workspace("forked").exists(), is_there, "{point}");
+        let forks = server.reconnect(&run).get().await["forks"].clone();
+        assert_eq!(forks.as_array().unwrap().len(), usize::from(is_there), "{point}: {forks}");
+    }
+    let token = server.operator().post("/v1/runs/forked/tokens", json!({})).await.is(201);
+    let forked = Run {
+        id: "forked".to_owned(),
+        agent: server.operator().with_token(token["token"].as_str()),
+        repo: server.repo("forked"),
+        ..server.reconnect(&run)
+    };
+    assert_eq!((text(&forked, "a.txt").await, text(&forked, "b.txt").await), ("a\n".to_owned(), "b\n".to_owned()));
+    replace(&forked, "b.txt", "b\n", "c\n").await;
+    for one in [&server.reconnect(&run), &forked] {
+        assert_whole(one).await;
+    }
 }
