@@ -188,12 +188,15 @@ async fn what_only_sqlite_can_store_is_refused_by_its_name() {
             "repository",
             "agent",
             "prompt",
+            "parent_id",
             "archived_seq",
+            "forked_at",
+            "merged_seq",
         ];
         let (one, flag) = (1_i64.to_be_bytes(), needs_repair.to_be_bytes());
         let mut row: Vec<&[u8]> = vec![&one, &flag, &one];
-        row.resize(columns.len() - 1, text);
-        row.push(&one);
+        row.resize(columns.len() - 3, text);
+        row.extend([&one[..]; 3]);
         part("run", &columns, &[&row])
     };
     assert_eq!(refused(Backend::Postgres, &run(1)).await, "nothing");

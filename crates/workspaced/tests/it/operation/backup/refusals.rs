@@ -97,7 +97,7 @@ async fn a_backup_of_another_version_is_named() {
     let fresh = server.home.join("fresh");
     for (from, to, says) in [
         ("\"format\":2", "\"format\":1", "it has format 1; this program reads format 2"),
-        ("\"schema\":1", "\"schema\":999", "the rows are of a newer schema than this program"),
+        ("\"schema\":2", "\"schema\":999", "the rows are of a newer schema than this program"),
     ] {
         let changed = manifest.replace(from, to);
         assert_ne!(changed, manifest);
