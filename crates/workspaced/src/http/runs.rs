@@ -47,7 +47,10 @@ use crate::service::Service;
                 ("Location" = String, description = "The URL path of the run."),
                 ("Preference-Applied" = String, description = "`respond-async`.")
             )),
-        (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists; `IDEMPOTENCY_KEY_REUSED`.", body = ProblemBody,
+        (status = 404, description = "`RUN_NOT_FOUND`: the run of a `run` source does not exist.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists; `IDEMPOTENCY_KEY_REUSED`; for a `run` source also \
+            `RUN_CLOSED`: that run has no files, and `WRITE_CONFLICT`: it has no content any more that it had at that record.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]

@@ -35,6 +35,7 @@ export interface AppliedChangeset {
   insertions: number;
   left: Array<LeftFile>;
   merged: Array<LogicalPath>;
+  mergedSeq?: number | null;
   notTaken: { [name: string]: number };
 }
 
@@ -344,6 +345,7 @@ export interface ChangesetAnswer {
   insertions: number;
   left: Array<LeftFile>;
   merged: Array<LogicalPath>;
+  mergedSeq?: number | null;
   notTaken: { [name: string]: number };
   artifactUris: Array<string>;
   headHash: string;
@@ -469,6 +471,31 @@ export interface CommentRequest {
   onBehalfOf?: string | null;
   path?: string | null;
   text: string;
+}
+
+export interface ComparedFile {
+  first?: ComparedVersion | null;
+  path: LogicalPath;
+  second?: ComparedVersion | null;
+  status: ComparedStatus;
+}
+
+export interface ComparedRun {
+  baseCommit?: string | null;
+  budgets: Array<ReportBudget>;
+  counts: RunCounts;
+  headHash: Sha256;
+  headSeq: number;
+  runId: RunId;
+  state: RunState;
+  tests: Array<ReportCommand>;
+}
+
+export type ComparedStatus = "same" | "different" | "onlyFirst" | "onlySecond" | "neither";
+
+export interface ComparedVersion {
+  mode: string;
+  sha256: Sha256;
 }
 
 export interface Conflict {
@@ -761,6 +788,21 @@ export interface FindFilesOutput {
   warnings?: Array<string>;
 }
 
+export interface Fork {
+  atSeq: number;
+  mergedSeq?: number | null;
+  runId: RunId;
+  state: RunState;
+}
+
+export interface ForkedFrom {
+  hash: Sha256;
+  mergedSeq?: number | null;
+  runId: RunId;
+  seq: number;
+  source: Source;
+}
+
 export interface FoundFile {
   kind?: FileKind | null;
   modifiedAt: string;
@@ -901,6 +943,14 @@ export interface Match {
   line?: number;
   path: string;
   snippet: string;
+}
+
+export interface MergeRequest {
+  dryRun?: boolean;
+  from: RunId;
+  onConflict?: OnConflict;
+  onDenied?: OnDenied;
+  reason: string;
 }
 
 export interface Mount {
@@ -1600,12 +1650,15 @@ export interface Run {
   createdBy?: OperatorName | null;
   disk: Disk;
   expiresAt?: string | null;
+  forks?: Array<Fork> | null;
   headHash: Sha256;
   headSeq: number;
   import: ImportReport;
   labels: { [name: string]: string };
   lastActivityAt?: string | null;
+  moreForks?: boolean;
   mounts: Array<Mount>;
+  parent?: ForkedFrom | null;
   people: PeopleCounts;
   policy: Policy;
   prompt?: string | null;
@@ -1640,6 +1693,12 @@ export interface RunCommandInput {
   stepId?: string;
   timeoutSeconds?: number | null;
   toolCallId?: string;
+}
+
+export interface RunComparison {
+  files: Array<ComparedFile>;
+  nextAfter?: string | null;
+  runs: Array<ComparedRun>;
 }
 
 export interface RunCounts {
@@ -1799,7 +1858,7 @@ export interface SkippedEntry {
   reason: string;
 }
 
-export type Source = SourceEmpty | SourceGit | SourceDirectory | SourceArchive;
+export type Source = SourceEmpty | SourceGit | SourceDirectory | SourceArchive | SourceRun;
 
 export interface SourceEmpty {
   type: "empty";
@@ -1819,6 +1878,12 @@ export interface SourceDirectory {
 
 export interface SourceArchive {
   type: "archive";
+}
+
+export interface SourceRun {
+  atSeq?: number | null;
+  runId: RunId;
+  type: "run";
 }
 
 export interface StatPathInput {

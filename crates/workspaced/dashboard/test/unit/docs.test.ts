@@ -43,7 +43,7 @@ describe("a schema", () => {
     expect(typeOf(api, labels)).toBe("map of string or null");
     expect(typeOf(api, runId)).toBe("string or null");
     expect(typeOf(api, source)).toBe("Source");
-    expect(inside(api, source)!.oneOf!.map((kind) => kind.title)).toEqual(["EmptySource", "GitSource", "DirectorySource", "ArchiveSource"]);
+    expect(inside(api, source)!.oneOf!.map((kind) => kind.title)).toEqual(["EmptySource", "GitSource", "DirectorySource", "ArchiveSource", "RunSource"]);
     expect(typeOf(api, ttlSeconds)).toBe("integer (int64) or null");
     expect(limitsOf(api, ttlSeconds)).toEqual(["at least 1", "at most 315,360,000", "such as `3600`"]);
   });

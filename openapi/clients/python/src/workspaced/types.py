@@ -41,6 +41,7 @@ class AppliedChangeset(TypedDict):
     insertions: int
     left: list[LeftFile]
     merged: list[LogicalPath]
+    mergedSeq: NotRequired[int | None]
     notTaken: dict[str, int]
 
 
@@ -354,6 +355,7 @@ class ChangesetAnswer(TypedDict):
     insertions: int
     left: list[LeftFile]
     merged: list[LogicalPath]
+    mergedSeq: NotRequired[int | None]
     notTaken: dict[str, int]
     artifactUris: list[str]
     headHash: str
@@ -481,6 +483,32 @@ class CommentRequest(TypedDict):
     onBehalfOf: NotRequired[str | None]
     path: NotRequired[str | None]
     text: str
+
+
+class ComparedFile(TypedDict):
+    first: NotRequired[ComparedVersion | None]
+    path: LogicalPath
+    second: NotRequired[ComparedVersion | None]
+    status: ComparedStatus
+
+
+class ComparedRun(TypedDict):
+    baseCommit: NotRequired[str | None]
+    budgets: list[ReportBudget]
+    counts: RunCounts
+    headHash: Sha256
+    headSeq: int
+    runId: RunId
+    state: RunState
+    tests: list[ReportCommand]
+
+
+ComparedStatus: TypeAlias = "Literal['same', 'different', 'onlyFirst', 'onlySecond', 'neither']"
+
+
+class ComparedVersion(TypedDict):
+    mode: str
+    sha256: Sha256
 
 
 class Conflict(TypedDict):
@@ -781,6 +809,21 @@ class FindFilesOutput(TypedDict):
     warnings: NotRequired[list[str]]
 
 
+class Fork(TypedDict):
+    atSeq: int
+    mergedSeq: NotRequired[int | None]
+    runId: RunId
+    state: RunState
+
+
+class ForkedFrom(TypedDict):
+    hash: Sha256
+    mergedSeq: NotRequired[int | None]
+    runId: RunId
+    seq: int
+    source: Source
+
+
 class FoundFile(TypedDict):
     kind: NotRequired[FileKind | None]
     modifiedAt: str
@@ -924,6 +967,15 @@ class Match(TypedDict):
     line: NotRequired[int]
     path: str
     snippet: str
+
+
+MergeRequest = TypedDict("MergeRequest", {
+    "dryRun": NotRequired["bool"],
+    "from": "RunId",
+    "onConflict": NotRequired["OnConflict"],
+    "onDenied": NotRequired["OnDenied"],
+    "reason": "str",
+})
 
 
 class Mount(TypedDict):
@@ -1633,12 +1685,15 @@ Run = TypedDict("Run", {
     "createdBy": NotRequired["OperatorName | None"],
     "disk": "Disk",
     "expiresAt": NotRequired["str | None"],
+    "forks": NotRequired["list[Fork] | None"],
     "headHash": "Sha256",
     "headSeq": "int",
     "import": "ImportReport",
     "labels": "dict[str, str]",
     "lastActivityAt": NotRequired["str | None"],
+    "moreForks": NotRequired["bool"],
     "mounts": "list[Mount]",
+    "parent": NotRequired["ForkedFrom | None"],
     "people": "PeopleCounts",
     "policy": "Policy",
     "prompt": NotRequired["str | None"],
@@ -1674,6 +1729,12 @@ class RunCommandInput(TypedDict):
     stepId: NotRequired[str]
     timeoutSeconds: NotRequired[int | None]
     toolCallId: NotRequired[str]
+
+
+class RunComparison(TypedDict):
+    files: list[ComparedFile]
+    nextAfter: NotRequired[str | None]
+    runs: list[ComparedRun]
 
 
 class RunCounts(TypedDict):
@@ -1839,7 +1900,7 @@ class SkippedEntry(TypedDict):
     reason: str
 
 
-Source: TypeAlias = "SourceEmpty | SourceGit | SourceDirectory | SourceArchive"
+Source: TypeAlias = "SourceEmpty | SourceGit | SourceDirectory | SourceArchive | SourceRun"
 
 
 class SourceEmpty(TypedDict):
@@ -1860,6 +1921,12 @@ class SourceDirectory(TypedDict):
 
 class SourceArchive(TypedDict):
     type: Literal['archive']
+
+
+class SourceRun(TypedDict):
+    atSeq: NotRequired[int | None]
+    runId: RunId
+    type: Literal['run']
 
 
 class StatPathInput(TypedDict):
