@@ -28,6 +28,7 @@ export interface AppliedChangeset {
     insertions: number;
     left: Array<LeftFile>;
     merged: Array<LogicalPath>;
+    mergedSeq?: number | null;
     notTaken: {
         [name: string]: number;
     };
@@ -314,6 +315,7 @@ export interface ChangesetAnswer {
     insertions: number;
     left: Array<LeftFile>;
     merged: Array<LogicalPath>;
+    mergedSeq?: number | null;
     notTaken: {
         [name: string]: number;
     };
@@ -434,6 +436,27 @@ export interface CommentRequest {
     onBehalfOf?: string | null;
     path?: string | null;
     text: string;
+}
+export interface ComparedFile {
+    first?: ComparedVersion | null;
+    path: LogicalPath;
+    second?: ComparedVersion | null;
+    status: ComparedStatus;
+}
+export interface ComparedRun {
+    baseCommit?: string | null;
+    budgets: Array<ReportBudget>;
+    counts: RunCounts;
+    headHash: Sha256;
+    headSeq: number;
+    runId: RunId;
+    state: RunState;
+    tests: Array<ReportCommand>;
+}
+export type ComparedStatus = "same" | "different" | "onlyFirst" | "onlySecond" | "neither";
+export interface ComparedVersion {
+    mode: string;
+    sha256: Sha256;
 }
 export interface Conflict {
     appliesAt?: Array<number>;
@@ -694,6 +717,19 @@ export interface FindFilesOutput {
     truncatedReason?: string | null;
     warnings?: Array<string>;
 }
+export interface Fork {
+    atSeq: number;
+    mergedSeq?: number | null;
+    runId: RunId;
+    state: RunState;
+}
+export interface ForkedFrom {
+    hash: Sha256;
+    mergedSeq?: number | null;
+    runId: RunId;
+    seq: number;
+    source: Source;
+}
 export interface FoundFile {
     kind?: FileKind | null;
     modifiedAt: string;
@@ -816,6 +852,13 @@ export interface Match {
     line?: number;
     path: string;
     snippet: string;
+}
+export interface MergeRequest {
+    dryRun?: boolean;
+    from: RunId;
+    onConflict?: OnConflict;
+    onDenied?: OnDenied;
+    reason: string;
 }
 export interface Mount {
     description: string;
@@ -1449,6 +1492,7 @@ export interface Run {
     createdBy?: OperatorName | null;
     disk: Disk;
     expiresAt?: string | null;
+    forks?: Array<Fork> | null;
     headHash: Sha256;
     headSeq: number;
     import: ImportReport;
@@ -1456,7 +1500,9 @@ export interface Run {
         [name: string]: string;
     };
     lastActivityAt?: string | null;
+    moreForks?: boolean;
     mounts: Array<Mount>;
+    parent?: ForkedFrom | null;
     people: PeopleCounts;
     policy: Policy;
     prompt?: string | null;
@@ -1488,6 +1534,11 @@ export interface RunCommandInput {
     stepId?: string;
     timeoutSeconds?: number | null;
     toolCallId?: string;
+}
+export interface RunComparison {
+    files: Array<ComparedFile>;
+    nextAfter?: string | null;
+    runs: Array<ComparedRun>;
 }
 export interface RunCounts {
     calls: number;
@@ -1632,7 +1683,7 @@ export interface SkippedEntry {
     path: string;
     reason: string;
 }
-export type Source = SourceEmpty | SourceGit | SourceDirectory | SourceArchive;
+export type Source = SourceEmpty | SourceGit | SourceDirectory | SourceArchive | SourceRun;
 export interface SourceEmpty {
     type: "empty";
 }
@@ -1648,6 +1699,11 @@ export interface SourceDirectory {
 }
 export interface SourceArchive {
     type: "archive";
+}
+export interface SourceRun {
+    atSeq?: number | null;
+    runId: RunId;
+    type: "run";
 }
 export interface StatPathInput {
     maxChars?: number | null;
