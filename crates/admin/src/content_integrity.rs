@@ -142,7 +142,7 @@ fn written_by(record: &Record) -> impl Iterator<Item = (&LogicalPath, Sha256)> {
 
 /// Returns why the ledger has no content of `record`.
 ///
-/// Only uploads, moves, change sets, and records of changes from outside can leave contents that are too large to be stored. The response to an
+/// Only uploads, moves, change sets, the creation of forks, and records of changes from outside can leave contents that are too large to be stored. The response to an
 /// upload has the size; for the others it is unknown.
 async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartError> {
     #[derive(Deserialize)]
@@ -151,7 +151,8 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
         size_bytes: u64,
     }
 
-    let sizes_unknown = [repair::TOOL, SETTLE.name, OUTSIDE_CHANGE_TOOL, APPLY_CHANGESET.name, "move_file"];
+    let sizes_unknown =
+        ["run.create", repair::TOOL, SETTLE.name, OUTSIDE_CHANGE_TOOL, APPLY_CHANGESET.name, "move_file"];
     if sizes_unknown.contains(&record.tool.as_str()) {
         return Ok(Absence::Unknown);
     }

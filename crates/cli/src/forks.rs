@@ -23,7 +23,7 @@ pub struct ForkArgs {
     /// Run to fork.
     #[arg(value_name = "RUN", value_parser = parse_run)]
     run: RunId,
-    /// Record whose state the fork starts with; 0 is the start of the run [default: the newest]
+    /// Record whose state the fork starts with; 0 is the base [default: the newest]
     #[arg(long, value_name = "SEQ")]
     at: Option<u64>,
     /// ID of the fork [default: made by the service]

@@ -25,6 +25,16 @@ impl CallError {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
+    /// Says which of the two runs of a call a refusal is about.
+    pub(crate) fn about(self, run: &RunId) -> Self {
+        match self {
+            Self::Refused(refusal) => {
+                Self::Refused(Refusal { message: format!("`{run}`: {}", refusal.message), ..refusal })
+            }
+            Self::Moved(_) | Self::Internal(_) => self,
+        }
+    }
+
     /// Whether the same call can succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
         match self {

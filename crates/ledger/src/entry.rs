@@ -395,7 +395,9 @@ pub enum RunTransition {
     RevokeToken(TokenId),
     /// Revokes every token of the run, which must not be deleted.
     RevokeAllTokens,
-    /// Notes that the changes of a fork up to its record `seq` are merged into its parent.
+    /// Notes that a fork of the run, which must not be deleted, is made.
+    Fork,
+    /// Notes that the changes of a fork, which must not be deleted, are merged into its parent up to its record `seq`.
     Merge {
         /// The number of that record.
         seq: u64,

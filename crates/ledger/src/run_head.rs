@@ -124,7 +124,10 @@ impl RunTransition {
             (Self::Open { .. } | Self::FailImport { .. } | Self::ResumeImport { .. }, _)
             | (Self::Close { .. } | Self::Expire { .. }, RunState::Closed | RunState::Deleted)
             | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
-            (Self::IssueToken(_) | Self::RevokeAllTokens | Self::Update { .. }, RunState::Deleted)
+            (
+                Self::IssueToken(_) | Self::RevokeAllTokens | Self::Update { .. } | Self::Fork | Self::Merge { .. },
+                RunState::Deleted,
+            )
             | (Self::Update { expires_at: Some(_), .. }, RunState::Closed) => {
                 Some(Appended::PreconditionFailed(FailedPrecondition::Run(state)))
             }
@@ -138,6 +141,7 @@ impl RunTransition {
                 | Self::IssueToken(_)
                 | Self::RevokeToken(_)
                 | Self::RevokeAllTokens
+                | Self::Fork
                 | Self::Merge { .. }
                 | Self::Update { .. },
                 _,
@@ -159,6 +163,7 @@ impl RunTransition {
             | Self::IssueToken(_)
             | Self::RevokeToken(_)
             | Self::RevokeAllTokens
+            | Self::Fork
             | Self::Merge { .. }
             | Self::Update { expires_at: None, .. } => {}
         }
@@ -192,6 +197,7 @@ impl RunTransition {
                 Statement::new(REVOKE_TOKEN, [run.as_str().into(), token.as_str().into(), true.into()])
             }
             Self::RevokeAllTokens => Statement::new(REVOKE_ALL_TOKENS, [run.as_str().into(), true.into()]),
+            Self::Fork => return Ok(Vec::new()),
             Self::Merge { seq } => Statement::new(SET_MERGED, [run.as_str().into(), (*seq).into()]),
             Self::Update { labels, expires_at } => return update(run, labels.as_ref(), expires_at.as_ref()),
         };

@@ -66,12 +66,12 @@ pub enum Source {
     },
     /// A tar, tar.gz or tar.zst archive, which the operator uploads next.
     Archive {},
-    /// The files of another run at one of its records: a fork. Its drift and its pending approvals are not part of that.
+    /// The files of another run at one of its records: a fork. Changes from outside and pending approvals are not taken over.
     Run {
         /// The run.
         #[serde(rename = "runId")]
         run_id: RunId,
-        /// The record, or 0 for the run's start. Default: the newest one.
+        /// The record; 0 is the base, before any record. Default: the newest one.
         #[serde(default, rename = "atSeq", skip_serializing_if = "Option::is_none")]
         #[schema(minimum = 0, example = 41)]
         at_seq: Option<u64>,
@@ -100,11 +100,11 @@ impl Source {
 pub struct ForkedFrom {
     /// The run that was forked.
     pub run_id: RunId,
-    /// The record whose state the fork starts with; 0 for the start of that run.
+    /// The record whose state the fork starts with; 0 for the base of that run.
     pub seq: u64,
-    /// The hash of that record; 64 zeros for the start.
+    /// The hash of that record; 64 zeros for the base.
     pub hash: Sha256,
-    /// Where the files of the first run of the line come from.
+    /// The source of the first run in this line of forks.
     pub source: Source,
     /// The record of the fork up to which its changes are merged into that run; missing if none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]

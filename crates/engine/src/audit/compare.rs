@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use model::{LogicalPath, Refusal, RunCounts, RunId, RunState, Sha256, git_mode};
 use serde::{Deserialize, Serialize};
-use workspace::{Snapshot, SnapshotFile};
+use workspace::{Base, RecordedBase, Snapshot, SnapshotFile};
 
 use crate::CallError;
 use crate::audit::Audit;
 use crate::audit::report::{ReportBudget, ReportCommand, budgets};
 use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::history::snapshot;
+use crate::opening::recorded_base;
 
 /// The name of the tests among the commands of a report.
 const TEST: &str = "event.test";
@@ -81,7 +82,7 @@ pub struct ComparedRun {
     pub counts: RunCounts,
     /// What its mutations have used of its budget.
     pub budgets: Vec<ReportBudget>,
-    /// The newest tests that runners have recorded, at most 50, in order.
+    /// The tests among its newest 50 recorded commands and tests, in order.
     pub tests: Vec<ReportCommand>,
 }
 
@@ -112,6 +113,15 @@ pub struct ComparedVersion {
     pub mode: String,
 }
 
+/// A run that is compared, with its files.
+struct Loaded {
+    run: ComparedRun,
+    files: Snapshot,
+    /// What it started from, according to its records.
+    recorded: Option<RecordedBase>,
+    base: Arc<Base>,
+}
+
 impl Audit {
     /// Compares the files of two runs, each at its newest record, and what they have used.
     ///
@@ -126,13 +136,14 @@ impl Audit {
             return Err(Refusal::invalid(message, "Give another number, or omit it.").into());
         }
         let _permit = self.engine.read_permit(true).await;
-        let (first, first_files) = self.compared(ids[0]).await?;
-        let (second, second_files) = self.compared(ids[1]).await?;
-        let (files, next_after) = compare_files(&first_files, &second_files, query.after.as_deref(), limit);
-        Ok(RunComparison { runs: vec![first, second], files, next_after })
+        let first = self.load_compared(ids[0], None).await.map_err(|error| error.about(ids[0]))?;
+        let second = self.load_compared(ids[1], Some(&first)).await.map_err(|error| error.about(ids[1]))?;
+        let (files, next_after) = compare_files(&first.files, &second.files, query.after.as_deref(), limit);
+        Ok(RunComparison { runs: vec![first.run, second.run], files, next_after })
     }
 
-    async fn compared(&self, id: &RunId) -> Result<(ComparedRun, Snapshot), CallError> {
+    /// Loads a run and its files. If `other` has the same base, as forks have, the run is not opened: another node may own it.
+    async fn load_compared(&self, id: &RunId, other: Option<&Loaded>) -> Result<Loaded, CallError> {
         // Also closes a run whose time is over.
         self.engine.run(id).await?;
         let stored = self.engine.ledger.settled_run(id).await?.ok_or_else(run_not_found)?.stored;
@@ -141,8 +152,11 @@ impl Audit {
             return Err(run_without_files(run.state).into());
         }
         let (collected, _) = self.collect(&run, false).await?;
-        let open_run = self.engine.open(id).await?;
-        let base = Arc::clone(open_run.workspace.base());
+        let recorded = recorded_base(self.engine.ledger.as_ref(), &run).await?;
+        let base = match other.filter(|other| recorded.is_some() && other.recorded == recorded) {
+            Some(other) => Arc::clone(&other.base),
+            None => Arc::clone(self.engine.open(id).await?.workspace.base()),
+        };
         let files = snapshot::load(&self.engine.ledger, id, &base, run.head_seq, true).await?;
         let compared = ComparedRun {
             budgets: budgets(&run, &usage),
@@ -154,7 +168,7 @@ impl Audit {
             counts: run.counts,
             tests: collected.commands.into_iter().filter(|command| command.tool == TEST).collect(),
         };
-        Ok((compared, files))
+        Ok(Loaded { run: compared, files, recorded, base })
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{LogicalPath, Refusal, Sha256};
+use model::{Code, LogicalPath, Refusal, RunState, Sha256};
 
 use crate::CallError;
+use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
 use crate::history::content_history::verified;
 use crate::history::snapshot::large_content;
@@ -92,13 +93,18 @@ impl Engine {
         since: &mut ChangedSince,
         fork: &MergedFork,
     ) -> Result<(), CallError> {
+        self.check_merge(fork).await?;
         let paths: BTreeSet<_> = named.iter().collect();
         let mut written: BTreeMap<LogicalPath, (Option<Sha256>, u64)> = BTreeMap::new();
+        let mut inherited: BTreeMap<LogicalPath, Option<Sha256>> = BTreeMap::new();
         let mut changes = Changes::after(self.ledger.as_ref(), &fork.run_id, 0);
         while let Some(record) = changes.next::<WrittenFiles>().await?.filter(|record| record.seq <= fork.base_seq) {
             if !record.paths_written.is_empty() {
                 let files = record.files.into_iter().filter(|file| paths.contains(&file.path));
                 written.extend(files.map(|file| (file.path, (file.new_sha256, record.seq))));
+            }
+            if record.seq == MergedFork::FIRST_SEQ {
+                inherited = written.iter().map(|(path, (sha256, _))| (path.clone(), *sha256)).collect();
             }
         }
         let mut newest: BTreeMap<LogicalPath, u64> = BTreeMap::new();
@@ -117,7 +123,11 @@ impl Engine {
             let (present, of_base) = versions.await?;
             let in_fork = written.get(path).copied();
             let before = in_fork.map_or(of_base, |(sha256, _)| sha256);
-            if present == before {
+            let last_seq = newest.get(path).copied();
+            let at_fork = inherited.get(path).copied().unwrap_or(of_base);
+            // An earlier merge has left out what the fork changed; the run has the file as it was when the fork was made.
+            let is_left = last_seq.is_none() && present == at_fork;
+            if present == before || is_left {
                 continue;
             }
             let content = match before.filter(|_| since.with_contents) {
@@ -128,8 +138,23 @@ impl Engine {
             if let Some(StoredContent::Bytes(bytes)) = &content {
                 held_bytes += bytes.len() as u64;
             }
-            let last_seq = newest.get(path).copied().unwrap_or(since.seq);
+            let last_seq = last_seq.unwrap_or(since.seq);
             since.files.insert(path.clone(), FileSince { before, last_seq, base: content });
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing of the fork has been merged since the change set was made, as while it waited for approval.
+    async fn check_merge(&self, fork: &MergedFork) -> Result<(), CallError> {
+        let id = &fork.run_id;
+        let run = self.ledger.settled_run(id).await?.ok_or_else(run_not_found)?.stored.run;
+        if run.state == RunState::Deleted {
+            return Err(CallError::from(run_without_files(run.state)).about(id));
+        }
+        let merged = run.parent.and_then(|parent| parent.merged_seq).unwrap_or(MergedFork::FIRST_SEQ);
+        if merged != fork.base_seq {
+            let message = format!("`{id}` was merged up to its record {merged} while this merge was waiting");
+            return Err(Refusal::new(Code::WriteConflict, message, "Nothing was merged. Merge the fork again.").into());
         }
         Ok(())
     }

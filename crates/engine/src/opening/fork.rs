@@ -11,14 +11,15 @@ use super::damaged;
 use super::fetch::{FolderContents, not_restored, unfetched};
 use super::recorded_base::recorded_base;
 use crate::CallError;
+use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
 use crate::history::snapshot::{self, LedgerContents};
 use crate::history::touched_paths::written_until;
 use crate::opening::base_objects::{base_id, read_index};
 use crate::reconcile::lock_consistent;
 
-/// The most bytes of changed files that a fork takes over.
-const MAX_INHERITED_BYTES: u64 = 256 << 20;
+/// The most bytes of changed files, with their diff, that a fork takes over: its first record holds them, as that of a change set does.
+const MAX_INHERITED_BYTES: u64 = 64 << 20;
 /// The most paths that a refusal names.
 const MAX_NAMED: usize = 20;
 
@@ -63,7 +64,9 @@ impl Engine {
         } else {
             let open_run = self.open(parent_id).await?;
             let locked = lock_consistent(self, &open_run).await?;
-            let head = ChainPoint { seq: parent.head_seq, hash: parent.head_hash };
+            // The tree is that of the newest record, which may be later than the one that is forked.
+            let newest = self.ledger.settled_run(parent_id).await?.ok_or_else(run_not_found)?.stored.run;
+            let head = ChainPoint { seq: newest.head_seq, hash: newest.head_hash };
             (self.copy_base(parent_id, &recorded, head, written, restorer).await?, Some(locked))
         };
         let base = restorer.base()?;
@@ -98,17 +101,17 @@ fn check_inherited(inherited: &Inherited) -> Result<(), Refusal> {
         let more = inherited.not_stored.len() - named.len();
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let message = format!(
-            "the run cannot be forked at that record: later versions have replaced contents that were too large to be kept: {}{more}",
+            "the run cannot be forked at that record: some of its files had contents that are not stored any more: {}{more}",
             named.join(", ")
         );
-        let hint = "Fork a later record, at which these files have contents that are kept.";
+        let hint = "Fork a later record.";
         return Err(Refusal::new(Code::WriteConflict, message, hint).at(first));
     }
     if inherited.bytes > MAX_INHERITED_BYTES {
         let message = format!(
-            "the files that the run has changed have more than {MAX_INHERITED_BYTES} bytes, too many for a fork"
+            "the run's changed files have more than {MAX_INHERITED_BYTES} bytes with their diff, too many for a fork"
         );
-        let hint = "Export the run as an archive, and create a run from that.";
+        let hint = "Export the run's present files as an archive, and create a run from it.";
         return Err(Refusal::new(Code::QuotaExceeded, message, hint)
             .with_details(|details| details.limit = Some(MAX_INHERITED_BYTES)));
     }

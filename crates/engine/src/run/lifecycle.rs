@@ -98,7 +98,7 @@ fn untracked(base: &RecordedBase) -> Option<(String, Value)> {
 /// The record of a run of which the fork `child` was made, which starts with the record `at_seq`.
 pub(crate) fn forked(parent: &RunId, caller: &Caller, child: &RunId, at_seq: u64) -> Entry {
     let input = json!({ "child": child, "atSeq": at_seq });
-    let mut entry = entry(parent, Some(caller), "run.fork", members(&input), None);
+    let mut entry = entry(parent, Some(caller), "run.fork", members(&input), Some(RunTransition::Fork));
     entry.is_of_any_owner = true;
     entry
 }

@@ -61,6 +61,10 @@ impl Runs {
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run has no files, or no longer; `INVALID_REQUEST` if it has no such record.
     pub(super) async fn fork_point(&self, source: &Source) -> Result<Option<ForkPoint>, CallError> {
         let Source::Run { run_id, at_seq } = source else { return Ok(None) };
+        self.point_of(run_id, *at_seq).await.map(Some).map_err(|error| error.about(run_id))
+    }
+
+    async fn point_of(&self, run_id: &RunId, at_seq: Option<u64>) -> Result<ForkPoint, CallError> {
         if !self.engine.stored_run(run_id).await?.1 {
             return Err(still_importing().into());
         }
@@ -73,7 +77,7 @@ impl Runs {
         let newest = parent.run.head_seq;
         let seq = at_seq.unwrap_or(newest);
         if seq > newest {
-            let message = format!("`source.atSeq` is {seq}; the newest record of `{run_id}` is {newest}");
+            let message = format!("`source.atSeq` is {seq}; the newest record is {newest}");
             let refusal = Refusal::invalid(message, "Give the seq of a record of that run, or omit it for the newest.");
             return Err(refusal
                 .with_details(|details| (details.limit, details.actual) = (Some(newest), Some(seq)))
@@ -87,7 +91,7 @@ impl Runs {
                 None => Sha256::ZERO,
             }
         };
-        Ok(Some(ForkPoint { parent, point: ChainPoint { seq, hash } }))
+        Ok(ForkPoint { parent, point: ChainPoint { seq, hash } })
     }
 
     /// Makes the files of the fork `run`, whose policy is `rules`. No files remain if it fails.

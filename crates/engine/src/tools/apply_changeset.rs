@@ -683,11 +683,11 @@ impl ApplyChangeset {
         };
         let hint = match self.input.on_conflict {
             OnConflict::Refuse if self.is_merge() => {
-                "Nothing was merged. Merge with onConflict `merge`, which merges changes of different lines, or make the change in one \
-                 of the runs as it is in the other."
+                "Nothing was merged. Merge with onConflict `merge`, which merges changes of different lines, or make the file the same in \
+                 both runs and merge again."
             }
             OnConflict::Merge if self.is_merge() => {
-                "Nothing was merged. Make the change in one of the runs as it is in the other, and merge again."
+                "Nothing was merged. Make the file the same in both runs, and merge again."
             }
             OnConflict::Refuse => {
                 "Nothing was applied. Get the changes since that record, run the command again, and send a new change set; or \

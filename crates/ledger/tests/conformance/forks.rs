@@ -12,6 +12,7 @@ fn note(run: &str, tool: &str) -> Entry {
     entry.draft.tool = tool.into();
     entry.draft.paths_read = vec![];
     entry.is_of_any_owner = true;
+    entry.run_change = (tool == "run.fork").then_some(RunTransition::Fork);
     entry
 }
 
@@ -34,6 +35,11 @@ async fn a_fork_and_its_merges_are_in_both_chains(#[values(Backend::Sqlite, Back
     for id in ["one", "two"] {
         create_fork(&db, id, "parent", 1).await.unwrap();
     }
+    // Not of a run that is deleted.
+    db.run("gone").await;
+    db.ledger.set_run_state(&run_id("gone"), RunState::Deleted, None).await.unwrap();
+    assert!(matches!(create_fork(&db, "three", "gone", 0).await, Err(LedgerError::CreationRejected(_))));
+    assert!(db.ledger.run(&run_id("three")).await.unwrap().is_none());
     // Not a second time, and without a record in the other chain.
     assert!(matches!(create_fork(&db, "one", "parent", 1).await, Err(LedgerError::AlreadyExists)));
     let forked = |id: &str, merged_seq, state| Fork { run_id: run_id(id), at_seq: 1, state, merged_seq };

@@ -24,7 +24,7 @@ pub struct Inherited {
     pub files: Vec<InheritedFile>,
     /// Their diff, without the lines of files that policy hides.
     pub diff: Vec<u8>,
-    /// The bytes of the contents in memory.
+    /// The bytes of the contents in memory and of the diff.
     pub bytes: u64,
     /// The files whose contents are stored nowhere: a later version has replaced them, and they were too large to be kept.
     pub not_stored: Vec<LogicalPath>,
@@ -57,7 +57,7 @@ pub struct InheritedContent {
 }
 
 impl Base {
-    /// Returns how the files of `snapshot` differ from the base. Stops once their contents have more than `max_bytes`.
+    /// Returns how the files of `snapshot` differ from the base. Stops once their contents and their diff have more than `max_bytes`.
     ///
     /// # Errors
     ///
@@ -142,8 +142,9 @@ impl Inherited {
             bytes: new_bytes.filter(|bytes| is_shown(bytes, after.mode)).unwrap_or(NEW_SUBSTITUTE),
             mode: after.mode,
         });
-        self.diff.extend_from_slice(&diff_file(old_side, new_side).text);
-        self.bytes += new_bytes.map_or(0, |bytes| bytes.len() as u64);
+        let diff = diff_file(old_side, new_side).text;
+        self.bytes += (new_bytes.map_or(0, <[u8]>::len) + diff.len()) as u64;
+        self.diff.extend_from_slice(&diff);
         let before = base.map(|(sha256, ..)| sha256);
         self.files.push(InheritedFile { path: path.clone(), before, after, kind });
         Ok(())

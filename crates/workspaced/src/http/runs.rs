@@ -32,7 +32,8 @@ use crate::service::Service;
 /// that is interrupted because the service stops is resumed once by the next start, or by another node. Closing the run
 /// cancels its import. A closed connection cancels neither. A run with an `archive` source is returned at once and stays `preparing` until the
 /// archive is uploaded. A run with a `run` source is a fork: it starts with the files of that run at a record, its policy is that of that
-/// run by default, and the chain of that run gets the record `run.fork` in the same commit. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
+/// run by default, and the chain of that run gets the record `run.fork` in the same commit. It is always answered once it is open. The token's
+/// secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
     params(
@@ -50,7 +51,7 @@ use crate::service::Service;
         (status = 404, description = "`RUN_NOT_FOUND`: the run of a `run` source does not exist.", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists; `IDEMPOTENCY_KEY_REUSED`; for a `run` source also \
-            `RUN_CLOSED`: that run has no files, and `WRITE_CONFLICT`: it has no content any more that it had at that record.", body = ProblemBody,
+            `RUN_CLOSED`: that run has no files, and `WRITE_CONFLICT`: contents that it had at that record are not stored any more.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]

@@ -26,9 +26,6 @@ use crate::tool::layer::Layer;
 use crate::tools::apply_changeset::{APPLY_CHANGESET, OnDenied};
 use crate::tools::write_file::merge::OnConflict;
 
-/// The record of a fork with what it has taken over.
-const FIRST: u64 = 1;
-
 /// A request to merge a fork.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -102,17 +99,17 @@ impl Calls {
         if !matches!(into.state, RunState::Open | RunState::AwaitingApproval) {
             return Err(run_not_open(into.state).into());
         }
-        self.engine.stored_run(from).await?;
+        self.engine.stored_run(from).await.map_err(|error| error.about(from))?;
         // Waits until uncertain commits are decided.
         let fork = self.engine.ledger.settled_run(from).await?.ok_or_else(run_not_found)?.stored.run;
         let Some(parent) = fork.parent.as_ref().filter(|parent| parent.run_id == *run) else {
             let hint = "Name one of the run's `forks`. A fork is merged into the run that it was made from.";
-            return Err(Refusal::invalid(format!("`{from}` is no fork of `{run}`"), hint).into());
+            return Err(Refusal::invalid(format!("`{from}` is not a fork of `{run}`"), hint).into());
         };
         if matches!(fork.state, RunState::Preparing | RunState::Deleted) {
-            return Err(run_without_files(fork.state).into());
+            return Err(CallError::from(run_without_files(fork.state)).about(from));
         }
-        let base_seq = parent.merged_seq.unwrap_or(FIRST);
+        let base_seq = parent.merged_seq.unwrap_or(MergedFork::FIRST_SEQ);
         let open_run = self.engine.open(run).await?;
         let ledger = &self.engine.ledger;
         // Both runs have the same base.
@@ -138,7 +135,7 @@ fn pack_changes(
     let mut changed: BTreeMap<&LogicalPath, Option<&SnapshotFile>> = BTreeMap::new();
     let version = |file: &SnapshotFile| (file.sha256, file.git_mode());
     for (path, file) in after.files() {
-        if before.files().get(path).map(version) != Some(version(file)) {
+        if before.files().get(path).map(version) != Some(version(file)) && !is_in(run, path, file)? {
             changed.insert(path, Some(file));
         }
     }
@@ -165,6 +162,12 @@ fn pack_changes(
     let mut space = run.disk.reservation();
     space.grow(spooled.size_bytes)?;
     Ok(Layer::spooled(spooled, space))
+}
+
+/// Whether the run already has the fork's version of the file at `path`, as after an upload of what the ledger does not keep.
+fn is_in(run: &OpenRun, path: &LogicalPath, file: &SnapshotFile) -> io::Result<bool> {
+    let known = run.known.file(run.workspace.base(), path)?;
+    Ok(known.is_some_and(|known| known.sha256 == file.sha256 && known.mode() == Some(file.git_mode())))
 }
 
 /// Returns the file at `path` as it is now; `None` if its content is stored nowhere.
@@ -198,6 +201,6 @@ fn packed_file<'a>(
 
 fn content_not_stored(path: &LogicalPath) -> Refusal {
     let message = format!("the fork's `{path}` cannot be merged: it is too large to be kept in the ledger");
-    let hint = "Download it from the fork, and upload it into this run; then merge again with onDenied `leave`.";
+    let hint = "Download it from the fork, upload it into this run, and merge again.";
     Refusal::new(model::Code::FileTooLarge, message, hint).at(path)
 }

@@ -25,8 +25,12 @@ use crate::service::Service;
         (status = 200, description = "The changes are applied.", body = ChangesetAnswer),
         (status = 202, description = "`APPROVAL_REQUIRED`: the merge waits for a person.", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 409, description = "`WRITE_CONFLICT`: both runs have changed a file; `CHANGED_OUTSIDE`; `RUN_CLOSED`: this run is \
-            closed, or the fork is deleted.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "`WRITE_CONFLICT`: both runs have changed a file, or the fork was merged meanwhile; `CHANGED_OUTSIDE`; \
+            `RUN_CLOSED`: this run is closed, or the fork is deleted.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`FILE_TOO_LARGE`: a file of the fork is not stored in the ledger.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 422, description = "`PATCH_BUDGET_EXCEEDED`: the changes exceed `commandBudget`.", body = ProblemBody,
+            content_type = "application/problem+json"),
     ),
 )]
 pub(crate) async fn merge_run(

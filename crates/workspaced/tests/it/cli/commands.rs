@@ -57,7 +57,7 @@ async fn a_run_is_forked_compared_and_merged(#[values(Backend::Sqlite)] backend:
     let shown = operator(&["run", "show", id]).ok();
     assert!(shown.contains(&format!("run {} at record 1", used.id)), "{shown}");
     operator(&["fork", &used.id, "--at", "99"]).failed(1, "the newest record");
-    operator(&["merge", &used.id, "--from", &used.id, "--reason", "r"]).failed(1, "is no fork of");
+    operator(&["merge", &used.id, "--from", &used.id, "--reason", "r"]).failed(1, "is not a fork of");
 }
 
 #[rstest]

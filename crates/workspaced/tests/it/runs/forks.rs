@@ -253,7 +253,7 @@ async fn forks_of_forks_and_closed_forks_are_merged(#[values(Backend::Sqlite, Ba
     let grandchild = fork(&server, &child, None).await;
     grandchild.create("grandchild.txt", "g\n").await;
     let refused = merge(&run, &grandchild, json!({})).await.refused("INVALID_REQUEST");
-    assert!(refused["detail"].as_str().unwrap().contains("is no fork of"), "{refused:#}");
+    assert!(refused["detail"].as_str().unwrap().contains("is not a fork of"), "{refused:#}");
     merge(&child, &run, json!({})).await.refused("INVALID_REQUEST");
     merge(&run, &run, json!({})).await.refused("INVALID_REQUEST");
     let none = json!({"from": "none", "reason": "r"});
@@ -289,9 +289,26 @@ async fn a_merge_is_judged_by_the_policy_of_the_run(#[values(Backend::Sqlite, Ba
     let left = merge(&run, &forked, json!({"onDenied": "leave"})).await.ok();
     assert_eq!((paths(&left, "applied"), &left["left"][0]["path"]), (vec!["a.txt".into()], &json!("locked/l.txt")));
 
+    // What was left is no conflict when the fork changes it again: the run has not changed it.
+    replace(&forked, "locked/l.txt", "l\n", "m\n").await;
+    forked.create("b.txt", "b\n").await;
+    let denied = merge(&run, &forked, json!({"onConflict": "merge"})).await.refused("POLICY_DENIED");
+    assert_eq!(denied["path"], "locked/l.txt");
+    let left = merge(&run, &forked, json!({"onDenied": "leave"})).await.ok();
+    assert_eq!((paths(&left, "applied"), &left["left"][0]["path"]), (vec!["b.txt".into()], &json!("locked/l.txt")));
+
     // What a person has to approve is merged once they have, and with what the run has changed meanwhile.
     replace(&forked, "asked/a.txt", "a\n", "b\n").await;
     replace(&forked, "a.txt", "one\ntwo\nthree\nfour\n5\n", "one\ntwo\n3\nfour\n5\n").await;
+    let waiting = merge(&run, &forked, json!({"onConflict": "merge"})).await.is(202);
+    // A merge that waits for approval is not applied after a later one, which may have undone what it brings.
+    forked.create("c.txt", "c\n").await;
+    replace(&forked, "asked/a.txt", "b\n", "a\n").await;
+    merge(&run, &forked, json!({"onConflict": "merge"})).await.ok();
+    let approve = format!("/v1/approvals/{}/approve", waiting["approvalId"].as_str().unwrap());
+    let late = server.operator().post(&approve, json!({"onBehalfOf": "ada"})).await.ok();
+    assert_eq!(late["resolution"], "failed: WRITE_CONFLICT", "{late:#}");
+    replace(&forked, "asked/a.txt", "a\n", "b\n").await;
     let newest = head(&forked).await;
     let asked = merge(&run, &forked, json!({"onConflict": "merge"})).await.is(202);
     assert_eq!(asked["code"], "APPROVAL_REQUIRED", "{asked:#}");
@@ -308,6 +325,27 @@ async fn a_merge_is_judged_by_the_policy_of_the_run(#[values(Backend::Sqlite, Ba
     for one in [&run, &forked] {
         assert_whole(one).await;
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_too_large_for_the_ledger_is_merged_once_the_run_has_it(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let forked = fork(&server, &run, None).await;
+    let upload = |to: &Run| {
+        let request = to.agent.request(Method::PUT, &format!("/v1/runs/{}/files/large.bin", to.id));
+        let request = request.header("if-none-match", "*").header("x-reason", "r").body(vec![0; 2 << 20]);
+        let agent = to.agent.clone();
+        async move { agent.send(request).await.is(201) }
+    };
+    upload(&forked).await;
+    forked.create("b.txt", "b\n").await;
+    let refused = merge(&run, &forked, json!({})).await.refused("FILE_TOO_LARGE");
+    assert_eq!(refused["path"], "large.bin");
+    upload(&run).await;
+    let merged = merge(&run, &forked, json!({})).await.ok();
+    assert_eq!(paths(&merged, "applied"), ["b.txt"]);
+    assert_whole(&run).await;
 }
 
 #[rstest]

@@ -36,18 +36,21 @@ export function Forks({ run }: { run: Run }) {
 
 /** The files of several runs: which version each has. */
 function Files({ run, others, isPart }: { run: Run; others: string[]; isPart: boolean }) {
-  const version = `${run.headSeq} ${others.join(" ")}`;
-  const load = useLoad(`compare ${run.runId}`, (signal) => Promise.all(others.map((other) => get<Comparison>(`${runPath(run.runId)}/compare/${encodeURIComponent(other)}${query({ limit: MAX_FILES })}`, signal))), 0, version);
-  if (!load.data) return load.error ? <Failed error={load.error} what="Comparing the runs" retry={load.reload} /> : <Loading what="the comparison" />;
+  // Not again with each record: a comparison reads the whole history of both runs. One may be deleted meanwhile, or be on another node.
+  const load = useLoad(`compare ${run.runId}`, (signal) => Promise.allSettled(others.map((other) => get<Comparison>(`${runPath(run.runId)}/compare/${encodeURIComponent(other)}${query({ limit: MAX_FILES })}`, signal))), 0, others.join(" "));
+  const answers = load.data?.map((answer) => (answer.status === "fulfilled" ? answer.value : undefined));
+  const refused = load.data?.find((answer) => answer.status === "rejected");
+  if (refused && !answers?.some(Boolean)) return <Failed error={refused.reason as Error} what="Comparing the runs" retry={load.reload} />;
+  if (!answers) return load.error ? <Failed error={load.error} what="Comparing the runs" retry={load.reload} /> : <Loading what="the comparison" />;
   const rows = new Map<string, (ComparedFile | undefined)[]>();
-  load.data.forEach(({ files }, index) => files.forEach((file) => {
+  answers.forEach((answer, index) => answer?.files.forEach((file) => {
     const row = rows.get(file.path) ?? others.map(() => undefined);
     row[index] = file;
     rows.set(file.path, row);
   }));
   const differing = [...rows].filter(([, files]) => files.some((file) => file && file.status !== "same" && file.status !== "neither")).sort(([one], [other]) => (one < other ? -1 : 1));
-  const isCut = load.data.some(({ nextAfter }) => nextAfter !== undefined);
-  if (!differing.length) return <p class="state">The files of these runs are the same.</p>;
+  const isCut = answers.some((answer) => answer?.nextAfter !== undefined);
+  if (!differing.length && !refused) return <p class="state">The files of these runs are the same.</p>;
   return (
     <section aria-label="Differences">
       <h2>{count(differing.length)} {differing.length === 1 ? "file differs" : "files differ"}</h2>
@@ -56,10 +59,11 @@ function Files({ run, others, isPart }: { run: Run; others: string[]; isPart: bo
           <thead><tr><th scope="col">File</th><th scope="col">this run</th>{others.map((other) => <th key={other} scope="col"><a href={runHref(other)}>{visible(other)}</a></th>)}</tr></thead>
           <tbody>{differing.map(([path, files]) => (
             <tr key={path}><th scope="row" class="wrap"><Path path={path} /></th><td><Hash value={files.find(Boolean)?.first?.sha256} /></td>
-              {files.map((file, index) => <td key={others[index]}><Version file={file} /></td>)}</tr>
+              {files.map((file, index) => <td key={others[index]}>{answers[index] ? <Version file={file} /> : <span class="quiet">not compared</span>}</td>)}</tr>
           ))}</tbody>
         </table>
       </div>
+      {refused && <Failed error={refused.reason as Error} what="Comparing some of the runs" retry={load.reload} />}
       {isPart && <p class="quiet">At most {MAX_COMPARED} runs are compared.</p>}
       {isCut && <p class="quiet">Only the first {count(MAX_FILES)} files of each comparison are shown.</p>}
     </section>

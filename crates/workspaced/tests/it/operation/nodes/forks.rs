@@ -32,6 +32,14 @@ async fn a_run_is_forked_and_merged_by_another_node_than_its_own() {
     let noted: Vec<Value> = forked.audit().await;
     assert_eq!(noted.last().unwrap()["tool"], "run.merge");
     assert_eq!(run.get().await["forks"][0]["mergedSeq"], merged["mergedSeq"]);
+    // Runs of two nodes are compared by the base that both have.
+    forked.create("c.txt", "c\n").await;
+    for (one, other, status) in [(&run, &forked, "onlySecond"), (&forked, &run, "onlyFirst")] {
+        let path = format!("/v1/runs/{}/compare/{}", one.id, other.id);
+        let compared = first.operator().get(&path).await.ok();
+        let found = compared["files"].as_array().unwrap().iter().find(|file| file["path"] == "c.txt");
+        assert_eq!(found.unwrap()["status"], status, "{compared:#}");
+    }
     for one in [&run, &forked] {
         assert_whole(one).await;
     }
