@@ -114,7 +114,7 @@ pub struct ComparedVersion {
 }
 
 /// A run that is compared, with its files.
-struct Loaded {
+struct LoadedRun {
     run: ComparedRun,
     files: Snapshot,
     /// What it started from, according to its records.
@@ -143,7 +143,7 @@ impl Audit {
     }
 
     /// Loads a run and its files. If `other` has the same base, as forks have, the run is not opened: another node may own it.
-    async fn load_compared(&self, id: &RunId, other: Option<&Loaded>) -> Result<Loaded, CallError> {
+    async fn load_compared(&self, id: &RunId, other: Option<&LoadedRun>) -> Result<LoadedRun, CallError> {
         // Also closes a run whose time is over.
         self.engine.run(id).await?;
         let stored = self.engine.ledger.settled_run(id).await?.ok_or_else(run_not_found)?.stored;
@@ -168,7 +168,7 @@ impl Audit {
             counts: run.counts,
             tests: collected.commands.into_iter().filter(|command| command.tool == TEST).collect(),
         };
-        Ok(Loaded { run: compared, files, recorded, base })
+        Ok(LoadedRun { run: compared, files, recorded, base })
     }
 }
 
