@@ -142,8 +142,8 @@ fn written_by(record: &Record) -> impl Iterator<Item = (&LogicalPath, Sha256)> {
 
 /// Returns why the ledger has no content of `record`.
 ///
-/// Only uploads, moves, change sets, the creation of forks, and records of changes from outside can leave contents that are too large to be stored. The response to an
-/// upload has the size; for the others it is unknown.
+/// Only uploads, moves, change sets, the creation of forks, and records of changes from outside can leave contents that are too large to be
+/// stored. The response to an upload has the size; for the others it is unknown.
 async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

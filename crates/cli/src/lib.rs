@@ -13,7 +13,6 @@ mod events;
 mod exec;
 mod exports;
 mod files;
-mod forks;
 pub mod listing;
 mod manual;
 mod mcp;
@@ -42,11 +41,11 @@ pub enum ClientCommand {
     /// Stop the agent of a run: revoke all tokens of the run and end its commands.
     Stop(stop::StopArgs),
     /// Make a run that starts with the files of another run, and print its token.
-    Fork(forks::ForkArgs),
+    Fork(runs::forks::ForkArgs),
     /// Apply to a run what one of its forks has changed.
-    Merge(forks::MergeArgs),
+    Merge(runs::forks::MergeArgs),
     /// Compare the files of two runs.
-    Compare(forks::CompareArgs),
+    Compare(runs::forks::CompareArgs),
     /// Call a tool of a run, and print what a model would read.
     Call(call::CallArgs),
     /// List, create, rotate or revoke tokens of a run.
@@ -105,9 +104,9 @@ pub async fn run(
     let done = match command {
         ClientCommand::Run(args) => runs::run(args, env).await,
         ClientCommand::Stop(args) => stop::run(args, env).await,
-        ClientCommand::Fork(args) => forks::fork(args, env).await,
-        ClientCommand::Merge(args) => forks::merge(args, env).await,
-        ClientCommand::Compare(args) => forks::compare(args, env).await,
+        ClientCommand::Fork(args) => runs::forks::fork(args, env).await,
+        ClientCommand::Merge(args) => runs::forks::merge(args, env).await,
+        ClientCommand::Compare(args) => runs::forks::compare(args, env).await,
         ClientCommand::Call(args) => call::run(args, env).await,
         ClientCommand::Token(args) => tokens::run(args, env).await,
         ClientCommand::Audit(args) => audit::run(args, env).await,

@@ -1,10 +1,12 @@
 //! `run`: create, list, show, close and delete runs.
 
+pub(crate) mod forks;
+
 use std::mem;
 use std::time::Duration;
 
 use serde_json::Value;
-use workspaced_client::{Client, CreatedRun, Error, NewRun, Run, RunId, RunState, RunView, Source};
+use workspaced_client::{Client, CreatedRun, Error, NewRun, PolicyOverrides, Run, RunId, RunState, RunView, Source};
 
 use crate::call::parse_run;
 use crate::connection::{Connection, Env, connect};
@@ -61,9 +63,8 @@ enum RunAction {
 /// Arguments of `run create`. Without a source, the run begins with an empty tree.
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
-    /// ID of the run [default: made by the service]
-    #[arg(long, value_name = "ID", value_parser = parse_run)]
-    id: Option<RunId>,
+    #[command(flatten)]
+    new: NewRunArgs,
     /// Repository to import: an `https` URL, or a path under an import root of the service.
     #[arg(long, value_name = "URL", group = "source")]
     git: Option<String>,
@@ -79,6 +80,14 @@ struct CreateArgs {
     /// Local archive to upload, tar, tar.gz or tar.zst.
     #[arg(long, value_name = "FILE", group = "source")]
     archive: Option<String>,
+}
+
+/// Arguments of a new run, wherever its files come from.
+#[derive(Debug, clap::Args)]
+struct NewRunArgs {
+    /// ID of the run [default: made by the service]
+    #[arg(long, value_name = "ID", value_parser = parse_run)]
+    id: Option<RunId>,
     /// Policy profile, such as `READ_ONLY`, `SUPERVISED_PR` or `AUTONOMOUS`.
     #[arg(long, value_name = "NAME", conflicts_with = "policy")]
     profile: Option<String>,
@@ -116,7 +125,7 @@ pub(super) async fn run(args: RunArgs, env: &Env<'_>) -> Result<(), CliError> {
 
 async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result<(), CliError> {
     let archive = args.archive.take().map(|name| upload(&name)).transpose()?;
-    let token_file = mem::take(&mut args.token_file).create()?;
+    let token_file = mem::take(&mut args.new.token_file).create()?;
     let new = new_run(args, archive.is_some())?;
     let mut created = create_with_progress(client, &new).await?;
     if let Some(file) = token_file {
@@ -136,7 +145,7 @@ async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result
 }
 
 /// Prints a run that was created, with its token.
-pub(crate) fn print_created(output: Output, created: &CreatedRun) -> Result<(), CliError> {
+fn print_created(output: Output, created: &CreatedRun) -> Result<(), CliError> {
     if output.is_json {
         return Ok(output.json(created)?);
     }
@@ -152,16 +161,22 @@ fn new_run(args: CreateArgs, has_archive: bool) -> Result<NewRun, CliError> {
         (None, None) if has_archive => Source::Archive {},
         (None, None) => Source::Empty {},
     };
-    let policy = match (args.profile, args.policy) {
-        (Some(profile), _) => Some(workspaced_client::PolicyOverrides { profile: Some(profile), ..Default::default() }),
-        (None, Some(policy)) => {
-            let bad = |error| CliError::Usage(format!("--policy does not fit: {error}"));
-            Some(serde_json::from_str(&read_input(&policy)?).map_err(bad)?)
-        }
-        (None, None) => None,
-    };
-    let labels = args.labels.into_iter().collect();
-    Ok(NewRun { run_id: args.id, policy, labels, ttl_seconds: args.ttl_seconds, ..NewRun::from(source) })
+    args.new.request(source)
+}
+
+impl NewRunArgs {
+    fn request(self, source: Source) -> Result<NewRun, CliError> {
+        let policy = match (self.profile, self.policy) {
+            (Some(profile), _) => Some(PolicyOverrides { profile: Some(profile), ..PolicyOverrides::default() }),
+            (None, Some(policy)) => {
+                let bad = |error| CliError::Usage(format!("--policy does not fit: {error}"));
+                Some(serde_json::from_str(&read_input(&policy)?).map_err(bad)?)
+            }
+            (None, None) => None,
+        };
+        let labels = self.labels.into_iter().collect();
+        Ok(NewRun { run_id: self.id, policy, labels, ttl_seconds: self.ttl_seconds, ..NewRun::from(source) })
+    }
 }
 
 /// Creates the run. On a terminal, shows how far its import is, which only a run with a known ID can be asked for.
@@ -277,7 +292,7 @@ fn parse_state(raw: &str) -> Result<RunState, String> {
     found.ok_or_else(|| "no such state".to_owned())
 }
 
-pub(crate) fn parse_label(raw: &str) -> Result<(String, String), String> {
+fn parse_label(raw: &str) -> Result<(String, String), String> {
     let (name, value) = raw.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -326,9 +326,9 @@ impl Engine {
         self.ledger.give_back_except(&used).await
     }
 
-    /// Returns `entries`, all of one run but for those of any owner, each with an epoch. Those of calls that have opened the run have one: what they say is true
-    /// only under that epoch. The others depend on what the ledger checks when it appends them: if the run is not open here, returns
-    /// it with its epoch.
+    /// Returns `entries`, all of one run but for those of any owner, each with an epoch. Those of calls that have opened the run have one:
+    /// what they say is true only under that epoch. The others depend on what the ledger checks when it appends them: if the run is not
+    /// open here, returns it with its epoch.
     pub(crate) async fn under_epoch(
         &self,
         mut entries: Vec<Entry>,

@@ -103,7 +103,7 @@ const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, a
 const SET_LABELS: &str =
     "UPDATE run SET labels = $2, repository = coalesce(nullif($3, ''), source_url), agent = $4 WHERE run_id = $1";
 const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
-/// A merge that waited for approval may be applied after a later one.
+/// Never to an earlier record.
 const SET_MERGED: &str =
     "UPDATE run SET merged_seq = $2 WHERE run_id = $1 AND parent_id IS NOT NULL AND coalesce(merged_seq, 0) < $2";
 const REVOKE_ALL_TOKENS: &str =

@@ -56,6 +56,9 @@ async fn a_run_is_forked_compared_and_merged(#[values(Backend::Sqlite)] backend:
     assert!(shown.contains(&format!("{id} (open at record 1, merged up to its record 2)")), "{shown}");
     let shown = operator(&["run", "show", id]).ok();
     assert!(shown.contains(&format!("run {} at record 1", used.id)), "{shown}");
+    let policy = r#"{"deny": ["b.txt"]}"#;
+    let stricter = operator(&["fork", id, "--id", "stricter", "--policy", policy, "--json"]).json();
+    assert_eq!(stricter["run"]["policy"]["deny"], json!(["b.txt"]), "{stricter:#}");
     operator(&["fork", &used.id, "--at", "99"]).failed(1, "the newest record");
     operator(&["merge", &used.id, "--from", &used.id, "--reason", "r"]).failed(1, "is not a fork of");
 }

@@ -41,7 +41,7 @@ function Files({ run, others, isPart }: { run: Run; others: string[]; isPart: bo
   const answers = load.data?.map((answer) => (answer.status === "fulfilled" ? answer.value : undefined));
   const refused = load.data?.find((answer) => answer.status === "rejected");
   if (refused && !answers?.some(Boolean)) return <Failed error={refused.reason as Error} what="Comparing the runs" retry={load.reload} />;
-  if (!answers) return load.error ? <Failed error={load.error} what="Comparing the runs" retry={load.reload} /> : <Loading what="the comparison" />;
+  if (!answers) return <Loading what="the comparison" />;
   const rows = new Map<string, (ComparedFile | undefined)[]>();
   answers.forEach((answer, index) => answer?.files.forEach((file) => {
     const row = rows.get(file.path) ?? others.map(() => undefined);

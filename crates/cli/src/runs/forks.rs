@@ -3,16 +3,15 @@
 use std::mem;
 
 use serde_json::Value;
-use workspaced_client::{ChangesetConflict, ChangesetDenied, NewMerge, NewRun, RunId, Source};
+use workspaced_client::{ChangesetConflict, ChangesetDenied, NewMerge, RunId, Source};
 
+use super::{NewRunArgs, print_created};
 use crate::call::parse_run;
 use crate::changes::{print_denied, pushed_summary};
 use crate::connection::{Connection, Env, connect};
 use crate::error::CliError;
 use crate::listing::resolve_run;
 use crate::output::Output;
-use crate::runs::{parse_label, print_created};
-use crate::token_file::TokenFileArgs;
 
 /// How many characters of a hash are printed.
 const SHORT_HASH: usize = 12;
@@ -26,19 +25,10 @@ pub struct ForkArgs {
     /// Record whose state the fork starts with; 0 is the base [default: the newest]
     #[arg(long, value_name = "SEQ")]
     at: Option<u64>,
-    /// ID of the fork [default: made by the service]
-    #[arg(long, value_name = "ID", value_parser = parse_run)]
-    id: Option<RunId>,
-    /// Label; may be repeated.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
-    labels: Vec<(String, String)>,
-    /// Seconds until the fork closes [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    ttl_seconds: Option<u64>,
     #[command(flatten)]
-    token_file: TokenFileArgs,
+    new: NewRunArgs,
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Arguments of `merge`.
@@ -63,7 +53,7 @@ pub struct MergeArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Arguments of `compare`.
@@ -76,18 +66,16 @@ pub struct CompareArgs {
     #[arg(value_name = "OTHER", value_parser = parse_run)]
     other: RunId,
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Runs `fork`.
-pub(super) async fn fork(mut args: ForkArgs, env: &Env<'_>) -> Result<(), CliError> {
+pub(crate) async fn fork(mut args: ForkArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let token_file = mem::take(&mut args.token_file).create()?;
+    let token_file = mem::take(&mut args.new.token_file).create()?;
     let source = Source::Run { run_id: resolve_run(&client, args.run).await?, at_seq: args.at };
-    let labels = args.labels.into_iter().collect();
-    let new = NewRun { run_id: args.id, labels, ttl_seconds: args.ttl_seconds, ..NewRun::from(source) };
-    let mut created = client.create_run(&new).await?;
+    let mut created = client.create_run(&args.new.request(source)?).await?;
     if let Some(file) = token_file {
         file.write(&mem::take(&mut created.token.token))?;
     }
@@ -95,7 +83,7 @@ pub(super) async fn fork(mut args: ForkArgs, env: &Env<'_>) -> Result<(), CliErr
 }
 
 /// Runs `merge`.
-pub(super) async fn merge(args: MergeArgs, env: &Env<'_>) -> Result<(), CliError> {
+pub(crate) async fn merge(args: MergeArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     let run = resolve_run(&client, args.run).await?;
@@ -116,7 +104,7 @@ pub(super) async fn merge(args: MergeArgs, env: &Env<'_>) -> Result<(), CliError
 }
 
 /// Runs `compare`.
-pub(super) async fn compare(args: CompareArgs, env: &Env<'_>) -> Result<(), CliError> {
+pub(crate) async fn compare(args: CompareArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     let (run, other) = (resolve_run(&client, args.run).await?, resolve_run(&client, args.other).await?);
