@@ -49,6 +49,7 @@ fn operations(document: &Value, location: &str) -> Vec<Operation> {
 fn filled(path: &str, run: &Run, name: &str, value: &str) -> String {
     let known = [
         ("run", run.id.as_str()),
+        ("other", run.id.as_str()),
         ("tool", "read_file"),
         ("toolCallId", "call"),
         ("artifactId", "none"),
