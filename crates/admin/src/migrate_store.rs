@@ -81,7 +81,7 @@ async fn migrate(
     check_source(lock, source.as_ref()).await?;
     let mark = source.setting(ledger::INSTANCE).await.map_err(database)?.unwrap_or_default();
     let is_copied = has_copy(config, &mark).await?;
-    let objects = open_objects(&config.object_store, &config.data_dir, 0, Arc::new(NoClaims));
+    let objects = open_objects(&config.object_store, &config.data_dir, Arc::new(NoClaims));
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let workspaces = Workspaces::open_to_read(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let migration = StoreMigration { config, source, workspaces: Arc::new(workspaces), objects };

@@ -86,7 +86,8 @@ impl OfflineRun {
         &self.stored.run.run_id
     }
 
-    /// Returns the files after the newest record, according to the ledger.
+    /// Returns the files after the newest record, according to the ledger. From then on, the workspace does not show what the run has
+    /// removed from the base.
     ///
     /// # Errors
     ///
@@ -94,7 +95,12 @@ impl OfflineRun {
     pub(super) async fn expected(&self) -> Result<Snapshot, StartError> {
         let base = self.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
         let loaded = snapshot::load(&self.ledger, self.id(), base, u64::MAX, true).await;
-        loaded.map_err(|error| StartError::failed("the run's history", &error))
+        let expected = loaded.map_err(|error| StartError::failed("the run's history", &error))?;
+        if let Ok(workspace) = &self.workspace {
+            let hidden = workspace.hide_removed(expected.removed());
+            hidden.map_err(|error| StartError::failed("the workspace", &error))?;
+        }
+        Ok(expected)
     }
 
     /// Returns the file contents that the ledger and the object store have of the run.

@@ -34,8 +34,7 @@ pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, id).await?;
     // Services may delete objects meanwhile.
     let claims = Arc::new(LedgerClaims(Arc::clone(&run.ledger)));
-    let objects =
-        config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0, claims)).transpose();
+    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, claims)).transpose();
     run.objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let done = repair_run(&run, &config).await;
     run.ledger.close().await;

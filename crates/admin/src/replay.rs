@@ -37,11 +37,8 @@ use proofs::checkpoints::{leaves_of, push_leaf};
 #[boxed]
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let objects = config
-        .object_store
-        .as_ref()
-        .map(|store| open_objects(store, &config.data_dir, 0, Arc::new(NoClaims)))
-        .transpose();
+    let objects =
+        config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, Arc::new(NoClaims))).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
     run.objects = objects;

@@ -14,7 +14,7 @@ mod target;
 mod tokens;
 
 use async_recursion::async_recursion as boxed;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -216,11 +216,11 @@ fn check_file(path: &Path, content: SavedContent, remedy: &str, report: &mut Res
 /// Writes the database and the runs.
 async fn write(config: &RestoreConfig, backup: &Backup, report: &mut RestoreReport) -> Result<(), StartError> {
     let workspaces = open_workspaces(&config.data_dir).await?;
-    let runs = backup.runs().len();
+    let (runs, mut bases) = (backup.runs().len(), HashMap::new());
     for (number, run) in backup.runs().enumerate() {
         progress(&format!("run {} of {runs}: {}: base", number + 1, run.run_id));
         let restorer = FilesRestorer { backup, workspaces: &workspaces, run: &backup.saved(run)? };
-        restorer.write_base().map_err(|error| failed(&error))?;
+        restorer.write_base(&mut bases).map_err(|error| failed(&error))?;
         failpoint::hit("restore.base");
     }
     let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;

@@ -263,9 +263,12 @@ impl Testbed {
         Ok(self.tree.get_or_init(|| tree))
     }
 
-    /// Returns the folder of the run's tree, if the server was started here.
+    /// Returns the folder of the tree that the run starts from, if the server was started here.
     pub(crate) fn tree_on_disk(&self, run: &RunHandle) -> Option<PathBuf> {
-        self.server.as_ref().map(|_| self.scratch.data().join("workspaces").join(&run.id).join("repo"))
+        self.server.as_ref()?;
+        let data = self.scratch.data();
+        let base = std::fs::read_to_string(data.join("workspaces").join(&run.id).join("base")).ok()?;
+        Some(data.join("bases").join(base.trim_end()).join("tree"))
     }
 }
 

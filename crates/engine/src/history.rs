@@ -7,4 +7,3 @@ mod known_run;
 mod recorded_modes;
 mod seen_content;
 pub mod snapshot;
-pub(crate) mod touched_paths;

@@ -10,6 +10,7 @@ pub(crate) mod object_claims;
 mod recorded_base;
 mod unneeded_folders;
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::io;
 use std::io::ErrorKind;
@@ -173,6 +174,11 @@ fn load(
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
     workspace.add_written(&known.paths());
+    workspace.hide_removed(&known.removed())?;
+    // Where a pending change finds no file, the run had removed that of the base before.
+    let mut changed = HashSet::new();
+    let created = pending.iter().filter(|step| changed.insert(&step.path) && step.before.is_none());
+    workspace.hide_removed(created.map(|step| &step.path))?;
     let mut mounts = Vec::with_capacity(run.mounts.len());
     for mount in run.mounts {
         let path = mount_paths.iter().find(|(name, _)| *name == mount.name).map(|(_, path)| Path::new(path));

@@ -139,6 +139,8 @@ async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError>
     run.pending_approvals.set(stored.run.counts.pending_approvals);
     run.known.replace(KnownVersions::load(engine.ledger.as_ref(), &run.run_id).await?);
     run.workspace.add_written(&run.known.paths());
+    let reconciled = Arc::clone(run);
+    engine.blocking(move || Ok(reconciled.workspace.hide_removed(&reconciled.known.removed())?)).await?;
     run.accounting.set_reconciled(stored.usage);
     Ok(())
 }

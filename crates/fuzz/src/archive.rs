@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path};
+use std::time::Duration;
 
 use model::{PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
@@ -114,10 +115,12 @@ fn import(folder: &DataFolder, input: &[u8]) {
     let run_folder = folder.home.path().join("data/workspaces/run");
     match folder.workspaces.import(&run, ImportSource::Archive(&mut archive), &folder.rules, &NoObserver) {
         Ok(imported) => {
-            let repo = run_folder.join("repo");
-            let files = check(&repo, &repo);
-            assert_eq!(files, imported.files, "the reported number of files differs");
+            let base = fs::read_to_string(run_folder.join("base")).expect("the name of a base");
+            let tree = folder.home.path().join("data/bases").join(base.trim_end()).join("tree");
+            assert_eq!(check(&tree, &tree), imported.files, "the reported number of files differs");
+            assert_eq!(fs::read_dir(run_folder.join("repo")).expect("a folder").count(), 0, "the run has a copy");
             folder.workspaces.remove(&run).expect("removed");
+            folder.workspaces.remove_unused_bases(Duration::ZERO).expect("removed");
         }
         Err(ImportError::Refused(refusal)) => assert!(!refusal.message.contains("/workspaces/"), "{refusal:?}"),
         Err(fault @ (ImportError::Io(_) | ImportError::Cancelled)) => {

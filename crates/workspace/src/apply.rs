@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::Workspace;
 use crate::dir::fresh_name;
-use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
+use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root, TreeLayer};
 use crate::stamp::FileStamp;
 
 pub use contents::{SpooledFile, StagedContents, StagedFile};
@@ -160,13 +160,10 @@ impl From<GuardError> for MoveError {
 
 /// Returns what exists at `path`. Removed files, and folders that contain nothing else, count as nothing.
 fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<TargetState> {
-    let found = match root.open_parent(path) {
-        Ok(parent) => match parent.stat()? {
-            None => TargetState::Nothing,
-            Some(stat) if Replaced::File(None).matches(&stat) => TargetState::File(FileStamp::of(&stat)),
-            Some(_) => TargetState::Other,
-        },
-        Err(GuardError::Missing) => TargetState::Nothing,
+    let found = match root.find(path) {
+        Ok(None) => TargetState::Nothing,
+        Ok(Some(found)) if Replaced::File(None).matches(&found.stat) => TargetState::File(FileStamp::of(&found.stat)),
+        Ok(Some(_)) => TargetState::Other,
         Err(error) => {
             error.unless_disk()?;
             TargetState::Other
@@ -219,13 +216,19 @@ impl Replaced {
         }
     }
 
+    /// Whether the run's own layer has what the step replaces. If only the base has it, the new file hides it.
+    fn is_own(self, root: &Root, path: &LogicalPath) -> Result<bool, MoveError> {
+        let found = root.find(path)?;
+        Ok(!found.is_some_and(|found| found.layer == TreeLayer::Base && self.matches(&found.stat)))
+    }
+
     /// Whether the file `name`, which was taken out of the tree and is in `tmp` now, is what the step expects.
     fn is_in(self, tmp: &OwnedFd, name: &str) -> io::Result<bool> {
         Ok(self.matches(&rustix::fs::statat(tmp, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 }
 
-/// Renames a staged file to `path`: in exchange for the `replaced` file, or in place of an empty folder.
+/// Renames a staged file to `path`: in exchange for the `replaced` file, over the base's, or in place of an empty folder.
 fn move_in(
     tmp: &OwnedFd,
     name: &str,
@@ -234,7 +237,8 @@ fn move_in(
     replaced: Option<Replaced>,
     applied: &mut Applied,
 ) -> Result<(), MoveError> {
-    let made_folders = if let Some(replaced) = replaced {
+    let replaces_own = replaced.map(|replaced| replaced.is_own(root, path)).transpose()?.unwrap_or(false);
+    let made_folders = if let Some(replaced) = replaced.filter(|_| replaces_own) {
         let (parent, changed) = root.create_parent(path)?;
         applied.about_to_take_out(path, name);
         // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
@@ -251,7 +255,7 @@ fn move_in(
             let arrive = || rustix::fs::renameat_with(tmp, name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE);
             match arrive() {
                 Err(Errno::EXIST) if root.is_free(path, &|_| false).map_err(MoveError::Io)? => {
-                    root.remove_empty_tree(parent)?;
+                    Root::remove_empty_tree(parent)?;
                     failpoint::hit("apply.emptied");
                     Ok(arrive()?)
                 }
@@ -283,8 +287,33 @@ fn with_parent(
     }
 }
 
-/// Moves the file at `path` out of the tree to `tmp`; it is removed with the sync. Its folder stays until all steps are done.
+/// Removes the file at `path` from the tree: hides the base's, and moves the run's own to `tmp`, from which it is removed with the
+/// sync. Its folder stays until all steps are done.
 fn move_out(
+    tmp: &OwnedFd,
+    root: &Root,
+    path: &LogicalPath,
+    replaced: Replaced,
+    applied: &mut Applied,
+) -> Result<(), MoveError> {
+    let of_base = root.base_file(path).map_err(MoveError::Io)?;
+    // Before the run's own file is gone, since that of the base would show in its place.
+    let is_hidden = root.hide(path).map_err(MoveError::Io)?;
+    match move_own_out(tmp, root, path, replaced, applied) {
+        Ok(()) => {}
+        Err(MoveError::Missing) if of_base.is_some_and(|stat| replaced.matches(&stat)) => {}
+        Err(error) => {
+            if is_hidden {
+                root.show(path);
+            }
+            return Err(error);
+        }
+    }
+    applied.removed(path);
+    Ok(())
+}
+
+fn move_own_out(
     tmp: &OwnedFd,
     root: &Root,
     path: &LogicalPath,
@@ -302,6 +331,5 @@ fn move_out(
         return Err(MoveError::Outside);
     }
     applied.took_out(name);
-    applied.removed(path);
     Ok(())
 }

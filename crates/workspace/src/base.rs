@@ -1,9 +1,8 @@
-//! What a run started from, stored outside `repo/`, where no tool reaches.
+//! What runs start from: an immutable tree with its list of files, shared by all runs that start from it.
 
 mod blobs;
 mod cache;
 mod file_change;
-mod ignored_files;
 pub(crate) mod manifest;
 mod read;
 
@@ -11,47 +10,51 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use model::{BaseFolders, FileKind, Sha256};
+use model::{BaseFolders, FileKind};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-pub(crate) use blobs::{Blobs, OpenBlobs, missing_from_base};
-pub(crate) use cache::BaseLru;
-use cache::{BlobCache, DiffCache};
+pub(crate) use blobs::{Blobs, missing_from_base};
+pub(crate) use cache::{BaseLru, DiffCache};
 pub use file_change::DiffFile;
 pub(crate) use file_change::FileChange;
-pub(crate) use ignored_files::LIST_NAME as IGNORED_NAME;
 use manifest::{BaseManifest, FileIndex, Head};
 pub use read::BaseFile;
 pub(crate) use read::describe;
 
+use crate::dir::{open_dir, open_file};
 use crate::git::{Git, GitHome};
-use crate::ignored::{Baseline, RuleSet, SimilarPaths};
-use crate::stamp::FileStamp;
+use crate::guard::LowerLayer;
+use crate::ignored::{BaseRules, Baseline, RuleFile, RuleSet, SimilarPaths};
 
-/// The file beside `repo/` that describes the tree at the start of the run.
-pub(crate) const MANIFEST_NAME: &str = "base.manifest";
-/// The bare repository beside `repo/` that stores its bytes.
-pub(crate) const GIT_NAME: &str = "base.git";
+/// The file that lists what a base has.
+pub(crate) const MANIFEST_NAME: &str = "manifest";
+/// The folder with its files.
+pub(crate) const TREE_NAME: &str = "tree";
+/// The bare repository with its commit.
+pub(crate) const GIT_NAME: &str = "git";
 /// The largest manifest that is read, which is more than any import writes.
 pub(crate) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
 /// What a run started from. Small: its file list is loaded on demand and shared by concurrent callers.
 pub struct Base {
+    /// The name of its folder.
+    id: String,
     commit: String,
     /// The paths of the submodules, sorted.
     submodules: Vec<String>,
     git: Git,
     file: File,
+    tree: OwnedFd,
     lru: Arc<BaseLru>,
     loaded: Mutex<Weak<LoadedBase>>,
     /// Tracked folders with the names of build output; determined on first use.
     source_folders: OnceLock<HashSet<String>>,
+    rules: OnceLock<Arc<BaseRules>>,
 }
 
 /// A base in memory.
@@ -59,10 +62,6 @@ pub(crate) struct LoadedBase {
     pub(crate) manifest: BaseManifest,
     /// The `.gitignore` files of the base, each with its folder (empty for the root).
     pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Stamps under which files were found to be unchanged, other than those in the manifest.
-    same: Mutex<HashMap<FileIndex, FileStamp>>,
-    diffs: Mutex<DiffCache>,
-    files: Mutex<BlobCache>,
 }
 
 impl fmt::Debug for Base {
@@ -73,16 +72,27 @@ impl fmt::Debug for Base {
 }
 
 impl Base {
-    /// Opens the base of the run whose folder is `dir`, at the physical `path`.
-    pub(crate) fn open(dir: BorrowedFd<'_>, path: &Path, home: &Arc<GitHome>, lru: Arc<BaseLru>) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let manifest = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty());
-        let file = File::from(manifest.map_err(|errno| missing_part(errno, MANIFEST_NAME))?);
+    /// Opens the base `id`, whose folder is `dir`, at the physical `path`.
+    pub(crate) fn open(
+        id: String,
+        dir: BorrowedFd<'_>,
+        path: &Path,
+        home: &Arc<GitHome>,
+        lru: Arc<BaseLru>,
+    ) -> io::Result<Self> {
+        let file = open_file(dir, MANIFEST_NAME).map_err(|errno| missing_part(errno, MANIFEST_NAME))?;
+        let tree = open_dir(dir, TREE_NAME).map_err(|errno| missing_part(errno, TREE_NAME))?;
         let (commit, submodules) = manifest::read_start(&mut BufReader::with_capacity(512, &file))?;
         // No tool can name a path that is not UTF-8.
         let submodules = submodules.into_iter().filter_map(|path| String::from_utf8(path).ok()).collect();
         let git = Git::new(path.join(GIT_NAME), home);
-        Ok(Self { commit, submodules, git, file, lru, loaded: Mutex::default(), source_folders: OnceLock::new() })
+        let (loaded, source_folders, rules) = (Mutex::default(), OnceLock::new(), OnceLock::new());
+        Ok(Self { id, commit, submodules, git, file, tree, lru, loaded, source_folders, rules })
+    }
+
+    /// Returns the name of its folder.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
     }
 
     /// Returns the base commit.
@@ -97,17 +107,9 @@ impl Base {
             self.lru.touch(&loaded);
             return Ok(loaded);
         }
-        let written = FileStamp::of(&rustix::fs::fstat(self.file.as_fd())?);
-        let bytes = read_whole(&self.file, written.size)?;
-        let (Head { ignores, .. }, mut manifest) = manifest::read(&bytes, written.modified_ns)?;
-        manifest.add_ignored(&self.ignored_files()?);
-        let fresh = Arc::new(LoadedBase {
-            manifest,
-            ignores,
-            same: Mutex::default(),
-            diffs: Mutex::default(),
-            files: Mutex::default(),
-        });
+        let bytes = read_whole(&self.file, self.file.metadata()?.len())?;
+        let (Head { ignores, .. }, manifest) = manifest::read(&bytes)?;
+        let fresh = Arc::new(LoadedBase { manifest, ignores });
         *loaded = Arc::downgrade(&fresh);
         self.lru.touch(&fresh);
         Ok(fresh)
@@ -123,22 +125,16 @@ impl Base {
         &self.git
     }
 
-    /// Returns a reader of the base's bytes.
-    pub(crate) fn blobs(&self) -> Blobs<'_> {
-        Blobs::new(&self.git)
+    /// Returns the bytes of the file list.
+    pub(crate) fn manifest_bytes(&self) -> io::Result<Vec<u8>> {
+        read_whole(&self.file, self.file.metadata()?.len())
     }
 }
 
-/// Checks that the repository of a base exists in the run's folder `dir`.
-pub(crate) fn has_blobs(dir: BorrowedFd<'_>) -> io::Result<()> {
-    let found = rustix::fs::statat(dir, GIT_NAME, AtFlags::SYMLINK_NOFOLLOW);
-    found.map(drop).map_err(|errno| missing_part(errno, GIT_NAME))
-}
-
-/// Converts the error of opening a part of a run's folder. If the part is missing, the error names it.
+/// Converts the error of opening a part of a base or of a run's folder. If the part is missing, the error names it.
 pub(crate) fn missing_part(errno: Errno, name: &str) -> io::Error {
     match errno {
-        Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, format!("`{name}` is missing from the run's folder")),
+        Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, format!("`{name}` is missing")),
         errno => errno.into(),
     }
 }
@@ -186,6 +182,21 @@ impl BaseFolders for Base {
     }
 }
 
+impl LowerLayer for Base {
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+
+    fn has_file(&self, path: &str) -> io::Result<bool> {
+        Ok(self.load()?.manifest.get(path.as_bytes()).is_some())
+    }
+
+    fn files_under(&self, paths: &[&str]) -> io::Result<Vec<u64>> {
+        let loaded = self.load()?;
+        Ok(paths.iter().map(|path| loaded.manifest.files_under(path.as_bytes())).collect())
+    }
+}
+
 impl Baseline for Base {
     fn is_loaded(&self) -> bool {
         self.is_in_memory()
@@ -214,62 +225,24 @@ impl Baseline for Base {
         Ok(())
     }
 
-    fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
-        let text = |folder: &[u8]| Some(String::from_utf8(folder.to_vec()).ok()?).filter(|text| !text.is_empty());
+    fn rules(&self) -> io::Result<Arc<BaseRules>> {
+        if let Some(rules) = self.rules.get() {
+            return Ok(Arc::clone(rules));
+        }
         let loaded = self.load()?;
         // No tool reaches a folder whose name is not UTF-8, so its rules have no effect.
         let reachable = loaded.ignores.iter().filter(|(folder, _)| std::str::from_utf8(folder).is_ok());
-        Ok(reachable.map(|(folder, rules)| (text(folder).unwrap_or_else(|| ".".to_owned()), rules.clone())).collect())
+        let rules: HashMap<_, _> = reachable
+            .map(|(folder, text)| {
+                let folder = if folder.is_empty() { b".".to_vec() } else { folder.clone() };
+                (folder, Arc::new(RuleFile::new(text.clone())))
+            })
+            .collect();
+        Ok(Arc::clone(self.rules.get_or_init(|| Arc::new(rules))))
     }
 }
 
 impl LoadedBase {
-    /// Whether `stamp` alone proves that the file has the base's bytes.
-    pub(crate) fn is_same(&self, file: FileIndex, stamp: &FileStamp) -> bool {
-        self.manifest.is_unchanged(file, stamp) || self.same.lock().get(&file) == Some(stamp)
-    }
-
-    /// Remembers that the file had the base's bytes under `stamp`, if the stamp is settled.
-    pub(crate) fn found_same(&self, file: FileIndex, stamp: FileStamp) {
-        if stamp.is_settled() {
-            self.same.lock().insert(file, stamp);
-        }
-    }
-
-    /// Returns the cached change of `file` to the version with `stamp` (`None` for a deleted file).
-    pub(crate) fn cached_change(&self, file: FileIndex, stamp: Option<FileStamp>) -> Option<Arc<FileChange>> {
-        self.diffs.lock().get(file, stamp)
-    }
-
-    /// Returns the cached change of `file` to these bytes and this mode.
-    pub(crate) fn cached_change_to(
-        &self,
-        file: FileIndex,
-        new: &Sha256,
-        mode: (bool, bool),
-    ) -> Option<Arc<FileChange>> {
-        self.diffs.lock().get_by_content(file, new, mode)
-    }
-
-    /// Caches a change for the next diff: by the stamp of the current version, if that is settled.
-    pub(crate) fn cache_change(&self, file: FileIndex, stamp: Option<FileStamp>, change: &Arc<FileChange>) {
-        if stamp.is_none_or(|stamp| stamp.is_settled()) {
-            self.diffs.lock().insert(file, stamp, change);
-        } else {
-            self.diffs.lock().insert_by_content(file, change);
-        }
-    }
-
-    /// Returns the bytes of `file` in the base, if they are cached.
-    pub(crate) fn cached_bytes(&self, file: FileIndex) -> Option<Arc<Vec<u8>>> {
-        self.files.lock().get(file)
-    }
-
-    /// Caches the bytes of `file` in the base.
-    pub(crate) fn cache_bytes(&self, file: FileIndex, bytes: &[u8]) {
-        self.files.lock().insert(file, bytes);
-    }
-
     fn weight(&self) -> usize {
         self.manifest.weight() + self.ignores.iter().map(|(folder, text)| folder.len() + text.len()).sum::<usize>()
     }
@@ -277,6 +250,9 @@ impl LoadedBase {
 
 fn read_whole(file: &File, size: u64) -> io::Result<Vec<u8>> {
     use std::os::unix::fs::FileExt as _;
+    if size > MAX_MANIFEST_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     let mut bytes = vec![0; usize::try_from(size).map_err(|_| io::ErrorKind::InvalidData)?];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)

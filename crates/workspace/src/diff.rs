@@ -9,7 +9,6 @@ mod stat_table;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, LogicalPath, Refusal, Rules, Sha256};
@@ -128,7 +127,7 @@ impl Workspace {
         };
         let candidates = self.candidates(rules, &loaded, &area, paths, cancel)?;
         let candidates = report.drop_same(candidates, cancel)?;
-        self.fill(&mut report, &candidates, cancel)?;
+        report.add_all(&candidates, cancel)?;
         Ok(report.finish())
     }
 
@@ -142,10 +141,8 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let mut candidates = match paths {
-            None => Scan::run(self.tree(), loaded, area, cancel)?,
-            Some(paths) => {
-                Scan::run_files(self.tree(), loaded, paths.iter().filter(|path| area.contains(path)), cancel)?
-            }
+            None => Scan::run(self, loaded, area, cancel)?,
+            Some(paths) => Scan::run_files(self, loaded, paths.iter().filter(|path| area.contains(path)), cancel)?,
         };
         candidates.retain(|candidate| candidate.is_visible(rules));
         candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -155,7 +152,7 @@ impl Workspace {
     /// Returns every path whose file or link may differ from the base, including hidden ones but not ignored ones.
     pub(crate) fn touched_paths(&self, cancel: &AtomicBool) -> Result<Vec<LogicalPath>, WorkspaceError> {
         let loaded = self.base().load()?;
-        let candidates = Scan::run(self.tree(), &loaded, &Area::Folder(LogicalPath::root()), cancel)?;
+        let candidates = Scan::run(self, &loaded, &Area::Folder(LogicalPath::root()), cancel)?;
         Ok(candidates.into_iter().map(|candidate| candidate.path).collect())
     }
 
@@ -165,29 +162,6 @@ impl Workspace {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         let candidates = self.candidates(rules, &loaded, &Area::Folder(LogicalPath::root()), None, cancel)?;
         Report::new(self, rules, &loaded, &query).drop_same(candidates, cancel)
-    }
-
-    /// Adds every candidate to `report`. Starts git only if a file's bytes in the base are needed.
-    fn fill(
-        &self,
-        report: &mut Report<'_>,
-        candidates: &[DiffCandidate],
-        cancel: &AtomicBool,
-    ) -> Result<(), WorkspaceError> {
-        if !candidates.iter().any(|candidate| report.needs_git(candidate)) {
-            return report.add_all(candidates, None, cancel);
-        }
-        let mut error = None;
-        let filled = self.base().blobs().with(cancel, |blobs| {
-            report.add_all(candidates, Some(blobs), cancel).map_err(|found| {
-                error = Some(found);
-                io::Error::from(io::ErrorKind::Interrupted)
-            })
-        });
-        match error {
-            Some(error) => Err(error),
-            None => Ok(filled?),
-        }
     }
 
     /// Returns the area to compare: the whole tree, a folder, or one file. A link on the path is followed, as by any read.

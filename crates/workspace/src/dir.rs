@@ -3,12 +3,15 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
+
+/// How many bytes of entries the kernel is asked for at a time.
+const BUFFER_BYTES: usize = 32 * 1024;
 
 /// Opens the directory `name` in `dir`.
 pub(crate) fn open_dir(dir: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errno> {
@@ -80,6 +83,32 @@ pub(crate) fn entries(dir: impl AsFd, max: usize) -> Result<Vec<(CString, FileTy
         }
     }
     Ok(entries)
+}
+
+/// Calls `visit` for every entry of `dir` with its type, in the file system's order.
+pub(crate) fn each_entry<E: From<Errno>>(
+    dir: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    mut visit: impl FnMut(&CStr, FileType) -> Result<(), E>,
+) -> Result<(), E> {
+    buffer.clear();
+    buffer.reserve(BUFFER_BYTES);
+    let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            // The folder was removed during the walk.
+            Err(Errno::NOENT) => break,
+            entry => entry?,
+        };
+        let name = entry.file_name();
+        if is_dot(name) {
+            continue;
+        }
+        if let Some(file_type) = known_type(dir, name, entry.file_type())? {
+            visit(name, file_type)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether `name` is `.` or `..`.

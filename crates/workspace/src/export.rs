@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,17 +17,16 @@ use std::sync::atomic::AtomicBool;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use model::{Access, FileKind, LogicalPath, PathFacts, PathRejected, Rules, WHITEOUT, is_link_mode, link_stays_inside};
-use rustix::fs::{AtFlags, FileType, Stat};
-use rustix::io::Errno;
+use rustix::fs::{FileType, Stat};
 use tar::{Builder, EntryType as HeaderType, Header};
 
+use crate::error::check_cancelled;
 use crate::error::file_too_large;
-use crate::guard::{self, Blocking, GuardError, Opened};
+use crate::guard::{self, Blocking, GuardError, Opened, TreeFolder};
 use crate::ignored::{GITIGNORE_NAME, RuleScope};
 use crate::kept_files::Pin;
 use crate::opened_file::{is_readable, is_secret_file};
 use crate::stamp::FileStamp;
-use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
 pub use artifacts::ArtifactBundle;
@@ -204,11 +202,15 @@ impl ExportLister<'_> {
         let tree = self.workspace.tree();
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let Some(opened) = open(self.workspace, path)? else { return Ok(Vec::new()) };
-        let folder = opened.file.as_fd();
+        if !opened.file_type().is_dir() {
+            return Ok(Vec::new());
+        }
+        let folder = &opened.into_folder(path);
         let mut names = Vec::new();
-        each_entry(folder, &mut Vec::new(), self.cancel, |name, file_type| {
+        tree.root.each_entry(folder, &mut Vec::new(), |name, file_type| {
+            check_cancelled(self.cancel)?;
             names.push((name.to_owned(), file_type));
-            Ok(())
+            Ok::<(), WorkspaceError>(())
         })?;
         let text = path.as_str().as_bytes();
         let scope = if names.iter().any(|(name, _)| name.to_bytes() == GITIGNORE_NAME.as_bytes()) {
@@ -251,7 +253,8 @@ impl ExportLister<'_> {
             Err(GuardError::Rejected(PathRejected::LinkInMutation)) => {
                 // What was in a folder that is a link now does not exist any more.
                 let Some(link) = root.find_link(path)? else { return Ok(PresentEntry::Missing) };
-                return Ok(link_kind(path, link.target).map_or(PresentEntry::LeftOutFiles, PresentEntry::Exported));
+                let kind = self.link_kind(path, link.target);
+                return Ok(kind.map_or(PresentEntry::LeftOutFiles, PresentEntry::Exported));
             }
             Err(error) => {
                 error.unless_disk()?;
@@ -272,22 +275,28 @@ impl ExportLister<'_> {
     /// Returns what the entry `name` of `folder` is; `None` if it is not exported, or was removed since its folder was read.
     fn kind(
         &self,
-        folder: BorrowedFd<'_>,
+        folder: &TreeFolder,
         name: &CStr,
         path: &LogicalPath,
     ) -> Result<Option<ExportEntryKind>, WorkspaceError> {
-        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(None),
-            stat => stat.map_err(io::Error::from)?,
-        };
+        let root = &self.workspace.tree().root;
+        let Some(stat) = root.stat_entry(folder, name)? else { return Ok(None) };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink => match rustix::fs::readlinkat(folder, name, Vec::new()) {
-                Ok(target) => Ok(link_kind(path, target.into_bytes())),
-                Err(Errno::NOENT | Errno::INVAL) => Ok(None),
-                Err(errno) => Err(io::Error::from(errno).into()),
-            },
+            FileType::Symlink => {
+                let target = root.read_link(folder, name)?;
+                Ok(target.and_then(|target| self.link_kind(path, target)))
+            }
             _ => self.file_kind(&stat, path),
         }
+    }
+
+    /// Returns the entry of a link, unless it leads out of the tree.
+    fn link_kind(&self, path: &LogicalPath, target: Vec<u8>) -> Option<ExportEntryKind> {
+        let target = String::from_utf8(target).ok()?;
+        // Where a `..` after a name leads depends on what the name is.
+        let stays_inside = link_stays_inside(path.as_str().as_bytes(), target.as_bytes())
+            || self.workspace.tree().root.open(path, Blocking::Allowed).is_ok();
+        stays_inside.then_some(ExportEntryKind::Link(target))
     }
 
     fn file_kind(&self, stat: &Stat, path: &LogicalPath) -> Result<Option<ExportEntryKind>, WorkspaceError> {
@@ -306,12 +315,6 @@ impl ExportLister<'_> {
 fn is_shown_folder(rules: &Rules, path: &LogicalPath) -> bool {
     let facts = PathFacts { path, real_path: None, kind: FileKind::Directory, ignored: false, hard_linked: false };
     model::judge_path(rules, Access::Read, &facts).is_ok()
-}
-
-/// Returns the entry of a link, unless it leads out of the tree.
-fn link_kind(path: &LogicalPath, target: Vec<u8>) -> Option<ExportEntryKind> {
-    let target = String::from_utf8(target).ok()?;
-    link_stays_inside(path.as_str().as_bytes(), target.as_bytes()).then_some(ExportEntryKind::Link(target))
 }
 
 fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
@@ -431,6 +434,12 @@ impl TreeExport {
         }
         if let Some(kept) = self.pin.open(path, stamp)? {
             return Ok(Some((kept, stamp.size)));
+        }
+        // The run has replaced or removed it since.
+        if let Ok(file) = self.workspace.base().open_file(path.as_str().as_bytes())
+            && FileStamp::of(&rustix::fs::fstat(&file)?).has_same_content(&stamp)
+        {
+            return Ok(Some((file, stamp.size)));
         }
         // Changed from outside.
         let changed = present.filter(|opened| opened.file_type().is_file() && !guard::is_hard_linked(&opened.stat));

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, prlimit, waitid};
 
 /// The settings of every call, which override any configuration and repository.
-const SWITCHES: [&str; 18] = [
+const SWITCHES: [&str; 19] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.autocrlf=false",
@@ -35,8 +35,9 @@ const SWITCHES: [&str; 18] = [
     "transfer.bundleURI=false",
     "fetch.fsckObjects=false",
     "fetch.recurseSubmodules=false",
-    // What is fetched stays a pack, however small, which another run can have too.
+    // What is fetched or imported stays a pack, however small, which is a part of its base.
     "fetch.unpackLimit=1",
+    "fastimport.unpackLimit=1",
     // Both lead to hosts that were not checked.
     "http.followRedirects=false",
     "http.proxy=",

@@ -1,49 +1,86 @@
 //! Resolves a logical path to a handle under its tree's root. The only code that opens files of a tree by path.
 //!
-//! The kernel resolves each path in one step (`openat2`), so nothing can change between a check and its use. Reads may
-//! follow symbolic links that stay inside the root, and learn the real path; mutations follow none.
+//! A run's tree has two layers: the files that the run has written, and under them its base, which runs share and nobody changes.
+//! [`Root`] is the only code that knows of both. Within one layer the kernel resolves each path in one step (`openat2`) and
+//! follows no link, so nothing can change between a check and its use. Reads may follow symbolic links that stay inside the tree:
+//! they are resolved here, over both layers, since the kernel would find what they lead to in one layer alone. Mutations follow
+//! none.
 
+mod base_layer;
 mod empty_dirs;
+mod folder;
+#[cfg(test)]
+mod layer_tests;
+mod links;
 mod self_test;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use model::{LogicalPath, PathRejected};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::dir::MAX_ATTEMPTS;
 
+use base_layer::BaseLayer;
+pub(crate) use base_layer::LowerLayer;
 pub(crate) use empty_dirs::IsRemoved;
+pub(crate) use folder::TreeFolder;
+use links::Links;
 pub(crate) use self_test::self_test;
 
 /// The flags of every open: the handle closes on `exec`, a FIFO does not block, a terminal does not take over.
 const OPEN_FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// The flags of a handle that is only looked at, and of a symbolic link itself.
+const LOOK_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// The permission bits of new folders.
 pub(crate) const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// The root folder of a tree, under which every path is resolved.
+/// The root of a tree, under which every path is resolved.
 pub(crate) struct Root {
-    dir: OwnedFd,
+    /// The folder of the files that the run has written; of a mount, of all files.
+    own: OwnedFd,
     resolve: ResolveFlags,
+    base: Option<BaseLayer>,
+}
+
+/// A layer of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TreeLayer {
+    /// What the run has written, or somebody else has put there.
+    Own,
+    /// What the run started from.
+    Base,
 }
 
 /// A file or folder that was opened under a root.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Its handle, for reading.
+    /// Its handle, for reading. Of a folder in both layers, that of the run's own.
     pub(crate) file: OwnedFd,
     /// Its metadata, taken from the handle.
     pub(crate) stat: Stat,
     /// Its real path, if the path led through a symbolic link.
     pub(crate) real: Option<LogicalPath>,
+    layer: TreeLayer,
+    /// Of a folder in both layers, the handle of the base's.
+    below: Option<OwnedFd>,
+}
+
+/// What is at a path, without following a symbolic link.
+#[derive(Debug)]
+pub(crate) struct FoundEntry {
+    /// A handle that can only be looked at.
+    handle: OwnedFd,
+    /// Its metadata, taken from the handle.
+    pub(crate) stat: Stat,
+    pub(crate) layer: TreeLayer,
 }
 
 /// A symbolic link that was opened under a root, and not followed.
@@ -64,7 +101,7 @@ pub(crate) enum Blocking {
     Forbidden,
 }
 
-/// The folder of an entry, reached without a symbolic link, and the entry's name: what a mutation acts on.
+/// The folder of an entry in the run's own layer, reached without a symbolic link, and the entry's name: what a mutation acts on.
 #[derive(Debug)]
 pub(crate) struct ParentHandle {
     /// The folder's handle; it can be synced.
@@ -99,88 +136,78 @@ pub(crate) fn open_ambient_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OPEN_FLAGS, Mode::empty())?)
 }
 
+impl Blocking {
+    fn resolve(self) -> ResolveFlags {
+        match self {
+            Self::Allowed => ResolveFlags::empty(),
+            Self::Forbidden => ResolveFlags::CACHED,
+        }
+    }
+}
+
 impl Root {
-    /// Returns the root of a run's tree. File systems mounted inside it are refused: the service mounts none.
-    pub(crate) fn of_run(dir: OwnedFd) -> Self {
-        Self { dir, resolve: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV }
+    /// Returns the root of a run's tree, whose own files are in `own`. File systems mounted inside it are refused: the service mounts none.
+    pub(crate) fn of_run(own: OwnedFd, base: Option<Arc<dyn LowerLayer>>) -> Self {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        Self { own, resolve, base: base.map(BaseLayer::new) }
     }
 
     /// Returns the root of a read-only mount, which may span several file systems.
     pub(crate) fn of_mount(dir: OwnedFd) -> Self {
-        Self { dir, resolve: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS }
+        Self { own: dir, resolve: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, base: None }
     }
 
-    /// Returns the root folder's own handle.
-    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
-    }
-
-    /// Opens `path` for reading. Symbolic links are followed as long as they stay under the root.
+    /// Opens `path` for reading. Symbolic links are followed as long as they stay in the tree.
     pub(crate) fn open(&self, path: &LogicalPath, blocking: Blocking) -> Result<Opened, GuardError> {
-        let extra = match blocking {
-            Blocking::Allowed => ResolveFlags::empty(),
-            Blocking::Forbidden => ResolveFlags::CACHED,
-        };
-        match self.resolve(path.as_str(), OFlags::RDONLY, extra | ResolveFlags::NO_SYMLINKS) {
-            // The path leads through a link. Only then is the real path looked up, so that plain paths do not pay for it.
-            Err(Errno::LOOP) => {}
-            done => return Opened::new(done?, None),
+        match self.open_plain(path.as_str(), blocking) {
+            // Perhaps the path leads through a link. Only then is it resolved name by name.
+            Err(Errno::LOOP) => self.open_linked(path, Links::Followed, blocking),
+            opened => Ok(opened?),
         }
-        let mut attempts = 0..MAX_ATTEMPTS;
-        loop {
-            let opened = Opened::new(self.resolve(path.as_str(), OFlags::RDONLY, extra)?, None)?;
-            match self.name_of(&opened) {
-                // The file may have been replaced after it was opened, so that its name says nothing about the path.
-                Err(GuardError::Missing | GuardError::Rejected(PathRejected::LinkOut)) if attempts.next().is_some() => {
-                }
-                real => {
-                    let real = real?;
-                    return Ok(Opened { real: (real != *path).then_some(real), ..opened });
-                }
-            }
+    }
+
+    /// Opens `path` for reading, as a mutation needs it: a path through a symbolic link is refused.
+    pub(crate) fn open_unlinked(&self, path: &LogicalPath) -> Result<Opened, GuardError> {
+        match self.open_plain(path.as_str(), Blocking::Allowed) {
+            Err(Errno::LOOP) => self.open_linked(path, Links::Refused, Blocking::Allowed),
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Opens the folder at the root.
+    pub(crate) fn open_root(&self) -> Result<TreeFolder, GuardError> {
+        Ok(self.open_plain(".", Blocking::Allowed)?.into_folder(&LogicalPath::root()))
+    }
+
+    /// Returns what is at `path`, without following a link; `None` if nothing is. A path through a link is refused.
+    pub(crate) fn find(&self, path: &LogicalPath) -> Result<Option<FoundEntry>, GuardError> {
+        let found = match self.find_plain(path.as_str(), Blocking::Allowed) {
+            Err(Errno::LOOP) => match self.real_path(path, Links::Refused, Blocking::Allowed) {
+                Ok(_) => self.find_plain(path.as_str(), Blocking::Allowed).map_err(GuardError::from),
+                Err(error) => Err(error),
+            },
+            found => found.map_err(GuardError::from),
+        };
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(GuardError::Missing) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// Returns the metadata at `raw`, a clean path from inside the service. `None` if nothing exists there or the path leads
     /// through a symbolic link.
     pub(crate) fn probe(&self, raw: &str, blocking: Blocking) -> io::Result<Option<Stat>> {
-        let extra = match blocking {
-            Blocking::Allowed => ResolveFlags::NO_SYMLINKS,
-            Blocking::Forbidden => ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED,
-        };
-        match self.resolve(raw, OFlags::PATH, extra) {
-            Ok(file) => Ok(Some(rustix::fs::fstat(&file)?)),
+        match self.find_plain(raw, blocking) {
+            Ok(found) => Ok(Some(found.stat)),
             Err(Errno::AGAIN) => Err(Errno::AGAIN.into()),
-            Err(errno) => match GuardError::from(errno) {
-                GuardError::Io(error) => Err(error),
-                _ => Ok(None),
-            },
+            Err(errno) => GuardError::from(errno).unless_disk().map(|()| None),
         }
-    }
-
-    /// Opens the entry `name` of `dir`, a folder opened under this root. A symbolic link is refused.
-    pub(crate) fn open_entry(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-        open_under(dir, name, OFlags::RDONLY | OPEN_FLAGS, self.resolve | ResolveFlags::NO_SYMLINKS)
-    }
-
-    /// Opens `path` for reading, as a mutation needs it: a path through a symbolic link is refused.
-    pub(crate) fn open_unlinked(&self, path: &LogicalPath) -> Result<Opened, GuardError> {
-        let file =
-            self.resolve(path.as_str(), OFlags::RDONLY, ResolveFlags::NO_SYMLINKS).map_err(GuardError::in_mutation)?;
-        Opened::new(file, None)
     }
 
     /// Returns the symbolic link at `path`; `None` if something else is there. A path through another link is refused.
     pub(crate) fn link(&self, path: &LogicalPath) -> Result<Option<OpenedLink>, GuardError> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let link = self.resolve(path.as_str(), flags, ResolveFlags::NO_SYMLINKS).map_err(GuardError::in_mutation)?;
-        let stat = rustix::fs::fstat(&link)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-            return Ok(None);
-        }
-        // The empty name means the link itself, whatever has taken its place meanwhile.
-        let target = rustix::fs::readlinkat(&link, "", Vec::new())?.into_bytes();
-        Ok(Some(OpenedLink { target, stat }))
+        self.find(path)?.ok_or(GuardError::Missing)?.link()
     }
 
     /// As [`link`](Self::link); `None` also if nothing can be found at `path`.
@@ -188,11 +215,18 @@ impl Root {
         self.link(path).or_else(|error| error.unless_disk().map(|()| None))
     }
 
-    /// Opens the parent folder of `path` for a mutation. The folder must exist.
+    /// Opens what the run itself has at `path`, without following a link.
+    pub(crate) fn open_own(&self, path: &LogicalPath) -> Result<OwnedFd, GuardError> {
+        self.open_in_own(path.as_str().as_bytes(), OFlags::RDONLY | OPEN_FLAGS, Blocking::Allowed)
+            .map_err(GuardError::in_mutation)
+    }
+
+    /// Opens the parent folder of `path` in the run's own layer for a mutation. The folder must exist there.
     pub(crate) fn open_parent(&self, path: &LogicalPath) -> Result<ParentHandle, GuardError> {
         let parent = path.parent().ok_or(GuardError::Special)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = self.resolve(parent.as_str(), flags, ResolveFlags::NO_SYMLINKS).map_err(GuardError::in_mutation)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OPEN_FLAGS;
+        let dir =
+            self.open_in_own(parent.as_str().as_bytes(), flags, Blocking::Allowed).map_err(GuardError::in_mutation)?;
         Ok(ParentHandle { dir, name: path.file_name().to_owned() })
     }
 
@@ -204,7 +238,7 @@ impl Root {
             done => return done.map(|parent| (parent, Vec::new())),
         }
         let parent = path.parent().ok_or(GuardError::Special)?;
-        let mut dir = self.enter(self.dir(), ".").map_err(GuardError::in_mutation)?;
+        let mut dir = self.enter(self.own.as_fd(), ".").map_err(GuardError::in_mutation)?;
         let mut changed = Vec::new();
         for name in parent.components() {
             let next = match self.enter(dir.as_fd(), name) {
@@ -223,52 +257,83 @@ impl Root {
         Ok((ParentHandle { dir, name: path.file_name().to_owned() }, changed))
     }
 
+    /// Hides the base's file at `path`, which the run has removed. Returns whether the base has one that was shown.
+    pub(crate) fn hide(&self, path: &LogicalPath) -> io::Result<bool> {
+        self.base.as_ref().map_or(Ok(false), |base| base.hide(path.as_str()))
+    }
+
+    /// Shows the base's file at `path` again.
+    pub(crate) fn show(&self, path: &LogicalPath) {
+        if let Some(base) = &self.base {
+            base.show(path.as_str());
+        }
+    }
+
+    /// Returns the metadata of the base's file or link at `path`; `None` if the base has none or the run has removed it.
+    pub(crate) fn base_file(&self, path: &LogicalPath) -> io::Result<Option<Stat>> {
+        let Some(base) = &self.base else { return Ok(None) };
+        match base.open(path.as_str().as_bytes(), LOOK_FLAGS, Blocking::Allowed) {
+            Ok(handle) => {
+                let stat = rustix::fs::fstat(handle)?;
+                Ok((!FileType::from_raw_mode(stat.st_mode).is_dir()).then_some(stat))
+            }
+            Err(errno) => GuardError::from(errno).unless_disk().map(|()| None),
+        }
+    }
+
+    /// Returns every path of the base that the run has removed.
+    pub(crate) fn hidden(&self) -> Vec<LogicalPath> {
+        self.base.as_ref().map(BaseLayer::hidden).unwrap_or_default()
+    }
+
+    /// Opens `path` without following a link: in the run's own layer, or else in the base. `LOOP` if a link may be on it.
+    fn open_plain(&self, path: &str, blocking: Blocking) -> Result<Opened, Errno> {
+        let flags = OFlags::RDONLY | OPEN_FLAGS;
+        match (self.open_in_own(path.as_bytes(), flags, blocking), &self.base) {
+            (Err(Errno::NOENT), Some(base)) => {
+                Opened::new(base.open(path.as_bytes(), flags, blocking)?, TreeLayer::Base, None)
+            }
+            (own, base) => {
+                let own = Opened::new(own?, TreeLayer::Own, None)?;
+                let below = match base {
+                    Some(base) if own.file_type().is_dir() => base.open_folder(path.as_bytes(), blocking)?,
+                    _ => None,
+                };
+                Ok(Opened { below, ..own })
+            }
+        }
+    }
+
+    /// Finds what is at `path` without following a link, as [`open_plain`](Self::open_plain) does.
+    fn find_plain(&self, path: &str, blocking: Blocking) -> Result<FoundEntry, Errno> {
+        let (handle, layer) = match (self.open_in_own(path.as_bytes(), LOOK_FLAGS, blocking), &self.base) {
+            (Err(Errno::NOENT), Some(base)) => (base.open(path.as_bytes(), LOOK_FLAGS, blocking)?, TreeLayer::Base),
+            (own, _) => (own?, TreeLayer::Own),
+        };
+        Ok(FoundEntry { stat: rustix::fs::fstat(&handle)?, handle, layer })
+    }
+
     fn enter(&self, dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OPEN_FLAGS;
         open_under(dir, name, flags, self.resolve | ResolveFlags::NO_SYMLINKS)
     }
 
-    fn resolve(&self, path: &str, flags: OFlags, extra: ResolveFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OPEN_FLAGS };
-        open_under(self.dir(), path, flags, self.resolve | extra)
-    }
-
-    /// Returns the path at which the kernel knows `opened` now.
-    fn name_of(&self, opened: &Opened) -> Result<LogicalPath, GuardError> {
-        if opened.stat.st_nlink == 0 {
-            return Err(GuardError::Missing);
-        }
-        // Read each time: the root itself may have been moved since.
-        let root = kernel_name(self.dir())?;
-        let name = kernel_name(opened.file.as_fd())?;
-        let outside = GuardError::Rejected(PathRejected::LinkOut);
-        let Some(inside) = name.strip_prefix(root.strip_suffix(b"/").unwrap_or(&root)) else { return Err(outside) };
-        let inside = match inside {
-            [] => return Ok(LogicalPath::root()),
-            [b'/', rest @ ..] => rest,
-            _ => return Err(outside),
-        };
-        let text = std::str::from_utf8(inside).map_err(|_| GuardError::Rejected(PathRejected::LinkToUnnameable))?;
-        LogicalPath::parse(text).map_err(GuardError::Rejected)
+    fn open_in_own(&self, path: &[u8], flags: OFlags, blocking: Blocking) -> Result<OwnedFd, Errno> {
+        open_under(self.own.as_fd(), path, flags, self.resolve | ResolveFlags::NO_SYMLINKS | blocking.resolve())
     }
 }
 
 impl fmt::Debug for Root {
     // Without the physical path, which must not reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Root").field("fd", &self.dir.as_raw_fd()).finish_non_exhaustive()
+        f.debug_struct("Root").field("fd", &self.own.as_raw_fd()).finish_non_exhaustive()
     }
 }
 
 impl Opened {
-    fn new(file: OwnedFd, real: Option<LogicalPath>) -> Result<Self, GuardError> {
+    fn new(file: OwnedFd, layer: TreeLayer, below: Option<OwnedFd>) -> Result<Self, Errno> {
         let stat = rustix::fs::fstat(&file)?;
-        Ok(Self { file, stat, real })
-    }
-
-    /// Wraps a handle from [`Root::open_entry`].
-    pub(crate) fn of(file: OwnedFd) -> Result<Self, GuardError> {
-        Self::new(file, None)
+        Ok(Self { file, stat, real: None, layer, below })
     }
 
     pub(crate) fn file_type(&self) -> FileType {
@@ -286,14 +351,19 @@ impl Opened {
     }
 }
 
-impl ParentHandle {
-    /// Returns the metadata of the entry, without following a symbolic link. `None` if the entry does not exist.
-    pub(crate) fn stat(&self) -> io::Result<Option<Stat>> {
-        match rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(None),
-            Err(errno) => Err(errno.into()),
+impl FoundEntry {
+    pub(crate) fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    /// Returns the symbolic link; `None` if it is something else.
+    pub(crate) fn link(&self) -> Result<Option<OpenedLink>, GuardError> {
+        if self.file_type() != FileType::Symlink {
+            return Ok(None);
         }
+        // The empty name means the link itself, whatever has taken its place meanwhile.
+        let target = rustix::fs::readlinkat(&self.handle, "", Vec::new())?.into_bytes();
+        Ok(Some(OpenedLink { target, stat: self.stat }))
     }
 }
 
@@ -334,7 +404,7 @@ impl From<Errno> for GuardError {
 ///
 /// `EAGAIN` reports a rename elsewhere. `EXDEV` also reports a file that was moved out of the tree or exchanged after it
 /// was found and before the kernel checked that it is still under `dir`, and `ESTALE` one that the file system lost in
-/// between. A link that does leave the tree fails with `EXDEV` every time.
+/// between.
 fn open_under<P: Arg + Copy>(
     dir: BorrowedFd<'_>,
     path: P,
@@ -352,11 +422,4 @@ fn open_under<P: Arg + Copy>(
         }
     }
     Err(failure)
-}
-
-/// Returns the kernel's own path of `fd`.
-fn kernel_name(fd: BorrowedFd<'_>) -> Result<Vec<u8>, GuardError> {
-    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let name = rustix::fs::readlinkat(CWD, OsStr::from_bytes(link.as_bytes()), Vec::new())?;
-    Ok(name.into_bytes())
 }

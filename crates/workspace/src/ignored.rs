@@ -13,7 +13,6 @@ mod tests;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
@@ -22,7 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-use crate::guard::{Blocking, GuardError, Root};
+use crate::guard::{Blocking, GuardError, Root, TreeFolder};
 use crate::stamp::DeviceStamp;
 pub(crate) use rule_set::{ExcludedFiles, RuleSet};
 use rules::is_excluded;
@@ -34,6 +33,9 @@ pub const GITIGNORE_NAME: &str = ".gitignore";
 pub(crate) const MAX_SIMILAR: usize = 100;
 /// How many compiled rule files are cached for one tree.
 const MAX_COMPILED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// The `.gitignore` files of a base by their folders (`.` for the root).
+pub(crate) type BaseRules = HashMap<Vec<u8>, Arc<RuleFile>>;
 
 /// What the run started with.
 pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
@@ -49,8 +51,8 @@ pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
     /// Adds the similar files and folders of the base.
     fn add_similar_paths(&self, similar: &mut SimilarPaths<'_>) -> io::Result<()>;
 
-    /// Returns every `.gitignore` of the base: its folder (`.` for the root) and its bytes.
-    fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>>;
+    /// Returns every `.gitignore` of the base.
+    fn rules(&self) -> io::Result<Arc<BaseRules>>;
 }
 
 /// The paths that a caller may have meant by another one, as far as the base or the run has them. They need not exist any more.
@@ -101,7 +103,7 @@ pub(crate) struct Ignored {
     baseline: Arc<dyn Baseline>,
     /// Every path that the run has written.
     written: RwLock<BTreeSet<String>>,
-    base: OnceLock<HashMap<Vec<u8>, Arc<RuleFile>>>,
+    base: OnceLock<Arc<BaseRules>>,
     compiled: Mutex<LruCache<DeviceStamp, Arc<RuleFile>>>,
 }
 
@@ -209,22 +211,14 @@ impl Ignored {
     }
 
     /// Returns the rules in force in the folder at `path`, which is open as `dir`. `above` are those of its parent.
-    pub(crate) fn enter(
-        &self,
-        root: &Root,
-        above: &RuleScope,
-        path: &[u8],
-        dir: BorrowedFd<'_>,
-    ) -> io::Result<RuleScope> {
+    pub(crate) fn enter(&self, root: &Root, above: &RuleScope, path: &[u8], dir: &TreeFolder) -> io::Result<RuleScope> {
         if above.excludes_folder(path) {
             return Ok(RuleScope { excluded: true, ..above.clone() });
         }
         let now = match root.open_entry(dir, c".gitignore") {
-            Ok(file) => self.compile(&rustix::fs::fstat(&file)?, || read_rules(file))?,
-            Err(errno) => match GuardError::from(errno) {
-                GuardError::Io(error) => return Err(error),
-                _ => None,
-            },
+            Ok(opened) => self.compile(&opened.stat, || read_rules(opened.file))?,
+            Err(GuardError::Io(error)) => return Err(error),
+            Err(_) => None,
         };
         self.descend(above, path, now)
     }
@@ -300,12 +294,11 @@ impl Ignored {
         Ok(RuleScope { level: Some(Arc::new(level)), excluded: false })
     }
 
-    fn base(&self) -> io::Result<&HashMap<Vec<u8>, Arc<RuleFile>>> {
+    fn base(&self) -> io::Result<&BaseRules> {
         if let Some(base) = self.base.get() {
             return Ok(base);
         }
-        let files = self.baseline.gitignores()?.into_iter();
-        let base = files.map(|(folder, bytes)| (folder.into_bytes(), Arc::new(RuleFile::new(bytes)))).collect();
+        let base = self.baseline.rules()?;
         Ok(self.base.get_or_init(|| base))
     }
 

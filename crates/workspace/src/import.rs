@@ -8,7 +8,6 @@ mod git;
 mod hard_links;
 mod layer;
 mod quota;
-mod reuse;
 #[cfg(test)]
 mod tests;
 mod tracked;
@@ -18,23 +17,19 @@ use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use model::{Refusal, RunId};
+use model::Refusal;
 use rustix::io::Errno;
 
 use crate::git::GitError;
 
-pub(crate) use bare::{make as make_bare, write_quoted};
-pub(crate) use fill::{Destination, FilledRun};
+pub(crate) use bare::{borrow, make as make_bare, write_quoted};
+pub(crate) use fill::{FilledBase, NewBase, describe};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer};
-pub(crate) use quota::SkippedReport;
-pub(crate) use reuse::NAME as SOURCE_NAME;
-pub use tracked::Untracked;
 pub(crate) use writer::{ImportWriter, WriteError};
 
 use directory::FolderId;
-use reuse::ReuseIndex;
 
 /// The limits of an import.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +53,6 @@ pub(crate) struct Importer {
     pub(crate) limits: ImportLimits,
     pub(crate) credentials: Vec<GitCredential>,
     own: OwnFolders,
-    bases: ReuseIndex,
 }
 
 /// The service's own folders, which are never imported: they contain the database and the key.
@@ -164,7 +158,7 @@ impl From<GitError> for ImportError {
 impl Importer {
     pub(crate) fn new(own: OwnFolders) -> Self {
         let (roots, credentials) = (Vec::new(), Vec::new());
-        Self { roots, limits: ImportLimits::default(), credentials, own, bases: ReuseIndex::default() }
+        Self { roots, limits: ImportLimits::default(), credentials, own }
     }
 
     /// Returns the credential `name`, if it is for `url`.
@@ -208,18 +202,6 @@ impl Importer {
     fn is_under_root(&self, real: &Path) -> bool {
         let roots = self.roots.iter().filter_map(|root| root.canonicalize().ok());
         roots.into_iter().any(|root| real.starts_with(root))
-    }
-
-    /// Notes that `run` has the base that was imported, so that it can be reused.
-    pub(crate) fn add_base(&self, run: &RunId, done: &FilledRun) {
-        if let Some((origin, commit)) = &done.reusable {
-            self.bases.add(*origin, commit, run);
-        }
-    }
-
-    /// Forgets the base of `run`, whose folder was removed or replaced.
-    pub(crate) fn forget_base(&self, run: &RunId) {
-        self.bases.remove(run);
     }
 }
 

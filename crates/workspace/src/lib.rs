@@ -6,11 +6,13 @@
 
 mod apply;
 mod base;
+mod bases;
 mod byte_path;
 mod diff;
 mod dir;
 mod error;
 mod export;
+mod fsync_tree;
 mod git;
 mod guard;
 mod hashing;
@@ -22,6 +24,7 @@ mod preview;
 mod query;
 mod read;
 mod remove;
+mod skipped;
 mod snapshot;
 mod stamp;
 mod targets;
@@ -36,6 +39,7 @@ pub use apply::{
     Applied, ApplyError, Replay, RestoredState, SpooledFile, StagedContents, StagedFile, StagedSteps, is_fsync_failure,
 };
 pub use base::{Base, BaseFile, DiffFile};
+pub use bases::RecordedBase;
 pub use diff::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
@@ -46,7 +50,7 @@ pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
     GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerBase, LayerChange,
-    LayerEntry, LayerLimits, Untracked, measure_layer, read_layer,
+    LayerEntry, LayerLimits, measure_layer, read_layer,
 };
 pub use preview::Preview;
 pub use query::{
@@ -64,6 +68,6 @@ pub use targets::Target;
 pub use transfer::Transfer;
 pub use tree::{Tree, Workspace};
 pub use workspaces::{
-    BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind,
-    RunFolder, RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
+    BaseMaker, BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, RestoredRun, RunEntry, RunEntryKind, RunFolder,
+    RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
 };

@@ -34,7 +34,7 @@ impl Workspace {
         let name = fresh_name("preview-");
         rustix::fs::mkdirat(self.tmp(), &*name, Mode::RWXU)?;
         let dir = open_dir(self.tmp(), &*name)?;
-        let root = Arc::new(Root::of_run(dir.try_clone()?));
+        let root = Arc::new(Root::of_run(dir.try_clone()?, None));
         let preview = Preview { tree: Tree { root, ignored: None }, dir, tmp: Arc::clone(self.tmp()), name };
         for (path, bytes, mode) in files {
             preview.write(path, bytes, mode)?;

@@ -21,7 +21,6 @@ pub(crate) use writer::{FileOutcome, SnapshotWriter, io_error};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
-use std::sync::atomic::AtomicBool;
 
 use model::{FileKind, LINK_MODE, LogicalPath, Record, Sha256, diff_modes, is_link_mode};
 
@@ -151,6 +150,11 @@ impl Snapshot {
         &self.written
     }
 
+    /// Returns every path at which records have left no file.
+    pub fn removed(&self) -> impl Iterator<Item = &LogicalPath> {
+        self.written.iter().filter(|path| !self.files.contains_key(*path))
+    }
+
     /// Returns the files under the folder at `path`.
     fn under<'a>(&'a self, path: &LogicalPath) -> impl Iterator<Item = (&'a LogicalPath, &'a SnapshotFile)> + use<'a> {
         let prefix = if path.is_root() { String::new() } else { format!("{path}/") };
@@ -187,13 +191,12 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// If the disk or the ledger fails; `Cancelled`.
+    /// If the disk or the ledger fails.
     pub fn snapshot_content(
         &self,
         path: &LogicalPath,
         file: &SnapshotFile,
         contents: &dyn StoredContents,
-        cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>, WorkspaceError> {
         if let ContentLocation::Ledger { seq, .. } = file.location {
             return Ok(contents.content(seq, &file.sha256)?);
@@ -202,6 +205,6 @@ impl Workspace {
         let Some(at) = loaded.manifest.get(path.as_str().as_bytes()) else {
             return Err(io::Error::from(io::ErrorKind::NotFound).into());
         };
-        self.base_bytes(&loaded, at, cancel).map(Some)
+        Ok(Some(self.base().bytes_of(&loaded, path.as_str().as_bytes(), at)?))
     }
 }

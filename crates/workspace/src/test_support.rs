@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use model::{Code, LogicalPath, PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 
 use crate::guard::{Root, open_ambient_folder};
-use crate::ignored::{Baseline, SimilarPaths};
+use crate::ignored::{BaseRules, Baseline, RuleFile, SimilarPaths};
 use crate::{
     ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces,
 };
@@ -79,7 +80,7 @@ impl TestTree {
     }
 
     pub(crate) fn root(&self) -> Root {
-        Root::of_run(open_ambient_folder(&self.repo("")).unwrap())
+        Root::of_run(open_ambient_folder(&self.repo("")).unwrap(), None)
     }
 
     /// Returns the tree, with all files tracked.
@@ -88,7 +89,7 @@ impl TestTree {
     }
 
     pub(crate) fn tree_on(&self, base: TestBase) -> Tree {
-        Tree::of_run(open_ambient_folder(&self.repo("")).unwrap(), Arc::new(base))
+        Tree::of_run(open_ambient_folder(&self.repo("")).unwrap(), Arc::new(base), None)
     }
 }
 
@@ -126,8 +127,10 @@ impl Baseline for TestBase {
         Ok(())
     }
 
-    fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
-        Ok(self.gitignores.clone())
+    fn rules(&self) -> io::Result<Arc<BaseRules>> {
+        let rules = self.gitignores.iter();
+        let rules = rules.map(|(folder, text)| (folder.as_bytes().to_vec(), Arc::new(RuleFile::new(text.clone()))));
+        Ok(Arc::new(rules.collect()))
     }
 }
 
@@ -223,19 +226,56 @@ impl TestWorkspaces {
         self.workspaces.import(&RunId::parse(run).unwrap(), source, &rules(), &NoObserver)
     }
 
-    /// Imports a run with these files.
+    /// Imports a run with these files, and puts them into its own layer, where tests change them.
     pub(crate) fn with_files(&self, run: &str, files: &[(&str, &str)]) -> Arc<Workspace> {
         let source = self.root(&format!("source-{run}"));
         for (path, text) in files {
             fs::create_dir_all(source.join(path).parent().unwrap()).unwrap();
             fs::write(source.join(path), text).unwrap();
         }
-        self.import(run, ImportSource::Directory(source)).unwrap().workspace
+        let workspace = self.import(run, ImportSource::Directory(source)).unwrap().workspace;
+        self.write_all(run);
+        workspace
+    }
+
+    /// Returns the folder of a run's base.
+    pub(crate) fn base(&self, run: &str) -> PathBuf {
+        let name = fs::read_to_string(self.run(run).join("base")).unwrap();
+        self.data().join("bases").join(name.trim())
+    }
+
+    /// Returns the folder with the files that a run has started from.
+    pub(crate) fn imported(&self, run: &str) -> PathBuf {
+        self.base(run).join("tree")
+    }
+
+    /// Imports a run without files, and writes these into its own layer.
+    pub(crate) fn with_own_files(&self, run: &str, files: &[(&str, &str)]) -> Arc<Workspace> {
+        let workspace = self.import(run, ImportSource::Empty).unwrap().workspace;
+        for (path, text) in files {
+            let file = self.repo(run).join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        workspace
+    }
+
+    /// Hides the files of the base that the run's own layer does not have, as if calls had removed them.
+    pub(crate) fn hide_missing(&self, run: &str, workspace: &Workspace) {
+        let files = workspace.base().files().unwrap().into_iter().map(|file| file.path);
+        let own = self.repo(run);
+        let is_missing = |path: &LogicalPath| fs::symlink_metadata(own.join(path.as_str())).is_err();
+        workspace.hide_removed(&files.filter(is_missing).collect::<Vec<_>>()).unwrap();
+    }
+
+    /// Copies the base's files into the run's own layer, as calls that write them would.
+    pub(crate) fn write_all(&self, run: &str) {
+        copy_tree(&self.base(run).join("tree"), &self.repo(run));
     }
 
     /// Runs git on a run's base.
     pub(crate) fn base_git(&self, run: &str, args: &[&str]) -> String {
-        git(&self.run(run).join("base.git"), args)
+        git(&self.base(run).join("git"), args)
     }
 
     /// Returns the names in `workspaces/`, sorted.
@@ -262,6 +302,50 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = git_command(dir).args(args).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            copy_tree(&source, &target);
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&source).unwrap(), target).unwrap();
+        } else {
+            fs::copy(source, target).unwrap();
+        }
+    }
+}
+
+/// Returns what a tree has: of each file and link its mode, and its bytes or target.
+pub(crate) fn visible(workspace: &Workspace) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let root = &workspace.tree().root;
+    let (mut found, mut folders) = (BTreeMap::new(), vec![(PathBuf::new(), root.open_root().unwrap())]);
+    while let Some((path, folder)) = folders.pop() {
+        let mut names = Vec::new();
+        root.each_entry(&folder, &mut Vec::new(), |name, kind| {
+            names.push((name.to_owned(), kind));
+            Ok::<(), rustix::io::Errno>(())
+        })
+        .unwrap();
+        for (name, kind) in names {
+            let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+            let mode = root.stat_entry(&folder, &name).unwrap().unwrap().st_mode & 0o7777;
+            if kind.is_dir() {
+                folders.push((path, root.open_subfolder(&folder, &name).unwrap()));
+            } else if kind.is_symlink() {
+                found.insert(path, (mode, root.read_link(&folder, &name).unwrap().unwrap()));
+            } else {
+                let mut bytes = Vec::new();
+                let mut file = fs::File::from(root.open_entry(&folder, &name).unwrap().file);
+                io::Read::read_to_end(&mut file, &mut bytes).unwrap();
+                found.insert(path, (mode, bytes));
+            }
+        }
+    }
+    found
 }
 
 /// Returns every file and link under `dir`: its path, its mode, and its bytes or target.

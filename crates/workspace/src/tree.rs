@@ -5,20 +5,25 @@ mod base_files;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, io};
 
 use model::LogicalPath;
+use parking_lot::Mutex;
 use rustix::fs::{FileType, OFlags};
 
-use crate::base::{Base, missing_part};
+use crate::base::manifest::FileIndex;
+use crate::base::{Base, DiffCache, missing_part};
 use crate::byte_path::logical_path;
 use crate::dir;
-use crate::guard::{self, Blocking, GuardError, Root};
+use crate::guard::{self, Blocking, GuardError, LowerLayer, Root};
 use crate::ignored::{Baseline, Ignored, RuleScope};
 use crate::kept_files::KeptFiles;
+use crate::stamp::FileStamp;
 
 pub(crate) use admission::Admitted;
 
@@ -31,14 +36,26 @@ pub struct Tree {
 }
 
 /// A run's own tree, with its base and its folder for temporary files.
-#[derive(Debug)]
 pub struct Workspace {
-    /// `workspaces/{run}/tmp`, on the same file system as the tree.
+    /// `workspaces/{run}/tmp`, on the same file system as the run's own files.
     tmp: Arc<OwnedFd>,
+    tmp_path: PathBuf,
     /// The files in `tmp` that exports need.
     kept: Arc<KeptFiles>,
     tree: Tree,
     base: Arc<Base>,
+    /// The run's own files that were found to be as in the base, with the stamps under which they were.
+    same: Mutex<HashMap<FileIndex, FileStamp>>,
+    diffs: Arc<DiffCache>,
+    /// Identifies this tree in `diffs`.
+    number: u64,
+}
+
+impl fmt::Debug for Workspace {
+    // Without the physical path, which must not reach a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace").field("base", &self.base).finish_non_exhaustive()
+    }
 }
 
 impl Tree {
@@ -62,9 +79,9 @@ impl Tree {
         }
     }
 
-    /// Returns the tree of a run with the root `dir`.
-    pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>) -> Self {
-        Self { root: Arc::new(Root::of_run(dir)), ignored: Some(Ignored::new(baseline)) }
+    /// Returns the tree of a run whose own files are in `dir`.
+    pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>, base: Option<Arc<dyn LowerLayer>>) -> Self {
+        Self { root: Arc::new(Root::of_run(dir, base)), ignored: Some(Ignored::new(baseline)) }
     }
 
     /// Whether the run has written the file at `path`.
@@ -87,14 +104,46 @@ impl Tree {
 }
 
 impl Workspace {
-    /// Opens a run's folder, which contains `repo/` and `tmp/`.
-    pub(crate) fn open(dir: &OwnedFd, base: Arc<Base>) -> io::Result<Self> {
+    /// Opens a run's folder, at the physical `path`, which contains `repo/` and `tmp/`.
+    pub(crate) fn open(dir: &OwnedFd, path: &Path, base: Arc<Base>, diffs: Arc<DiffCache>) -> io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
         let folder = |name: &str| {
             let opened = dir::open_under(dir, name, OFlags::DIRECTORY);
             opened.map_err(|errno| missing_part(errno, name))
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
-        Ok(Self { tmp: Arc::new(tmp), kept: Arc::default(), tree: Tree::of_run(repo, base.clone()), base })
+        Ok(Self {
+            tmp: Arc::new(tmp),
+            tmp_path: path.join("tmp"),
+            kept: Arc::default(),
+            tree: Tree::of_run(repo, base.clone(), Some(base.clone())),
+            base,
+            same: Mutex::default(),
+            diffs,
+            number: COUNT.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// Returns the physical path of the folder for temporary files, where git makes repositories.
+    pub(crate) fn tmp_path(&self) -> &Path {
+        &self.tmp_path
+    }
+
+    /// Whether the file has the base's bytes under `stamp`, as was found before.
+    pub(crate) fn is_same(&self, file: FileIndex, stamp: &FileStamp) -> bool {
+        self.same.lock().get(&file) == Some(stamp)
+    }
+
+    /// Remembers that the file had the base's bytes under `stamp`, if the stamp is settled.
+    pub(crate) fn found_same(&self, file: FileIndex, stamp: FileStamp) {
+        if stamp.is_settled() {
+            self.same.lock().insert(file, stamp);
+        }
+    }
+
+    /// Returns the cache of diffs, and the number of this tree in it.
+    pub(crate) fn diffs(&self) -> (&DiffCache, u64) {
+        (&self.diffs, self.number)
     }
 
     /// Returns the folder for temporary files.
@@ -112,6 +161,18 @@ impl Workspace {
         if let Some(ignored) = &self.tree.ignored {
             ignored.add_written(paths);
         }
+    }
+
+    /// Hides the files of the base at `paths`, which the run has removed.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn hide_removed<'p>(&self, paths: impl IntoIterator<Item = &'p LogicalPath>) -> io::Result<()> {
+        let mut paths = paths.into_iter().peekable();
+        // In memory until all are hidden.
+        let _loaded = paths.peek().map(|_| self.base.load()).transpose()?;
+        paths.try_for_each(|path| self.tree.root.hide(path).map(drop))
     }
 
     /// Whether git ignores the file at `path`, and neither the base nor the run has it.

@@ -9,7 +9,6 @@ mod progress;
 
 use std::ffi::CString;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -19,11 +18,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::FileType;
 
 use crate::error::check_cancelled;
-use crate::guard::{GuardError, Opened};
+use crate::guard::{Opened, TreeFolder};
 use crate::ignored::RuleScope;
 use crate::ignored::is_machine_made;
 use crate::{Tree, WorkspaceError};
-pub(crate) use entries::{WalkPath, each_entry, escape};
+pub(crate) use entries::{WalkPath, escape};
 pub(crate) use folder::Candidate;
 use folder::{FolderReader, FolderScope, Item};
 use progress::{Progress, Slot, WalkNode};
@@ -77,7 +76,7 @@ pub(crate) trait Visitor: Sync {
     fn visit(
         &self,
         worker: &mut Self::Worker<'_>,
-        dir: Option<BorrowedFd<'_>>,
+        dir: Option<&TreeFolder>,
         candidate: Candidate,
     ) -> Result<Self::Finding, WorkspaceError>;
 
@@ -87,7 +86,7 @@ pub(crate) trait Visitor: Sync {
 
 /// The folder at which a walk starts.
 pub(crate) struct WalkRoot {
-    dir: OwnedFd,
+    dir: TreeFolder,
     at: WalkPath,
     scope: RuleScope,
 }
@@ -95,9 +94,9 @@ pub(crate) struct WalkRoot {
 impl WalkRoot {
     /// Creates the root from the folder `opened`, which the caller named `path`.
     pub(crate) fn of(tree: &Tree, opened: Opened, path: &LogicalPath) -> Result<Self, WorkspaceError> {
-        let at = WalkPath { shown: path.clone(), real: opened.real };
+        let at = WalkPath { shown: path.clone(), real: opened.real.clone() };
         let scope = tree.scope_of(at.real())?;
-        Ok(Self { dir: opened.file, at, scope })
+        Ok(Self { dir: opened.into_folder(at.real()), at, scope })
     }
 
     /// Whether git ignores the folder. Its contents are requested then.
@@ -176,8 +175,8 @@ enum Work {
 /// How a folder is opened.
 #[derive(Clone)]
 enum Handle {
-    Open(Arc<OwnedFd>),
-    In { parent: Arc<OwnedFd>, name: CString },
+    Open(Arc<TreeFolder>),
+    In { parent: Arc<TreeFolder>, name: CString },
     At(WalkPath),
 }
 
@@ -234,20 +233,17 @@ impl<V: Visitor> Walk<'_, V> {
             if self.stopped.load(Ordering::Relaxed) {
                 break;
             }
-            let dir = dir.as_ref().map(|dir| (**dir).as_fd());
-            findings.push((slot, self.visitor.visit(worker, dir, candidate)?));
+            findings.push((slot, self.visitor.visit(worker, dir.as_deref(), candidate)?));
         }
         Ok(WalkedTask::Findings(findings))
     }
 
     /// Returns the folder's handle; `None` if the folder does not exist any more.
-    fn open(&self, dir: &Handle) -> Result<Option<Arc<OwnedFd>>, WorkspaceError> {
+    fn open(&self, dir: &Handle) -> Result<Option<Arc<TreeFolder>>, WorkspaceError> {
         let opened = match dir {
             Handle::Open(dir) => return Ok(Some(Arc::clone(dir))),
-            Handle::In { parent, name } => {
-                self.tree.root.open_entry((**parent).as_fd(), name).map_err(GuardError::from)
-            }
-            Handle::At(at) => self.tree.root.open_unlinked(at.real()).map(|opened| opened.file),
+            Handle::In { parent, name } => self.tree.root.open_subfolder(parent, name),
+            Handle::At(at) => self.tree.root.open_unlinked(at.real()).map(|opened| opened.into_folder(at.real())),
         };
         match opened {
             Ok(dir) => Ok(Some(Arc::new(dir))),

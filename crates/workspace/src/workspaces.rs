@@ -1,10 +1,9 @@
 //! The folders of all runs: made by an import or from what the ledger knows, all at once or not at all; opened, and removed.
 
 mod base_parts;
-mod existing_base;
-mod fsync_tree;
 mod node_folder;
 mod restore;
+mod run_base;
 mod run_copy;
 mod run_folders;
 mod staging;
@@ -13,7 +12,7 @@ mod waiting;
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,26 +20,28 @@ use model::{Code, Refusal, Rules, RunId, Sha256, SkippedEntry};
 use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
-use crate::base::{self, Base, BaseLru, GIT_NAME};
+use crate::base::DiffCache;
+use crate::bases::{BaseInfo, BaseStore, KnownSource};
 use crate::dir::{fresh_name, open_dir};
-use crate::git::{ConfineGit, Git, GitHome, make_home};
+use crate::fsync_tree;
+use crate::git::{ConfineGit, GitHome, make_home};
 use crate::guard;
 use crate::import::{
-    Destination, FilledRun, GitCredential, ImportError, ImportLimits, ImportObserver, ImportSource, Importer,
-    OwnFolders, SkippedReport, Untracked,
+    FilledBase, GitCredential, ImportError, ImportLimits, ImportObserver, ImportSource, Importer, NewBase, OwnFolders,
 };
 use crate::remove::remove_tree;
+use crate::skipped::SkippedReport;
 use crate::tree::Workspace;
 
 pub use base_parts::BasePart;
 pub use node_folder::FolderState;
-pub use restore::{MadeRun, RecordedBase, RestoredRun, RunRestorer};
+pub use restore::{BaseMaker, MadeRun, RestoredRun, RunRestorer};
+pub(crate) use run_copy::visit;
 pub use run_copy::{RunEntry, RunEntryKind, RunPart};
 pub use run_folders::RunFolder;
-pub use tree_note::{ChainPoint, TreeNote, TreeNoteFile, sync_notes};
-
 use staging::Staging;
 use tree_note::OpenNotes;
+pub use tree_note::{ChainPoint, TreeNote, TreeNoteFile, sync_notes};
 
 /// The prefix of a folder's name while it is imported. No run has such a name.
 const STAGING: &str = ".import-";
@@ -49,6 +50,8 @@ const TRASH: &str = ".trash-";
 /// The folder that serves as git's home.
 const GIT_HOME: &str = ".git-home";
 
+/// What an empty source has in place of a commit.
+const NO_COMMIT: &str = "none";
 /// The folders of a run.
 const FOLDERS: [&str; 4] = ["repo", "tmp", "artifacts", "tool-cache"];
 
@@ -61,7 +64,8 @@ pub struct Workspaces {
     /// Part of the names of this process's temporary folders, which its own sweeps leave alone.
     tag: String,
     importer: Importer,
-    base_lru: Arc<BaseLru>,
+    bases: BaseStore,
+    diffs: Arc<DiffCache>,
     /// The name of this node, if several share the ledger.
     owner: Option<String>,
     notes: OpenNotes,
@@ -85,8 +89,8 @@ pub struct ImportedRun {
     pub left_out: Vec<SkippedEntry>,
     /// How many more were skipped.
     pub left_out_more: u64,
-    /// The files that git ignores.
-    pub untracked: Untracked,
+    /// The hash of the files that git ignores, in the same form; `None` if there are none.
+    pub untracked_sha256: Option<Sha256>,
 }
 
 impl fmt::Debug for Workspaces {
@@ -109,6 +113,7 @@ impl Workspaces {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
+        BaseStore::create(data_dir)?;
         let mut opened = Self::open_to_read(data_dir)?;
         opened.importer.roots = import_roots.to_vec();
         guard::self_test(opened.dir.as_fd())?;
@@ -131,14 +136,18 @@ impl Workspaces {
             (data_dir.clone(), guard::open_ambient_folder(&data_dir)?.as_fd()),
             (path.clone(), dir.as_fd()),
         ])?;
+        let home = Arc::new(GitHome { path: path.join(GIT_HOME), ..GitHome::default() });
+        let mut bases = BaseStore::open_to_read(&data_dir)?;
+        bases.set_home(Arc::clone(&home));
         Ok(Self {
             dir,
-            home: Arc::new(GitHome { path: path.join(GIT_HOME), ..GitHome::default() }),
+            home,
             tag: fresh_name(""),
             data_dir,
             path,
             importer: Importer::new(own),
-            base_lru: Arc::default(),
+            bases,
+            diffs: Arc::default(),
             owner: None,
             notes: OpenNotes::default(),
         })
@@ -153,9 +162,10 @@ impl Workspaces {
 
     /// Sets the hosts that git sources may name although their addresses are not public, and what restricts each call of git.
     #[must_use]
-    pub fn with_git(self, allowed_hosts: Vec<String>, confine: Option<Arc<dyn ConfineGit>>) -> Self {
-        let home = GitHome { path: self.home.path.clone(), allowed_hosts, confine };
-        Self { home: Arc::new(home), ..self }
+    pub fn with_git(mut self, allowed_hosts: Vec<String>, confine: Option<Arc<dyn ConfineGit>>) -> Self {
+        self.home = Arc::new(GitHome { path: self.home.path.clone(), allowed_hosts, confine });
+        self.bases.set_home(Arc::clone(&self.home));
+        self
     }
 
     /// Sets the credentials that git sources may name.
@@ -183,9 +193,9 @@ impl Workspaces {
         self.importer.allow(raw)
     }
 
-    /// Creates `run`'s workspace from `source` in a staging folder, and renames it into place at the end. `rules` are the run's
-    /// policy: a hard link must not reveal what another name of the same file hides. The run counts as unfinished until it is
-    /// [confirmed](Self::confirm).
+    /// Makes the base of `source`, unless it was imported before, and then the workspace of `run`, which refers to it: each in a staging
+    /// folder that is renamed into place at the end. `rules` are the run's policy: a hard link must not reveal what another name of
+    /// the same file hides. The run counts as unfinished until it is [confirmed](Self::confirm).
     ///
     /// # Errors
     ///
@@ -200,35 +210,72 @@ impl Workspaces {
         if rustix::fs::statat(&self.dir, run.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(exists(run).into());
         }
-        let mut staging = Staging::new(self)?;
-        staging.make_folders()?;
-        let git = Git::new(self.path.join(&staging.name).join(GIT_NAME), &self.home);
-        let to = Destination { runs: &self.dir, folder: &staging.dir, git };
-        let done = self.importer.fill(&to, source, rules, watch)?;
+        let (id, mut skipped, uncommitted) = self.import_base(source, rules, watch)?;
+        for path in uncommitted {
+            skipped.add(&path, "an uncommitted change of the source");
+        }
         if watch.cancelled() {
             return Err(ImportError::Cancelled);
         }
-        fsync_tree::sync(&staging.dir, done.entries)?;
+        let _kept = self.bases.keep();
+        self.bases.touch(&id)?;
+        let info = self.bases.info(&id)?;
+        let mut staging = Staging::new(self)?;
+        staging.make_folders(&id)?;
+        fsync_tree::sync(&staging.dir, 0)?;
         match rustix::fs::renameat_with(&self.dir, &*staging.name, &self.dir, run.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => staging.kept = true,
             Err(Errno::EXIST | Errno::NOTEMPTY) => return Err(exists(run).into()),
             Err(errno) => return Err(errno.into()),
         }
         rustix::fs::fsync(&self.dir)?;
-        self.importer.add_base(run, &done);
-        watch.progress("done", done.files, done.bytes);
-        let FilledRun {
-            base_commit,
+        watch.progress("done", info.files, info.bytes);
+        let BaseInfo { commit, manifest_sha256, untracked_sha256, files, bytes, .. } = info;
+        Ok(ImportedRun {
+            workspace: self.get(run)?,
+            base_commit: commit,
             manifest_sha256,
+            untracked_sha256,
             files,
             bytes,
-            skipped: SkippedReport { entries: left_out, more, .. },
-            untracked,
-            ..
-        } = done;
-        let workspace = self.get(run)?;
-        let left_out_more = more;
-        Ok(ImportedRun { workspace, base_commit, manifest_sha256, files, bytes, left_out, left_out_more, untracked })
+            left_out: skipped.entries,
+            left_out_more: skipped.more,
+        })
+    }
+
+    /// Makes the base of `source`. Returns its name, what the import has skipped, and the paths of the source's uncommitted changes.
+    fn import_base(
+        &self,
+        source: ImportSource<'_>,
+        rules: &Rules,
+        watch: &dyn ImportObserver,
+    ) -> Result<(String, SkippedReport, Vec<Vec<u8>>), ImportError> {
+        let is_empty = matches!(source, ImportSource::Empty);
+        let nothing = Sha256::of(b"nothing");
+        if is_empty && let Some(known) = self.bases.known(&nothing, NO_COMMIT) {
+            return Ok((known.base, known.skipped, Vec::new()));
+        }
+        let staged = self.bases.stage()?;
+        let (done, uncommitted) = self.importer.fill(&staged, &self.bases, source, rules, watch)?;
+        let NewBase { info, skipped, entries, source } = match done {
+            FilledBase::Known(known) => {
+                let info = self.bases.info(&known.base)?;
+                watch.check_quota(info.files, info.quota_bytes)?;
+                return Ok((known.base, known.skipped, uncommitted));
+            }
+            FilledBase::New(new) => new,
+        };
+        if watch.cancelled() {
+            return Err(ImportError::Cancelled);
+        }
+        let base = staged.place(&info, entries)?;
+        let known = KnownSource { base, commit: info.commit, skipped };
+        match source {
+            Some((origin, commit)) => self.bases.note(&origin, &commit, &known)?,
+            None if is_empty => self.bases.note(&nothing, NO_COMMIT, &known)?,
+            None => {}
+        }
+        Ok((known.base, known.skipped, uncommitted))
     }
 
     /// Opens `run`'s workspace.
@@ -238,27 +285,8 @@ impl Workspaces {
     /// If it does not exist or cannot be used.
     pub fn get(&self, run: &RunId) -> io::Result<Arc<Workspace>> {
         let dir = open_dir(&self.dir, run.as_str())?;
-        let base = self.base_in(dir.as_fd(), run)?;
-        Ok(Arc::new(Workspace::open(&dir, Arc::new(base))?))
-    }
-
-    /// Opens the base of `run`, whether or not its tree still exists.
-    ///
-    /// # Errors
-    ///
-    /// If it does not exist ([`io::ErrorKind::NotFound`], with the missing part) or cannot be used.
-    pub fn base(&self, run: &RunId) -> io::Result<Arc<Base>> {
-        let dir = open_dir(&self.dir, run.as_str()).map_err(|errno| match errno {
-            Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "the run's folder is missing"),
-            errno => errno.into(),
-        })?;
-        let base = self.base_in(dir.as_fd(), run)?;
-        base::has_blobs(dir.as_fd())?;
-        Ok(Arc::new(base))
-    }
-
-    fn base_in(&self, dir: BorrowedFd<'_>, run: &RunId) -> io::Result<Base> {
-        Base::open(dir, &self.path.join(run.as_str()), &self.home, self.base_lru.clone())
+        let base = self.bases.get(&run_base::read(&dir)?)?;
+        Ok(Arc::new(Workspace::open(&dir, &self.path.join(run.as_str()), base, Arc::clone(&self.diffs))?))
     }
 
     /// Removes `run`'s workspace. A missing one is no error.
@@ -273,7 +301,6 @@ impl Workspaces {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
-        self.importer.forget_base(run);
         self.notes.remove(run);
         // From here on the run is removed. If its files cannot be removed now, a sweep does it.
         rustix::fs::fsync(&self.dir)?;

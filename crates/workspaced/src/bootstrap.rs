@@ -32,7 +32,7 @@ use crate::service::{OpenAccess, Service};
 use crate::webhooks::Webhooks;
 use crate::{http, maintenance, telemetry};
 use cluster::nodes::membership::{LEASE, Membership, until_address_is_free};
-use cluster::objects::{base_cache_bytes, open_objects};
+use cluster::objects::open_objects;
 use config::StartError;
 use config::http_limits::HttpLimits;
 use config::{Config, ConfigError, TlsFiles};
@@ -223,10 +223,9 @@ async fn open_service(
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     telemetry::set_lost_folders(leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?);
     let disk = DiskProbe::open(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
-    let disk_bytes = disk.measure().map_err(|error| StartError::data_dir(&error))?.total;
     let open = |store| {
         let claims = Arc::new(LedgerClaims(Arc::clone(&ledger)));
-        open_objects(store, &config.data_dir, base_cache_bytes(disk_bytes), claims)
+        open_objects(store, &config.data_dir, claims)
     };
     let objects = config.object_store.as_ref().map(open).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;

@@ -33,6 +33,8 @@ const FIRST_FOLDER_TICK: u32 = 20;
 /// How often operators and tokens are read again. One that was revoked on another node may be used here for as long, to read what is
 /// not recorded; the commit of a record checks it.
 const TOKEN_REFRESH: Duration = Duration::from_millis(500);
+/// How long a base is kept after the last run that started from it: the next run may start from the same commit.
+const UNUSED_BASES: Duration = Duration::from_hours(24);
 /// How long deliveries that have ended are kept, in seconds.
 const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// Expired approvals per query.
@@ -73,6 +75,11 @@ pub(crate) async fn run(service: Service) {
         }
         if service.state.node.is_some() {
             of_node(&service, ticks).await;
+        }
+        if ticks % ANSWER_TICKS == FIRST_FOLDER_TICK
+            && let Err(error) = service.runs.remove_unused_bases(UNUSED_BASES).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to remove bases that no run starts from");
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)

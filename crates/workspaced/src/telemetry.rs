@@ -106,6 +106,7 @@ fn start_at_zero() {
         "workspaced_archive_errors_total",
         "workspaced_archived_runs_total",
         "workspaced_authentication_failures_total",
+        "workspaced_base_parts_total",
         "workspaced_connections_refused_total",
         "workspaced_connections_evicted_total",
         "workspaced_forwarded_requests_total",
@@ -118,9 +119,6 @@ fn start_at_zero() {
     }
     for outcome in ["delivered", "retried", "failed", "gone"] {
         metrics::counter!("workspaced_webhook_deliveries_total", "outcome" => outcome).absolute(0);
-    }
-    for source in ["cache", "store"] {
-        metrics::counter!("workspaced_base_parts_total", "source" => source).absolute(0);
     }
     for role in Role::ALL {
         // A node sets them when it joins.
@@ -154,7 +152,7 @@ fn describe() {
         "Connections that were ended because others needed them."
     );
     metrics::describe_counter!("workspaced_forwarded_requests_total", "Requests forwarded to the owner of their run.");
-    metrics::describe_counter!("workspaced_base_parts_total", "Parts of bases read to open runs, by source.");
+    metrics::describe_counter!("workspaced_base_parts_total", "Parts of bases fetched from the object store.");
     metrics::describe_gauge!("workspaced_node_role", "Whether this process has a role, by role.");
     metrics::describe_counter!("workspaced_heartbeat_failures_total", "Heartbeats of the node that were not stored.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests refused by a rate or concurrency limit.");

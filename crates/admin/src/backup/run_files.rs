@@ -132,8 +132,6 @@ impl RunCopier<'_> {
         Ok(saved.missing.iter().any(|path| written.contains(path.as_str())))
     }
 
-    /// The tree comes first and the base last: when a call changes a file that git ignores, the base receives the old content
-    /// before the tree changes, so that one of the two copies has it.
     async fn copy_into(&mut self, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = saved.run_id.clone();
         let expected = match self.expected(&run, saved.head_seq).await {
@@ -151,7 +149,7 @@ impl RunCopier<'_> {
             }
             None => self.copy_part(&run, RunPart::Tree, &mut saved.entries, &|_| true),
         };
-        let base = self.copy_part(&run, RunPart::Base, &mut saved.entries, &|_| true);
+        let base = self.copy_base(&run, &mut saved.entries);
         let artifacts = self.copy_part(&run, RunPart::Artifacts, &mut saved.entries, &|_| true);
         let waiting = self.copy_part(&run, RunPart::Waiting, &mut saved.entries, &|_| true);
         tree.and(base).and(artifacts).and(waiting)
@@ -255,6 +253,25 @@ impl RunCopier<'_> {
                     written.insert(path.to_string());
                 }
             }
+        }
+    }
+
+    /// Copies what makes the run's base again. Runs share it, and so do their copies.
+    fn copy_base(&mut self, run: &RunId, saved: &mut Vec<SavedEntry>) -> Result<(), CopyStop> {
+        let (folder, mut failed) = (&mut *self.folder, None);
+        let visited = self.workspaces.visit_base(run, &mut |entry, file| {
+            match file.map(|file| folder.add(file)).transpose() {
+                Ok(content) => saved.extend(SavedEntry::new(&entry, content)),
+                Err(error) => {
+                    failed = Some(error);
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+            Ok(())
+        });
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(visited?),
         }
     }
 

@@ -99,13 +99,15 @@ pub(super) async fn put(
     let (recorded, parts) = {
         let (workspaces, run, expected) = (Arc::clone(workspaces), run.clone(), expected.clone());
         blocking(move || {
-            let drift = workspaces.get(&run)?.find_drift(&expected)?;
+            let workspace = workspaces.get(&run)?;
+            workspace.hide_removed(expected.removed())?;
+            let drift = workspace.find_drift(&expected)?;
             if let Some(Drift { path, .. }) = drift.first() {
                 let count = drift.len();
                 let message = format!("{count} of its files, such as {path}, differ from the ledger: repair it");
                 return Err(RunProblem::OfRun(message));
             }
-            Ok(workspaces.existing_base(&run, &expected, None)?)
+            Ok((workspaces.base_of(&run)?, workspaces.base_parts(&run)?))
         })
         .await?
     };

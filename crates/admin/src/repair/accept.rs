@@ -1,7 +1,6 @@
 //! The two ways to settle a run: restore its files from the ledger, or record the files as they are.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
 
 use content::ReservedObject;
 use engine::audit::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
@@ -91,11 +90,8 @@ async fn restore_target(
 ) -> Result<Option<RestoredState>, StartError> {
     let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoredState::Nothing)) };
     let (at, wanted, contents) = (path.clone(), file.clone(), run.contents());
-    let bytes = run
-        .blocking("the run's history", move |workspace| {
-            workspace.snapshot_content(&at, &wanted, &contents, &AtomicBool::new(false))
-        })
-        .await?;
+    let bytes =
+        run.blocking("the run's history", move |workspace| workspace.snapshot_content(&at, &wanted, &contents)).await?;
     if let Some(bytes) = bytes {
         let (sha256, mode) = (file.sha256, file.git_mode());
         return Ok(Some(RestoredState::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) })));

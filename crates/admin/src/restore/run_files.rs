@@ -12,7 +12,7 @@ use engine::audit::snapshot;
 use engine::audit::snapshot::{LedgerContents, VerifiedContents};
 use ledger::Ledger;
 use model::{LogicalPath, Sha256};
-use workspace::{LargeContent, RunEntry, RunEntryKind, StoredContents, Workspaces};
+use workspace::{BaseMaker, LargeContent, RunEntry, RunEntryKind, StoredContents, Workspaces};
 
 use super::{Backup, Unrestored, failed};
 use crate::backup::{SavedContent, SavedEntry, SavedRun, open_object};
@@ -27,18 +27,44 @@ pub(super) struct FilesRestorer<'a> {
 }
 
 impl FilesRestorer<'_> {
-    /// Creates the run's folder with its base.
+    /// Creates the run's folder, and its base if it is not among those that are `known` by their lists of files.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub(super) fn write_base(&self) -> io::Result<()> {
+    pub(super) fn write_base(&self, known: &mut HashMap<SavedContent, String>) -> io::Result<()> {
         // A run that had no folder is left without one.
         if self.run.entries.is_empty() {
             return Ok(());
         }
-        self.workspaces.create_folder(&self.run.run_id)?;
-        self.write_entries(|path| !is_in_tree(path))
+        let base = self.make_base(known)?;
+        self.workspaces.create_folder(&self.run.run_id, &base)?;
+        self.write_entries(|path| !is_in_tree(path) && !BaseMaker::is_part(path))
+    }
+
+    /// Makes the run's base, unless it is among those that are `known` by their lists of files. Returns its name, which no base has if
+    /// the backup lacks it.
+    fn make_base(&self, known: &mut HashMap<SavedContent, String>) -> io::Result<String> {
+        let parts =
+            || self.run.entries.iter().filter_map(SavedEntry::entry).filter(|(part, _)| BaseMaker::is_part(&part.path));
+        let list = parts().find(|(part, _)| BaseMaker::is_list(&part.path)).and_then(|(_, content)| content);
+        let Some(list) = list else { return Ok("missing".to_owned()) };
+        if let Some(base) = known.get(&list) {
+            return Ok(base.clone());
+        }
+        let mut maker = self.workspaces.base_maker()?;
+        for (part, content) in parts() {
+            match content {
+                Some(content) => {
+                    let mut object = open_object(&self.backup.root, &content)?;
+                    maker.add_entry(&part, content.size, &mut object)?;
+                }
+                None => maker.add_entry(&part, 0, &mut io::empty())?,
+            }
+        }
+        let base = maker.finish(None)?;
+        known.insert(list, base.clone());
+        Ok(base)
     }
 
     /// Writes the run's tree. Returns why the run needs repair, if it does.

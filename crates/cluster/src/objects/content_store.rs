@@ -1,23 +1,21 @@
 //! The store of large contents and bases.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::io::{self, Read, Seek as _};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use content::{BaseId, ContentStore, ObjectClaims, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
+use content::{ContentStore, ObjectClaims, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
 use futures_util::StreamExt as _;
 use model::Sha256;
 
-use super::base_cache::BaseCache;
 use super::bucket::open_store;
 use super::store::{ByteStore, StoreError};
 use config::ObjectStoreConfig;
 
-/// Opens the object store of `config`. Copies of objects are temporary files without names in `data_dir`, which also has a cache of
-/// bases, of at most `base_cache_bytes` bytes. `claims` has the reservations of objects.
+/// Opens the object store of `config`. Copies of objects are temporary files without names in `data_dir`. `claims` has
+/// the reservations of objects.
 ///
 /// # Errors
 ///
@@ -25,21 +23,15 @@ use config::ObjectStoreConfig;
 pub fn open_objects(
     config: &ObjectStoreConfig,
     data_dir: &Path,
-    base_cache_bytes: u64,
     claims: Arc<dyn ObjectClaims>,
 ) -> Result<Objects, StoreError> {
-    let cache = match base_cache_bytes {
-        0 => None,
-        max_bytes => Some(Arc::new(BaseCache::open(data_dir, max_bytes)?)),
-    };
-    let store = BucketStore { bucket: open_store(&config.to)?, temp_dir: data_dir.into(), cache };
+    let store = BucketStore { bucket: open_store(&config.to)?, temp_dir: data_dir.into() };
     Ok(Objects::new(Arc::new(store), claims, config.grace))
 }
 
 struct BucketStore {
     bucket: Arc<dyn ByteStore>,
     temp_dir: Box<Path>,
-    cache: Option<Arc<BaseCache>>,
 }
 
 impl BucketStore {
@@ -58,40 +50,6 @@ impl BucketStore {
             return Err(ObjectError::Differs(text));
         }
         Ok(Box::new(file))
-    }
-
-    /// Returns a part of a base from the cache, or fetches it and keeps it there.
-    async fn get_cached(
-        &self,
-        cache: &Arc<BaseCache>,
-        (base, part): (&BaseId, &str),
-        max_bytes: u64,
-        expected: Sha256,
-    ) -> Result<Box<dyn StoredObject>, ObjectError> {
-        let name = ObjectName::BasePart(base.clone(), part.to_owned());
-        let (base, part) = (base.to_string(), part.to_owned());
-        let (found_in, names) = (Arc::clone(cache), (base.clone(), part.clone()));
-        let find = move || found_in.find(&names.0, &names.1, expected);
-        let found = tokio::task::spawn_blocking(find).await.map_err(io::Error::other)?;
-        match found {
-            Ok(Some(file)) => {
-                count_part_read("cache");
-                return Ok(Box::new(file));
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!(error = &error as &dyn Error, "the cache of bases cannot be read"),
-        }
-        count_part_read("store");
-        let mut object = self.fetch(&name, max_bytes, Some(expected)).await?;
-        let cache = Arc::clone(cache);
-        let add = move || {
-            if let Err(error) = cache.add(&base, &part, &mut *object) {
-                tracing::warn!(error = &error as &dyn Error, "a base cannot be cached");
-            }
-            object.rewind()?;
-            Ok(object)
-        };
-        tokio::task::spawn_blocking(add).await.map_err(io::Error::other)?
     }
 }
 
@@ -115,11 +73,9 @@ impl ContentStore for BucketStore {
     ) -> Result<Box<dyn StoredObject>, ObjectError> {
         let expected = match name {
             ObjectName::Content(sha256) => Some(*sha256),
-            ObjectName::BasePart(base, part) => {
-                if let (Some(expected), Some(cache)) = (expected, &self.cache) {
-                    return self.get_cached(cache, (base, part), max_bytes, expected).await;
-                }
-                expected
+            // Without a hash, it is the index.
+            ObjectName::BasePart(..) => {
+                expected.inspect(|_| metrics::counter!("workspaced_base_parts_total").increment(1))
             }
         };
         self.fetch(name, max_bytes, expected).await
@@ -172,9 +128,4 @@ fn error_of(error: StoreError) -> ObjectError {
         StoreError::Differs(name) => ObjectError::Differs(name),
         StoreError::TooLarge(name) => ObjectError::TooLarge(name),
     }
-}
-
-/// Counts a part of a base that is read to open a run, from the `cache` or the `store`.
-fn count_part_read(source: &'static str) {
-    metrics::counter!("workspaced_base_parts_total", "source" => source).increment(1);
 }

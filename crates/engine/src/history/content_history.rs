@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ledger::JournalEntry;
 use model::{LogicalPath, Record, RunId, Sha256, StepBytes};
@@ -64,7 +63,7 @@ impl Engine {
 }
 
 fn base_version(run: &OpenRun, path: &LogicalPath, sha256: Sha256) -> Result<Option<StoredContent>, CallError> {
-    match run.workspace.base_file(&run.rules, path, MAX_BASE_BYTES, &AtomicBool::new(false)) {
+    match run.workspace.base_file(&run.rules, path, MAX_BASE_BYTES) {
         Ok(Some((state, bytes))) if state.sha256 == sha256 => Ok(Some(StoredContent::Bytes(bytes))),
         Ok(_) => Ok(None),
         // Whether it has the wanted hash makes no difference.

@@ -54,18 +54,18 @@ impl Engine {
     ///
     /// `UNAVAILABLE` if the store is; the errors of the disk.
     pub(crate) async fn store_base(&self, run: &RunId, imported: &ImportedRun) -> Result<ImportedBase, CallError> {
-        let ImportedRun { base_commit, manifest_sha256, untracked, .. } = imported;
-        let (commit, manifest_sha256) = (base_commit.clone(), *manifest_sha256);
-        let Some(objects) = &self.objects else {
-            let recorded = RecordedBase { commit, manifest_sha256, untracked_sha256: None };
-            return Ok(ImportedBase { recorded, objects: Vec::new() });
+        let ImportedRun { base_commit, manifest_sha256, untracked_sha256, .. } = imported;
+        let recorded = RecordedBase {
+            commit: base_commit.clone(),
+            manifest_sha256: *manifest_sha256,
+            untracked_sha256: *untracked_sha256,
         };
-        let recorded = RecordedBase { commit, manifest_sha256, untracked_sha256: untracked.sha256() };
+        let Some(objects) = &self.objects else { return Ok(ImportedBase { recorded, objects: Vec::new() }) };
         let base = base_id(&recorded)?;
         let ReservedObject { reference, reservation } = objects.reserve(&base.prefix()).await?;
         if !is_complete(objects, &base).await? {
-            let (workspaces, id, untracked) = (Arc::clone(&self.workspaces), run.clone(), untracked.clone());
-            let parts = self.blocking(move || Ok(workspaces.base_parts(&id, &untracked)?)).await?;
+            let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+            let parts = self.blocking(move || Ok(workspaces.base_parts(&id)?)).await?;
             put_parts(objects, &base, parts).await?;
             tracing::info!(run.id = %run, base = %base, "base put into the object store");
         }

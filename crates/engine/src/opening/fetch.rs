@@ -1,7 +1,7 @@
 //! Opening a run whose files are not on this machine, or are not those of the ledger's history: they are made from its base, in the object
 //! store or in the folder that is replaced, and from the ledger.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,6 @@ use crate::admission::pools::permit;
 use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
 use crate::history::snapshot::{self, LedgerContents};
-use crate::history::touched_paths::touched_paths;
 use crate::metrics;
 use crate::opening::base_objects::{BaseIndex, base_id, read_index, read_part};
 use crate::run::lifecycle;
@@ -106,7 +105,7 @@ impl Engine {
         let recorded = recorded.ok_or_else(unknown)?;
         let workspaces = Arc::clone(&self.workspaces);
         let restorer = self.blocking(move || Ok(workspaces.restorer(epoch.map(Epoch::number))?)).await?;
-        let restorer = self.add_base(run, &recorded, head, &found, restorer).await?;
+        let restorer = self.add_base(run, &recorded, restorer).await?;
         let restorer = self.add_artifacts(run, restorer).await?;
         let fetched_millis = started.elapsed().as_millis();
         let base = restorer.base()?;
@@ -174,114 +173,64 @@ impl Engine {
         .await
     }
 
-    /// Adds the base to `restorer`: from the object store, or from the folder here if the store does not have it.
-    async fn add_base(
+    /// Adds the base of `run` to `restorer`: the one on this machine, or else that of the object store.
+    pub(super) async fn add_base(
         &self,
         run: &RunId,
         recorded: &RecordedBase,
-        head: ChainPoint,
-        found: &FolderHistory,
         restorer: RunRestorer,
     ) -> Result<RunRestorer, CallError> {
-        let base = base_id(recorded)?;
-        let missing = match &self.objects {
-            Some(objects) => match read_index(objects, &base).await {
-                Ok(index) => {
-                    tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
-                    let written = touched_paths(self.ledger.as_ref(), run).await?;
-                    return self.fetch_base(objects, run, recorded, (&base, index), written, restorer).await;
-                }
-                Err(error) => error,
-            },
-            None => ObjectError::Missing(base.prefix()),
-        };
-        if !matches!(missing, ObjectError::Missing(_)) || *found == FolderHistory::Missing {
-            return Err(unfetched(run, missing));
+        let (restorer, is_here) = self.use_base(run, recorded, restorer).await?;
+        if is_here {
+            return Ok(restorer);
         }
-        tracing::info!(run.id = %run, base = %base, "making the files of a run from the base in its folder");
-        let written = touched_paths(self.ledger.as_ref(), run).await?;
-        self.copy_base(run, recorded, head, written, restorer).await
+        let base = base_id(recorded)?;
+        let Some(objects) = &self.objects else { return Err(unfetched(run, ObjectError::Missing(base.prefix()))) };
+        let index = read_index(objects, &base).await.map_err(|error| unfetched(run, error))?;
+        tracing::info!(run.id = %run, base = %base, "fetching the base of a run");
+        self.fetch_base(objects, run, recorded, (&base, index)).await?;
+        match self.use_base(run, recorded, restorer).await? {
+            (restorer, true) => Ok(restorer),
+            (_, false) => Err(not_restored(run, ErrorKind::NotFound.into())),
+        }
     }
 
-    /// Copies the base from the folder of the run, which nobody changes. Files that git ignores and no record names come along; those at
-    /// `written` go to the base.
-    pub(super) async fn copy_base(
+    /// Makes the run of `restorer` start from the base of `run`, if that is on this machine.
+    async fn use_base(
         &self,
         run: &RunId,
         recorded: &RecordedBase,
-        head: ChainPoint,
-        written: BTreeSet<LogicalPath>,
         mut restorer: RunRestorer,
-    ) -> Result<RunRestorer, CallError> {
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        let base = self.blocking(move || workspaces.base(&id).map_err(|error| not_restored(&id, error))).await?;
-        let snapshot = snapshot::load(&self.ledger, run, &base, head.seq, true).await?;
-        let (workspaces, id, recorded) = (Arc::clone(&self.workspaces), run.clone(), recorded.clone());
-        let of_run = id.clone();
-        let copy = move || {
-            let drift = workspaces.get(&id)?.find_drift(&snapshot)?.into_iter().map(|drift| drift.path).collect();
-            let (found, parts) = workspaces.existing_base(&id, &snapshot, Some(&drift))?;
-            let mut untracked = None;
-            for mut part in parts {
-                if part.name == RunRestorer::UNTRACKED_PART {
-                    untracked = Some(part.content);
-                } else {
-                    restorer.add_part(&part.name, &mut part.content)?;
-                }
-            }
-            restorer.set_base(&recorded)?;
-            if let (Some(sha256), Some(content)) = (found.untracked_sha256, &mut untracked) {
-                restorer.add_untracked(content, sha256, &written)?;
-            }
-            Ok(restorer)
-        };
+    ) -> Result<(RunRestorer, bool), CallError> {
+        let (id, recorded) = (run.clone(), recorded.clone());
         self.blocking(move || {
-            copy().map_err(|error| match error {
-                WorkspaceError::Io(error) => not_restored(&of_run, error),
-                error => error.into(),
-            })
+            let is_here = restorer.use_base(&id, &recorded).map_err(|error| not_restored(&id, error))?;
+            Ok((restorer, is_here))
         })
         .await
     }
 
-    /// Fetches the parts of the base, each verified. Files that git ignores and that are at `written` go to the base.
-    pub(super) async fn fetch_base(
+    /// Fetches the parts of a base, each verified, and makes the base of them.
+    async fn fetch_base(
         &self,
         objects: &Objects,
         run: &RunId,
         recorded: &RecordedBase,
         (base, index): (&BaseId, BaseIndex),
-        written: BTreeSet<LogicalPath>,
-        mut restorer: RunRestorer,
-    ) -> Result<RunRestorer, CallError> {
-        let mut untracked = None;
+    ) -> Result<(), CallError> {
+        let workspaces = Arc::clone(&self.workspaces);
+        let mut maker = self.blocking(move || Ok(workspaces.base_maker()?)).await?;
         for indexed in index.parts {
             let mut object = read_part(objects, base, &indexed).await.map_err(|error| unfetched(run, error))?;
-            if indexed.name == RunRestorer::UNTRACKED_PART {
-                untracked = Some(object);
-                continue;
-            }
             let id = run.clone();
             let add = move || {
-                restorer.add_part(&indexed.name, &mut object).map_err(|error| not_restored(&id, error))?;
-                Ok(restorer)
+                maker.add_part(&indexed.name, &mut object).map_err(|error| not_restored(&id, error))?;
+                Ok(maker)
             };
-            restorer = self.blocking(add).await?;
+            maker = self.blocking(add).await?;
         }
         let (id, recorded) = (run.clone(), recorded.clone());
-        self.blocking(move || {
-            let mut check = |restorer: &mut RunRestorer| {
-                restorer.set_base(&recorded)?;
-                match (recorded.untracked_sha256, &mut untracked) {
-                    (Some(sha256), Some(content)) => restorer.add_untracked(content, sha256, &written),
-                    (None, None) => Ok(()),
-                    (Some(_), None) | (None, Some(_)) => Err(ErrorKind::InvalidData.into()),
-                }
-            };
-            check(&mut restorer).map_err(|error| not_restored(&id, error))?;
-            Ok(restorer)
-        })
-        .await
+        self.blocking(move || maker.finish(Some(&recorded)).map(drop).map_err(|error| not_restored(&id, error))).await
     }
 }
 

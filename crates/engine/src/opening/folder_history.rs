@@ -17,7 +17,6 @@ use super::recorded_base::recorded_base;
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::history::snapshot;
 use crate::run::changes::Changes;
 
 /// What the folder of a run is to the history in the ledger.
@@ -103,13 +102,12 @@ impl Engine {
             return Ok(false);
         };
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
-        let base = self.blocking(move || Ok(workspaces.base(&id)?)).await?;
-        let snapshot = snapshot::load(&self.ledger, &run.run_id, &base, u64::MAX, false).await?;
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
-        let (found, _) = self.blocking(move || Ok(workspaces.existing_base(&id, &snapshot, None)?)).await?;
-        // Without an object store, the record does not name the files that git ignores.
-        let is_same = found.untracked_sha256 == recorded.untracked_sha256 || recorded.untracked_sha256.is_none();
-        Ok(is_same && (found.commit, found.manifest_sha256) == (recorded.commit, recorded.manifest_sha256))
+        self.blocking(move || match workspaces.base_of(&id) {
+            Ok(found) => Ok(found == recorded),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        })
+        .await
     }
 }
 

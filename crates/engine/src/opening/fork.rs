@@ -3,19 +3,15 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use content::ObjectError;
 use model::{Code, LogicalPath, Refusal, Rules, Run, RunId};
 use workspace::{ChainPoint, Inherited, MadeRun, RecordedBase, WorkspaceError};
 
 use super::damaged;
-use super::fetch::{FolderContents, not_restored, unfetched};
+use super::fetch::{FolderContents, not_restored};
 use super::recorded_base::recorded_base;
 use crate::CallError;
-use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
 use crate::history::snapshot::{self, LedgerContents};
-use crate::history::touched_paths::written_until;
-use crate::opening::base_objects::{base_id, read_index};
 use crate::reconcile::lock_consistent;
 
 /// The most bytes of changed files, with their diff, that a fork takes over: its first record holds them, as that of a change set does.
@@ -48,26 +44,13 @@ impl Engine {
             Ok(restorer)
         });
         let restorer = restorer.await?;
-        let written = written_until(self.ledger.as_ref(), parent_id, at.seq).await?;
-        let index = match (&self.objects, base_id(&recorded)?) {
-            (Some(objects), base) => match read_index(objects, &base).await {
-                Ok(index) => Some((objects, base, index)),
-                Err(ObjectError::Missing(_)) => None,
-                Err(error) => return Err(unfetched(parent_id, error)),
-            },
-            (None, _) => None,
-        };
-        // Until the files are made: those that git ignores, and large ones without an object store, are in the tree alone.
-        let (restorer, _locked) = if let Some((objects, base, index)) = index {
-            let fetched = self.fetch_base(objects, parent_id, &recorded, (&base, index), written, restorer);
-            (fetched.await?, None)
-        } else {
+        let restorer = self.add_base(parent_id, &recorded, restorer).await?;
+        // Without an object store, large contents are in the parent's tree alone: it takes no calls until they are copied.
+        let _locked = if self.objects.is_none() {
             let open_run = self.open(parent_id).await?;
-            let locked = lock_consistent(self, &open_run).await?;
-            // The tree is that of the newest record, which may be later than the one that is forked.
-            let newest = self.ledger.settled_run(parent_id).await?.ok_or_else(run_not_found)?.stored.run;
-            let head = ChainPoint { seq: newest.head_seq, hash: newest.head_hash };
-            (self.copy_base(parent_id, &recorded, head, written, restorer).await?, Some(locked))
+            Some(lock_consistent(self, &open_run).await?)
+        } else {
+            None
         };
         let base = restorer.base()?;
         let snapshot = snapshot::load(&self.ledger, parent_id, &base, at.seq, true).await?;

@@ -65,13 +65,6 @@ struct Written {
     mode_in_tree: Option<u32>,
 }
 
-/// The versions of a file before and after the planned calls.
-#[derive(Debug)]
-pub(crate) struct PlannedVersions {
-    pub(crate) before: Option<VersionId>,
-    pub(crate) after: Option<VersionId>,
-}
-
 /// The version of every path that records have written.
 #[derive(Debug, Default)]
 pub struct KnownVersions(RwLock<BTreeMap<LogicalPath, Written>>);
@@ -141,6 +134,12 @@ impl KnownVersions {
         self.0.read().keys().cloned().collect()
     }
 
+    /// Returns every path at which records have left no file.
+    pub fn removed(&self) -> Vec<LogicalPath> {
+        let known = self.0.read();
+        known.iter().filter(|(_, written)| written.sha256.is_none()).map(|(path, _)| path.clone()).collect()
+    }
+
     /// Returns every path that records have written, with the file that they have left there.
     pub fn written(&self) -> BTreeMap<LogicalPath, ExpectedFile> {
         let file = |Written { sha256, mode, .. }: Written| ExpectedFile {
@@ -196,20 +195,16 @@ impl KnownVersions {
     pub(crate) fn diff_sha256(
         &self,
         workspace: &Workspace,
-        planned: &BTreeMap<LogicalPath, PlannedVersions>,
+        planned: &BTreeMap<LogicalPath, Option<VersionId>>,
     ) -> io::Result<Sha256> {
         self.find_modes(workspace);
         let known = self.0.read();
         let written = known.iter().map(|(path, written)| {
             let now = written.sha256.map(|sha256| VersionId { sha256, git_mode: written.git_mode() });
-            (path, PathVersion { path, before: None, now })
+            (path, PathVersion { path, now })
         });
         let mut versions: BTreeMap<_, _> = written.collect();
-        for (path, PlannedVersions { before, after }) in planned {
-            // The base takes a file that git ignores in when the run first changes it.
-            let is_taken_in = before.is_some() && !known.contains_key(path) && workspace.is_ignored(path)?;
-            versions.insert(path, PathVersion { path, before: before.filter(|_| is_taken_in), now: *after });
-        }
+        versions.extend(planned.iter().map(|(path, now)| (path, PathVersion { path, now: *now })));
         workspace.diff_digest(versions.into_values())
     }
 

@@ -72,10 +72,11 @@ impl Runs {
         mut out: W,
         cancel: Arc<AtomicBool>,
     ) -> Result<W, CallError> {
+        let Some(open_run) = run.open_run.clone() else { return Ok(out) };
         let (workspaces, run) = (Arc::clone(&self.engine.workspaces), run.run.run_id.clone());
         self.engine
             .blocking(move || {
-                workspaces.write_archive(&run, &mut out, &cancel)?;
+                workspaces.write_archive(&run, &open_run.workspace, &mut out, &cancel)?;
                 Ok(out)
             })
             .await

@@ -1,5 +1,8 @@
 //! What concerns all runs that this process has: the start, the upkeep, the end.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use async_recursion::async_recursion as boxed;
 use model::Profiles;
 
@@ -50,6 +53,18 @@ impl Runs {
     #[boxed]
     pub async fn remove_unneeded_folders(&self) -> Result<usize, CallError> {
         self.engine.remove_unneeded_folders().await
+    }
+
+    /// Removes the bases that no run on this machine starts from and that no run has begun to use for `unused_for`. Returns how many there
+    /// were.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    #[boxed]
+    pub async fn remove_unused_bases(&self, unused_for: Duration) -> Result<usize, CallError> {
+        let workspaces = Arc::clone(&self.engine.workspaces);
+        self.engine.blocking(move || Ok(workspaces.remove_unused_bases(unused_for)?)).await
     }
 
     /// Leaves the open runs that no call uses without an owner, so that other nodes can take them. Returns how many.

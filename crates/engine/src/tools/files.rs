@@ -335,7 +335,7 @@ impl ReadTool for GetFile {
             None => context.tree.open_transfer(rules, path, limit)?,
             Some((SnapshotView { files, contents }, workspace)) => {
                 let limit = limit.min(MAX_EARLIER_BYTES);
-                workspace.snapshot_transfer(rules, files, path, limit, contents.as_ref(), context.cancel)?
+                workspace.snapshot_transfer(rules, files, path, limit, contents.as_ref())?
             }
         };
         let state = &transfer.state;

@@ -189,14 +189,9 @@ impl ReadTool for ReadFile {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let (rules, path, max_bytes) = (context.rules, &self.path, Self::max_bytes(context));
         let file = match context.at_record() {
-            Some((snapshot, workspace)) => workspace.read_snapshot(
-                rules,
-                &snapshot.files,
-                path,
-                max_bytes,
-                snapshot.contents.as_ref(),
-                context.cancel,
-            )?,
+            Some((snapshot, workspace)) => {
+                workspace.read_snapshot(rules, &snapshot.files, path, max_bytes, snapshot.contents.as_ref())?
+            }
             None => match context.tree.read(rules, path, max_bytes) {
                 Ok(file) => file,
                 Err(error) => return self.redacted_output(&read_redacted(context, path, error)?),

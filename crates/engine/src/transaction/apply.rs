@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Record, Sha256};
+use model::{LogicalPath, Record, Sha256};
 use tracing::Instrument as _;
 use workspace::{ApplyError, ChainPoint, GITIGNORE_NAME};
 
@@ -38,11 +38,15 @@ impl Committed {
         let permit = engine.write_permit().await;
         let points: Vec<_> = records.iter().map(point_of).collect();
         let (tree, last) = (Arc::clone(run), points.last().copied());
+        let removed: Vec<_> = records.iter().flat_map(removed_paths).cloned().collect();
         change.begin_to_apply();
         let span = tracing::trace_span!(target: SPANS, "apply");
         let apply = move || {
             let begun = last.map_or(Ok(()), |last| tree.tree_note.begin(last));
-            Ok(begun.map_err(ApplyError::Io).and_then(|()| tree.workspace.apply(files)))
+            let applied = begun.map_err(ApplyError::Io).and_then(|()| tree.workspace.apply(files));
+            // Also where somebody else has put a folder in the place of a file of the base.
+            let hide = |applied| tree.workspace.hide_removed(&removed).map(|()| applied).map_err(ApplyError::Io);
+            Ok(applied.and_then(hide))
         };
         let applied = engine.blocking(apply).instrument(span).await;
         drop(permit);
@@ -74,6 +78,10 @@ impl Committed {
 
 fn point_of(record: &Record) -> ChainPoint {
     ChainPoint { seq: record.seq, hash: record.hash.unwrap_or(Sha256::ZERO) }
+}
+
+fn removed_paths(record: &Record) -> impl Iterator<Item = &LogicalPath> {
+    record.files.iter().filter(|file| file.new_sha256.is_none()).map(|file| &file.path)
 }
 
 /// Marks the run dirty when it is dropped before the change is applied.

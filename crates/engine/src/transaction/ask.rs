@@ -466,7 +466,11 @@ fn read_version(
     sha256: Sha256,
 ) -> io::Result<Option<Vec<u8>>> {
     match workspaces.open_file(run, &Workspaces::path_in_tree(path.as_str())) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // The run has not written it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let bytes = workspaces.base(run)?.read(path, MAX_TEXT_BYTES)?;
+            Ok(bytes.filter(|bytes| Sha256::of(bytes) == sha256))
+        }
         file => Ok(Some(read(file?)?).filter(|bytes| Sha256::of(bytes) == sha256)),
     }
 }

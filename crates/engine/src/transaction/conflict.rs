@@ -1,7 +1,6 @@
 //! Write conflicts: what has changed since the version that the caller expects.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Refusal, Sha256, Side, diff_file};
 use workspace::WorkspaceError;
@@ -94,7 +93,7 @@ async fn existed(engine: &Engine, run: &Arc<OpenRun>, path: &LogicalPath) -> Res
     }
     let (run, path) = (Arc::clone(run), path.clone());
     // The content is not needed: a file that is too large exists too.
-    let found = move || match run.workspace.base_file(&run.rules, &path, 0, &AtomicBool::new(false)) {
+    let found = move || match run.workspace.base_file(&run.rules, &path, 0) {
         Ok(found) => Ok(found.is_some()),
         Err(WorkspaceError::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(true),
         Err(fault) => Err(fault.into()),

@@ -37,7 +37,7 @@ impl OutsideChange {
             (None, None) => true,
             (Some(known), Some(found)) => known.is(found),
             (Some(_), None) => false,
-            // The base does not have the files that git ignored at the import. It takes each in when the run first changes it.
+            // What programs leave where git ignores it is nobody's change.
             (None, Some(_)) => !run.known.has_written(path) && run.workspace.is_ignored(path)?,
         };
         Ok((!is_same).then(|| Self { path: path.clone(), known, found: found.cloned() }))

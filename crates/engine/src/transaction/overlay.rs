@@ -6,7 +6,6 @@ use model::{Code, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent}
 use workspace::{Preview, Target, VersionId, Workspace};
 
 use crate::CallError;
-use crate::run::known_versions::PlannedVersions;
 use crate::tool::change_plan::{ChangePlan, PlannedChange};
 
 /// Every path that the planned calls change. Empty for a single call.
@@ -135,18 +134,16 @@ impl PlanOverlay {
         steps
     }
 
-    /// Returns the versions before and after the calls so far and `planned`.
-    pub(crate) fn versions_with(&self, planned: &ChangePlan) -> BTreeMap<LogicalPath, PlannedVersions> {
-        let id = |state: &FileState| VersionId::of(state.sha256, state.mode);
+    /// Returns the version of each path after the calls so far and `planned`; `None` for no file.
+    pub(crate) fn versions_with(&self, planned: &ChangePlan) -> BTreeMap<LogicalPath, Option<VersionId>> {
         let planned_so_far = |(path, state): (&LogicalPath, &PathState)| {
-            let of = |version: &Option<FileVersion>| version.as_ref().map(|(state, _)| id(state));
-            (path.clone(), PlannedVersions { before: of(&state.before), after: of(&state.after) })
+            let after = state.after.as_ref().map(|(state, _)| VersionId::of(state.sha256, state.mode));
+            (path.clone(), after)
         };
         let mut all: BTreeMap<_, _> = self.0.iter().map(planned_so_far).collect();
         for change in planned.changes() {
             let after = change.after.as_ref().map(|content| VersionId::of(content.sha256, content.mode));
-            let before = change.before.as_ref().map(id);
-            all.entry(change.path.clone()).or_insert(PlannedVersions { before, after }).after = after;
+            all.insert(change.path.clone(), after);
         }
         all
     }

@@ -57,7 +57,6 @@ impl Judged {
             if self.changes().next().is_none() {
                 return Ok(None);
             }
-            run.workspace.add_ignored_to_base(&run.rules, steps.iter().map(|step| &step.path))?;
             let mut stamps = BTreeMap::new();
             for (_, change) in self.changes() {
                 copy_moved(run, &change.plan)?;

@@ -10,7 +10,7 @@ use super::stage::write_content;
 use super::{Applied, MoveError, Replaced, TargetState, move_in, move_out, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{open_file, remove_file};
-use crate::guard::{IsRemoved, Root};
+use crate::guard::{FoundEntry, IsRemoved, Root};
 use crate::hashing::{copy_hashed, hash};
 
 /// Files up to this size are checked for a torn write.
@@ -144,12 +144,12 @@ impl Workspace {
     /// is gone is the one in the tree, and got its bits before it was moved there.
     fn has_mode(&self, root: &Root, path: &LogicalPath, content: Option<&StepContent>) -> io::Result<bool> {
         let Some(content) = content else { return Ok(true) };
-        let parent = match root.open_parent(path) {
-            Ok(parent) => parent,
+        let found = match root.find(path) {
+            Ok(found) => found,
             Err(error) => return error.unless_disk().map(|()| true),
         };
         let is_link = is_link_mode(content.mode);
-        let is_same = parent.stat()?.is_none_or(|stat| {
+        let is_same = found.is_none_or(|FoundEntry { stat, .. }| {
             is_link_mode(stat.st_mode) == is_link && (is_link || stat.st_mode & 0o777 == content.mode & 0o777)
         });
         let is_inline = matches!(content.bytes, StepBytes::Inline(_));

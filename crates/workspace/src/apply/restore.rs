@@ -44,19 +44,13 @@ impl Workspace {
 
     fn restore_one(&self, path: &LogicalPath, want: &RestoredState, applied: &mut Applied) -> Result<(), MoveError> {
         let (root, tmp) = (&self.tree().root, self.tmp());
-        let replaces = match root.open_parent(path) {
-            Err(GuardError::Missing | GuardError::NotADirectory) if matches!(want, RestoredState::Nothing) => {
-                return Ok(());
-            }
-            Err(GuardError::Missing) => false,
-            parent => match parent?.stat().map_err(MoveError::Io)? {
-                None => false,
-                Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::RegularFile | FileType::Symlink => true,
-                    // An empty one is replaced when the file is moved in.
-                    FileType::Directory => false,
-                    _ => return Err(MoveError::Outside),
-                },
+        let replaces = match root.find(path) {
+            Err(GuardError::NotADirectory) if matches!(want, RestoredState::Nothing) => return Ok(()),
+            found => match found?.map(|found| found.file_type()) {
+                Some(FileType::RegularFile | FileType::Symlink) => true,
+                // An empty folder is replaced when the file is moved in.
+                None | Some(FileType::Directory) => false,
+                Some(_) => return Err(MoveError::Outside),
             },
         };
         let (name, is_journalled) = match want {

@@ -83,7 +83,7 @@ impl Workspace {
                 staged.changed.push(step.path.clone());
             }
             staged.add(step, stamp)?;
-            if step.before.is_none() && step.after.is_some() {
+            if step.after.is_some() {
                 staged.add_folders(root, &step.path, &is_removed)?;
             }
             failpoint::hit("stage.step");
@@ -132,7 +132,7 @@ impl StagedSteps {
         Ok(())
     }
 
-    /// Creates the folders above `path` that the tree lacks, or will lack once the removed files are gone.
+    /// Creates the folders above `path` that the run's own layer lacks, or will lack once the removed files are gone.
     fn add_folders(&mut self, root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<()> {
         let mut missing = Vec::new();
         let mut at = path.clone();

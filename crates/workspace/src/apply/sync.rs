@@ -158,9 +158,10 @@ pub(crate) fn sync_in_parallel<T: Sync>(items: &[T], sync: impl Fn(&T) -> io::Re
 }
 
 fn sync((root, path): &SyncJob<'_>) -> io::Result<()> {
-    match root.open_unlinked(path) {
-        Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
-        // A link, which has no bytes but those of its folder; or removed or replaced by a later step, which has its own entries to sync.
+    match root.open_own(path) {
+        Ok(file) => Ok(rustix::fs::fsync(file)?),
+        // A link, which has no bytes but those of its folder; a folder of the base; or removed or replaced by a later step, which has
+        // its own entries to sync.
         Err(error) => error.unless_disk(),
     }
 }

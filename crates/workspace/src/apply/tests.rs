@@ -73,7 +73,7 @@ fn what_came_in_between_is_put_back() {
     for (what, swap) in swaps {
         for replaces in [true, false] {
             let rig = TestWorkspaces::new();
-            let workspace = rig.with_files("r", &[("a", "a")]);
+            let workspace = rig.with_own_files("r", &[("a", "a")]);
             let (root, tmp) = (&workspace.tree().root, workspace.tmp());
             let TargetState::File(stamp) = target_state(root, &path("a"), &|_| false).unwrap() else {
                 panic!("no file")
@@ -100,7 +100,7 @@ fn what_came_in_between_is_put_back() {
 #[test]
 fn steps_create_replace_delete_and_move() {
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "a"), ("b", "b"), ("d/old", "moved")]);
+    let workspace = rig.with_own_files("r", &[("a", "a"), ("b", "b"), ("d/old", "moved")]);
     fs::set_permissions(rig.repo("r").join("a"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut replace = write("a", Some("a"), "a2");
     replace.after.as_mut().unwrap().mode = 0o755;
@@ -125,7 +125,7 @@ fn steps_create_replace_delete_and_move() {
 #[test]
 fn staging_moves_nothing_and_what_is_dropped_leaves_nothing() {
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "a")]);
+    let workspace = rig.with_own_files("r", &[("a", "a")]);
     let before = tree_of(&rig.repo("r"));
     let staged = workspace.stage(&[write("a", Some("a"), "a2"), write("b", None, "b")], &BTreeMap::new()).unwrap();
     assert_eq!(tmp_names(&rig), 2);
@@ -194,7 +194,7 @@ fn what_was_changed_from_outside_is_left_alone() {
     for (name, meddle, step) in meddlings() {
         for late in [false, true] {
             let rig = TestWorkspaces::new();
-            let workspace = rig.with_files("r", &[("a", "a"), ("d/x", "x"), ("other", "o")]);
+            let workspace = rig.with_own_files("r", &[("a", "a"), ("d/x", "x"), ("other", "o")]);
             let steps = [write("first", None, "1"), step.clone(), write("other", Some("o"), "o2")];
             let (staged, before) = if late {
                 let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
@@ -227,7 +227,7 @@ fn what_was_changed_from_outside_is_left_alone() {
 #[test]
 fn another_stamp_with_the_same_bytes_is_no_change() {
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "a")]);
+    let workspace = rig.with_own_files("r", &[("a", "a")]);
     let staged = workspace.stage(&[write("a", Some("a"), "a2")], &BTreeMap::new()).unwrap();
     fs::write(rig.repo("r").join("copy"), "a").unwrap();
     fs::rename(rig.repo("r").join("copy"), rig.repo("r").join("a")).unwrap();
@@ -246,7 +246,7 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
     ];
     for done in 0..=steps.len() {
         let rig = TestWorkspaces::new();
-        let workspace = rig.with_files("r", &[("gone", "g"), ("from", "moved"), ("a", "a"), ("kept", "k")]);
+        let workspace = rig.with_own_files("r", &[("gone", "g"), ("from", "moved"), ("a", "a"), ("kept", "k")]);
         // A crash leaves the first steps applied and the others staged.
         carry_out(&workspace, &steps[..done]);
         std::mem::forget(workspace.stage(&steps[done..], &BTreeMap::new()).unwrap());
@@ -278,7 +278,7 @@ fn several_steps_of_one_file_are_finished_from_any_state_between() {
     ];
     for (f, g) in [(None, "g"), (Some("1"), "g"), (Some("2"), "5"), (Some("4"), "6"), (None, "6")] {
         let rig = TestWorkspaces::new();
-        let workspace = rig.with_files("r", &[("g", g)]);
+        let workspace = rig.with_own_files("r", &[("g", g)]);
         if let Some(text) = f {
             fs::write(rig.repo("r").join("f"), text).unwrap();
         }
@@ -293,7 +293,7 @@ fn what_a_power_cut_leaves_of_unsynced_bytes_is_finished() {
     let text = "some bytes that were not all written";
     for torn in ["", "some bytes", "some bytes\0\0\0\0\0 were not", &"\0".repeat(text.len())] {
         let rig = TestWorkspaces::new();
-        let workspace = rig.with_files("r", &[("f", torn)]);
+        let workspace = rig.with_own_files("r", &[("f", torn)]);
         for steps in [[write("f", Some("before"), text)], [write("f", None, text)]] {
             fs::write(rig.repo("r").join("f"), torn).unwrap();
             assert!(matches!(workspace.replay(&steps).unwrap(), Replay::Done(_)), "{torn:?}");
@@ -301,14 +301,14 @@ fn what_a_power_cut_leaves_of_unsynced_bytes_is_finished() {
         }
     }
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("f", "some other")]);
+    let workspace = rig.with_own_files("r", &[("f", "some other")]);
     assert!(matches!(workspace.replay(&[write("f", None, text)]).unwrap(), Replay::ChangedOutside(_)));
 }
 
 #[test]
 fn a_large_file_is_staged_once_and_found_again_by_name() {
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "a")]);
+    let workspace = rig.with_own_files("r", &[("a", "a")]);
     let bytes = "large ".repeat(200_000).into_bytes();
     let mut contents = workspace.staged_contents();
     let unused = contents.stage(&mut &b"unused"[..], u64::MAX).unwrap();
@@ -342,7 +342,7 @@ fn a_large_file_past_its_bound_or_from_a_broken_stream_leaves_nothing() {
         }
     }
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[]);
+    let workspace = rig.with_own_files("r", &[]);
     let mut contents = workspace.staged_contents();
     let error = contents.stage(&mut &[0; 1001][..], 1000).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
@@ -362,7 +362,7 @@ fn a_large_file_past_its_bound_or_from_a_broken_stream_leaves_nothing() {
 #[test]
 fn many_are_synced_at_once_also_when_later_steps_took_their_files_away() {
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "0")]);
+    let workspace = rig.with_own_files("r", &[("a", "0")]);
     let mut applied = Vec::new();
     for n in 0..50_usize {
         let steps = [write("a", Some(&n.to_string()), &(n + 1).to_string()), write(&format!("d{n}/e/f"), None, "x")];
@@ -411,7 +411,7 @@ proptest! {
     fn steps_and_their_reverse_give_the_tree_back((from, changes) in trees()) {
         let rig = TestWorkspaces::new();
         let files: Vec<_> = from.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-        let workspace: Arc<Workspace> = rig.with_files("r", &files);
+        let workspace: Arc<Workspace> = rig.with_own_files("r", &files);
         let mut to = from.clone();
         for (name, text) in changes {
             match text {

@@ -1,24 +1,13 @@
-//! Reading the base's bytes, by one `git cat-file` for any number of files.
+//! Reading blobs of a repository, by one `git cat-file` for any number of them.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::process::{ChildStdin, ChildStdout};
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use crate::git::{Bounds, Git, GitError, hex};
 
-/// The time limit of one call.
-const SECONDS: u64 = 120;
-
 /// A reader of blobs.
 pub(crate) struct Blobs<'a> {
     git: &'a Git,
-}
-
-/// A reader with git running.
-pub(crate) struct OpenBlobs {
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
 }
 
 impl<'a> Blobs<'a> {
@@ -26,22 +15,8 @@ impl<'a> Blobs<'a> {
         Self { git }
     }
 
-    /// Runs `read` with git running. Setting `cancel` ends it.
-    pub(crate) fn with<T>(
-        &self,
-        cancel: &AtomicBool,
-        read: impl FnOnce(&mut OpenBlobs) -> io::Result<T>,
-    ) -> Result<T, GitError> {
-        let stop = || cancel.load(std::sync::atomic::Ordering::Relaxed);
-        let bounds = Bounds { stop: &stop, ..Bounds::seconds(SECONDS) };
-        self.git.run(&["cat-file", "--batch"], &bounds, |to, stdout| {
-            read(&mut OpenBlobs { to, from: BufReader::with_capacity(64 * 1024, stdout) })
-        })
-    }
-
     /// Calls `take` with each of `items` in order, and the bytes and the size of the blob that `oid` names for it; `None` if it is
-    /// missing. `take` need not read all of the bytes. git reads ahead, so this is faster than [`OpenBlobs::read`] for blobs that are
-    /// known beforehand.
+    /// missing. `take` need not read all of the bytes. git reads ahead.
     ///
     /// # Errors
     ///
@@ -69,28 +44,6 @@ impl<'a> Blobs<'a> {
                 })
             })
         })
-    }
-}
-
-impl OpenBlobs {
-    /// Returns the bytes of one blob.
-    pub(crate) fn get(&mut self, oid: &[u8; 20]) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.read(oid, &mut |from, size| {
-            bytes.reserve_exact(usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?);
-            from.read_to_end(&mut bytes).map(drop)
-        })?;
-        Ok(bytes)
-    }
-
-    /// Calls `take` with one blob's bytes and size. `take` need not read all of them.
-    pub(crate) fn read(
-        &mut self,
-        oid: &[u8; 20],
-        take: &mut dyn FnMut(&mut dyn Read, u64) -> io::Result<()>,
-    ) -> io::Result<()> {
-        writeln!(self.to, "{}", hex(oid))?;
-        if read_blob(&mut self.from, take)? { Ok(()) } else { Err(missing_from_base()) }
     }
 }
 

@@ -44,12 +44,6 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
             self.bytes -= evicted;
         }
     }
-
-    fn remove(&mut self, key: &K) {
-        if let Some((_, removed)) = self.entries.pop(key) {
-            self.bytes -= removed;
-        }
-    }
 }
 
 /// The bases that were used last, so that the next call of the same run need not load them again.
@@ -70,35 +64,6 @@ impl BaseLru {
             cache.insert(key, Arc::clone(loaded), loaded.weight());
         }
     }
-
-    /// Drops `loaded`, which is out of date.
-    pub(super) fn remove(&self, loaded: &Arc<LoadedBase>) {
-        self.0.lock().remove(&Arc::as_ptr(loaded).addr());
-    }
-}
-
-/// Bytes of base files, so that the next diff need not ask git for them.
-pub(super) struct BlobCache(ByteLru<FileIndex, Arc<Vec<u8>>>);
-
-impl Default for BlobCache {
-    fn default() -> Self {
-        Self(ByteLru::new(2 << 20, usize::MAX))
-    }
-}
-
-impl BlobCache {
-    /// Larger files are not cached.
-    const MAX_FILE_BYTES: usize = 256 << 10;
-
-    pub(super) fn get(&mut self, file: FileIndex) -> Option<Arc<Vec<u8>>> {
-        self.0.get(&file).cloned()
-    }
-
-    pub(super) fn insert(&mut self, file: FileIndex, bytes: &[u8]) {
-        if bytes.len() <= Self::MAX_FILE_BYTES && self.0.get(&file).is_none() {
-            self.0.insert(file, Arc::new(bytes.to_vec()), bytes.len());
-        }
-    }
 }
 
 /// How the current version of a cached file is identified.
@@ -110,12 +75,15 @@ enum CachedVersion {
     Content,
 }
 
-/// Changes of one base's files that were diffed, so that the next diff need not compute them again.
-pub(super) struct DiffCache(ByteLru<FileIndex, (CachedVersion, Arc<FileChange>)>);
+/// A file of a base, as one open tree has changed it: policies differ in what a diff may show.
+type FileOfBase = (u64, FileIndex);
+
+/// Changes of files that were diffed, so that the next diff need not compute them again.
+pub(crate) struct DiffCache(Mutex<ByteLru<FileOfBase, (CachedVersion, Arc<FileChange>)>>);
 
 impl Default for DiffCache {
     fn default() -> Self {
-        Self(ByteLru::new(2 << 20, usize::MAX))
+        Self(Mutex::new(ByteLru::new(32 << 20, usize::MAX)))
     }
 }
 
@@ -124,35 +92,28 @@ impl DiffCache {
     const MAX_TEXT_BYTES: usize = 256 << 10;
 
     /// Returns the change to the version with `stamp` (`None` for a deleted file).
-    pub(super) fn get(&mut self, file: FileIndex, stamp: Option<FileStamp>) -> Option<Arc<FileChange>> {
-        let (version, change) = self.0.get(&file)?;
+    pub(crate) fn get(&self, file: FileOfBase, stamp: Option<FileStamp>) -> Option<Arc<FileChange>> {
+        let mut cache = self.0.lock();
+        let (version, change) = cache.get(&file)?;
         (*version == CachedVersion::Stamp(stamp)).then(|| Arc::clone(change))
     }
 
     /// Returns the change to this content and mode.
-    pub(super) fn get_by_content(
-        &mut self,
-        file: FileIndex,
-        new: &Sha256,
-        mode: (bool, bool),
-    ) -> Option<Arc<FileChange>> {
-        let (_, change) = self.0.get(&file)?;
+    pub(crate) fn get_by_content(&self, file: FileOfBase, new: &Sha256, mode: (bool, bool)) -> Option<Arc<FileChange>> {
+        let mut cache = self.0.lock();
+        let (_, change) = cache.get(&file)?;
         (change.file.new_sha256 == Some(*new) && change.mode == Some(mode)).then(|| Arc::clone(change))
     }
 
-    pub(super) fn insert(&mut self, file: FileIndex, stamp: Option<FileStamp>, change: &Arc<FileChange>) {
-        self.put(file, CachedVersion::Stamp(stamp), change);
-    }
-
-    pub(super) fn insert_by_content(&mut self, file: FileIndex, change: &Arc<FileChange>) {
-        self.put(file, CachedVersion::Content, change);
-    }
-
-    fn put(&mut self, file: FileIndex, version: CachedVersion, change: &Arc<FileChange>) {
+    /// Caches a change for the next diff: by the stamp of the current version, if that is settled.
+    pub(crate) fn insert(&self, file: FileOfBase, stamp: Option<FileStamp>, change: &Arc<FileChange>) {
+        let is_known = stamp.is_none_or(|stamp| stamp.is_settled());
+        let version = if is_known { CachedVersion::Stamp(stamp) } else { CachedVersion::Content };
+        let mut cache = self.0.lock();
         let is_cached =
             |(cached, old): &(CachedVersion, Arc<FileChange>)| *cached == version && Arc::ptr_eq(old, change);
-        if change.text.len() <= Self::MAX_TEXT_BYTES && !self.0.get(&file).is_some_and(is_cached) {
-            self.0.insert(file, (version, Arc::clone(change)), change.text.len());
+        if change.text.len() <= Self::MAX_TEXT_BYTES && !cache.get(&file).is_some_and(is_cached) {
+            cache.insert(file, (version, Arc::clone(change)), change.text.len());
         }
     }
 }

@@ -1,13 +1,10 @@
-//! The state of the tree at the start of the run, file by file, so that a diff opens only files that have changed.
-//!
-//! One file beside `repo/`, written once. In memory the hashes are stored apart from what a walk compares, so that the walk
-//! stays in the processor's cache.
+//! What a base has, file by file. It says nothing of this machine, so that it is the same on every node.
 
 mod format;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use model::LogicalPath;
@@ -15,7 +12,6 @@ use model::LogicalPath;
 pub(crate) use format::{digest, read, read_start, write};
 
 use crate::byte_path::{logical_path, split};
-use crate::stamp::FileStamp;
 
 /// A regular file, as a git mode.
 pub(crate) const MODE_FILE: u32 = 0o100_644;
@@ -31,12 +27,14 @@ pub(crate) struct ManifestRow {
     pub(crate) path: Vec<u8>,
     /// [`MODE_FILE`], [`MODE_EXECUTABLE`] or [`MODE_LINK`].
     pub(crate) mode: u32,
-    /// The blob in the base's repository.
+    /// The blob that git makes of the bytes.
     pub(crate) oid: [u8; 20],
     /// The hash of the bytes.
     pub(crate) sha256: [u8; 32],
-    /// The stamp of the file as it was imported.
-    pub(crate) stamp: FileStamp,
+    /// The number of bytes.
+    pub(crate) size: u64,
+    /// Whether git ignores the file, so that the base commit lacks it.
+    pub(crate) is_ignored: bool,
 }
 
 /// The header of a manifest.
@@ -55,32 +53,26 @@ pub(crate) struct Head {
 pub(crate) struct BaseManifest {
     names: Vec<u8>,
     by_path: HashMap<Box<[u8]>, FolderIndex>,
-    /// Sorted by parent folder, so that the folders in one folder are adjacent.
     folders: Vec<ManifestFolder>,
     files: Vec<ManifestFile>,
     hashes: Vec<([u8; 20], [u8; 32])>,
-    /// Files that git ignores, added after the import.
-    ignored: HashSet<FileIndex>,
-    /// When the manifest was written, by the clock of the file system.
-    written_ns: i64,
 }
 
 #[derive(Debug)]
 struct ManifestFolder {
-    name: Range<u32>,
     files: Range<u32>,
-    folders: Range<u32>,
-    stamp: FileStamp,
-    /// Whether any file is in it or under it: the tree also had folders without files.
+    /// The number of files in it and under it.
+    total: u32,
+    /// Whether git tracks any of them.
     is_tracked: bool,
-    has_gitignore: bool,
 }
 
 #[derive(Debug)]
 struct ManifestFile {
     name: Range<u32>,
     mode: u32,
-    stamp: FileStamp,
+    size: u64,
+    is_ignored: bool,
 }
 
 /// The index of a file of the base.
@@ -92,41 +84,9 @@ pub(crate) struct FileIndex(pub(crate) u32);
 pub(crate) struct FolderIndex(u32);
 
 impl BaseManifest {
-    /// Adds files that git ignores, in folders that the base has. They do not make a folder tracked.
-    pub(crate) fn add_ignored(&mut self, rows: &[ManifestRow]) {
-        for row in rows {
-            let (folder, name) = split(&row.path);
-            let Some(folder) = self.folder(folder) else { continue };
-            let files = self.files_in(folder);
-            let found = self.files[files.start as usize..files.end as usize]
-                .binary_search_by(|file| self.bytes(&file.name).cmp(name));
-            let (Err(offset), Ok(start), Ok(len)) = (found, u32::try_from(self.names.len()), u32::try_from(name.len()))
-            else {
-                continue;
-            };
-            let at = files.start as usize + offset;
-            self.names.extend_from_slice(name);
-            self.files.insert(at, ManifestFile { name: start..start + len, mode: row.mode, stamp: row.stamp });
-            self.hashes.insert(at, (row.oid, row.sha256));
-            // Files are sorted by folder, so those of all later folders move.
-            self.folders[folder.0 as usize].files.end += 1;
-            for later in &mut self.folders[folder.0 as usize + 1..] {
-                later.files = later.files.start + 1..later.files.end + 1;
-            }
-            let at = files.start + u32::try_from(offset).unwrap_or(u32::MAX);
-            let moved = |file: FileIndex| if file.0 >= at { FileIndex(file.0 + 1) } else { file };
-            self.ignored = self.ignored.drain().map(moved).chain([FileIndex(at)]).collect();
-        }
-    }
-
-    /// Whether git ignores the file: the base has it since the run first changed it.
+    /// Whether git ignores the file.
     pub(crate) fn is_ignored(&self, file: FileIndex) -> bool {
-        self.ignored.contains(&file)
-    }
-
-    /// Whether there are such files.
-    pub(crate) fn has_ignored(&self) -> bool {
-        !self.ignored.is_empty()
+        self.files[file.0 as usize].is_ignored
     }
 
     /// Returns the number of files.
@@ -144,22 +104,12 @@ impl BaseManifest {
         self.folders[folder.0 as usize].files.clone()
     }
 
-    /// Returns the names of the folders directly in `folder`, tracked or not.
-    pub(crate) fn folders_in(&self, folder: FolderIndex) -> impl Iterator<Item = &[u8]> {
-        let range = &self.folders[folder.0 as usize].folders;
-        self.folders[range.start as usize..range.end as usize].iter().map(|folder| self.bytes(&folder.name))
+    /// Returns the number of files in and under the folder at `path`.
+    pub(crate) fn files_under(&self, path: &[u8]) -> u64 {
+        self.folder(path).map_or(0, |folder| self.folders[folder.0 as usize].total.into())
     }
 
-    pub(crate) fn has_gitignore(&self, folder: FolderIndex) -> bool {
-        self.folders[folder.0 as usize].has_gitignore
-    }
-
-    /// Whether `stamp` alone proves that the folder has the same entries as in the base.
-    pub(crate) fn has_same_entries(&self, folder: FolderIndex, stamp: &FileStamp) -> bool {
-        self.is_same(&self.folders[folder.0 as usize].stamp, stamp)
-    }
-
-    /// Whether any file is in or under the folder at `path`.
+    /// Whether git tracks any file in or under the folder at `path`.
     pub(crate) fn has_files_under(&self, path: &[u8]) -> bool {
         self.folder(path).is_some_and(|folder| self.folders[folder.0 as usize].is_tracked)
     }
@@ -217,13 +167,13 @@ impl BaseManifest {
     pub(crate) fn rows_in(&self, path: &[u8], folder: FolderIndex) -> impl Iterator<Item = (FileIndex, ManifestRow)> {
         self.files_in(folder).map(FileIndex).map(move |index| {
             let (oid, sha256) = self.hashes[index.0 as usize];
-            let ManifestFile { mode, stamp, .. } = self.files[index.0 as usize];
-            (index, ManifestRow { path: self.path(path, index), mode, oid, sha256, stamp })
+            let ManifestFile { mode, size, is_ignored, .. } = self.files[index.0 as usize];
+            (index, ManifestRow { path: self.path(path, index), mode, oid, sha256, size, is_ignored })
         })
     }
 
     pub(crate) fn size(&self, file: FileIndex) -> u64 {
-        self.files[file.0 as usize].stamp.size
+        self.files[file.0 as usize].size
     }
 
     /// Returns the file's blob id.
@@ -234,16 +184,6 @@ impl BaseManifest {
     /// Returns the hash of the file's bytes.
     pub(crate) fn sha256(&self, file: FileIndex) -> &[u8; 32] {
         &self.hashes[file.0 as usize].1
-    }
-
-    /// Whether `stamp` alone proves that the file is as it was imported.
-    pub(crate) fn is_unchanged(&self, file: FileIndex, stamp: &FileStamp) -> bool {
-        self.is_same(&self.files[file.0 as usize].stamp, stamp)
-    }
-
-    fn is_same(&self, base: &FileStamp, stamp: &FileStamp) -> bool {
-        // A change within the clock tick in which the manifest was written would leave the same times.
-        base == stamp && base.changed_ns < self.written_ns && base.modified_ns < self.written_ns
     }
 
     /// Returns the approximate memory use in bytes.

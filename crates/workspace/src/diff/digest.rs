@@ -29,8 +29,6 @@ impl VersionId {
 pub struct PathVersion<'a> {
     /// The path.
     pub path: &'a LogicalPath,
-    /// The version that the base is about to take in, if it has none.
-    pub before: Option<VersionId>,
     /// The version of the tree; `None` for no file.
     pub now: Option<VersionId>,
 }
@@ -46,12 +44,11 @@ impl Workspace {
         let loaded = self.base().load()?;
         let manifest = &loaded.manifest;
         let mut hash = sha2::Sha256::new();
-        for PathVersion { path, before, now } in paths {
+        for PathVersion { path, now } in paths {
             let base = manifest.get(path.as_str().as_bytes()).map(|file| VersionId {
                 sha256: Sha256::from_bytes(*manifest.sha256(file)),
                 git_mode: Some(manifest.mode(file)),
             });
-            let base = base.or(before);
             let mode_of_base = base.and_then(|base| base.git_mode).unwrap_or(git_mode(0));
             let now = now.map(|now| VersionId { git_mode: now.git_mode.or(Some(mode_of_base)), ..now });
             if now == base {
@@ -68,7 +65,7 @@ impl Workspace {
 
     /// Returns the mode, as git has it, of the file or link in the tree at `path`, if there is one.
     pub fn git_mode_at(&self, path: &LogicalPath) -> Option<u32> {
-        let stat = self.tree().root.open_parent(path).ok()?.stat().ok()??;
-        Some(PresentFile::of(&stat)?.git_mode())
+        let found = self.tree().root.find(path).ok()??;
+        Some(PresentFile::of(&found.stat)?.git_mode())
     }
 }

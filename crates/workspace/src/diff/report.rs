@@ -14,12 +14,13 @@ use sha2::Digest as _;
 use super::scan::{DiffCandidate, PresentFile};
 use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff, stat_table};
 use crate::base::manifest::FileIndex;
-use crate::base::{DiffFile, FileChange, LoadedBase, OpenBlobs};
+use crate::base::{DiffFile, FileChange, LoadedBase};
 use crate::error::{check_cancelled, file_too_large};
 use crate::guard::OpenedLink;
 use crate::hashing::hash;
 use crate::opened_file::HEAD_BYTES;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::stamp::FileStamp;
 use crate::{Workspace, WorkspaceError};
 
 /// Larger files are shown as binary files are: that they differ, and their sizes.
@@ -110,7 +111,7 @@ impl<'a> Report<'a> {
                 && !self.is_cached(&candidate, file)
                 && self.sha256_of(&candidate.path, now)? == Some(Sha256::from_bytes(*manifest.sha256(file)))
             {
-                self.loaded.found_same(file, now.stamp);
+                self.workspace.found_same(file, now.stamp);
                 continue;
             }
             differing.push(candidate);
@@ -118,15 +119,14 @@ impl<'a> Report<'a> {
         Ok(differing)
     }
 
-    /// Whether git is needed for the file's bytes in the base.
-    pub(super) fn needs_git(&self, candidate: &DiffCandidate) -> bool {
-        candidate.base.is_some_and(|file| !self.is_cached(candidate, file) && self.loaded.cached_bytes(file).is_none())
-    }
-
     /// Whether the change was diffed before and is still the same.
     fn is_cached(&self, candidate: &DiffCandidate, file: FileIndex) -> bool {
-        self.snapshot.is_none()
-            && self.loaded.cached_change(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
+        self.snapshot.is_none() && self.cached(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
+    }
+
+    fn cached(&self, file: FileIndex, stamp: Option<FileStamp>) -> Option<Arc<FileChange>> {
+        let (diffs, number) = self.workspace.diffs();
+        diffs.get((number, file), stamp)
     }
 
     fn sha256_of(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<Sha256>, WorkspaceError> {
@@ -136,26 +136,22 @@ impl<'a> Report<'a> {
     }
 
     /// Adds all candidates in order.
-    pub(super) fn add_all(
-        &mut self,
-        candidates: &[DiffCandidate],
-        mut blobs: Option<&mut OpenBlobs>,
-        cancel: &AtomicBool,
-    ) -> Result<(), WorkspaceError> {
+    pub(super) fn add_all(&mut self, candidates: &[DiffCandidate], cancel: &AtomicBool) -> Result<(), WorkspaceError> {
         for candidate in candidates {
             check_cancelled(cancel)?;
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
             let base = candidate.base.filter(|_| self.snapshot.is_none());
-            let cached = base.and_then(|file| self.loaded.cached_change(file, stamp));
+            let cached = base.and_then(|file| self.cached(file, stamp));
             let change = match cached {
                 Some(change) => change,
-                None => match self.compute(candidate, blobs.as_deref_mut())? {
+                None => match self.compute(candidate)? {
                     Some(change) => change,
                     None => continue,
                 },
             };
             if let Some(file) = base {
-                self.loaded.cache_change(file, stamp, &change);
+                let (diffs, number) = self.workspace.diffs();
+                diffs.insert((number, file), stamp, &change);
             }
             self.add(&candidate.path, &change);
         }
@@ -199,23 +195,20 @@ impl<'a> Report<'a> {
     }
 
     /// Computes one file's change; `None` if there is none.
-    fn compute(
-        &self,
-        candidate: &DiffCandidate,
-        blobs: Option<&mut OpenBlobs>,
-    ) -> Result<Option<Arc<FileChange>>, WorkspaceError> {
+    fn compute(&self, candidate: &DiffCandidate) -> Result<Option<Arc<FileChange>>, WorkspaceError> {
         let path = &candidate.path;
+        let (diffs, number) = self.workspace.diffs();
         let new = match (self.snapshot, &candidate.now) {
             (Some(version_of), _) => version_of(path)?,
             (None, Some(now)) => self.read(path, now)?,
             (None, None) => None,
         };
         if let (Some(file), Some(new), None) = (candidate.base, &new, self.snapshot)
-            && let Some(change) = self.loaded.cached_change_to(file, &new.sha256, new.git_mode())
+            && let Some(change) = diffs.get_by_content((number, file), &new.sha256, new.git_mode())
         {
             return Ok(Some(change));
         }
-        let old = candidate.base.map(|file| self.read_base(file, blobs)).transpose()?;
+        let old = candidate.base.map(|file| self.read_base(path, file)).transpose()?;
         if old.iter().chain(&new).any(|version| version.is_secret(self.rules, path)) {
             return Ok(None);
         }
@@ -278,18 +271,13 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn read_base(&self, file: FileIndex, blobs: Option<&mut OpenBlobs>) -> Result<DiffedVersion, WorkspaceError> {
+    fn read_base(&self, path: &LogicalPath, file: FileIndex) -> Result<DiffedVersion, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let size = manifest.size(file);
-        let bytes = match (self.loaded.cached_bytes(file), blobs) {
-            _ if size > MAX_SHOWN_BYTES => None,
-            (Some(bytes), _) => Some(bytes.to_vec()),
-            (None, Some(blobs)) => {
-                let bytes = blobs.get(manifest.oid(file))?;
-                self.loaded.cache_bytes(file, &bytes);
-                Some(bytes)
-            }
-            (None, None) => return Err(io::Error::other("a diff needs the base, but git is not running").into()),
+        let bytes = if size > MAX_SHOWN_BYTES {
+            None
+        } else {
+            Some(self.workspace.base().bytes_of(self.loaded, path.as_str().as_bytes(), file)?)
         };
         let sha256 = Sha256::from_bytes(*manifest.sha256(file));
         Ok(DiffedVersion { sha256, size, bytes, mode: manifest.mode(file) })

@@ -38,10 +38,10 @@ impl Workspace {
                 candidates.push(candidate);
             }
         }
-        let version = |path: &LogicalPath| self.snapshot_version(snapshot, path, contents, cancel);
+        let version = |path: &LogicalPath| self.snapshot_version(snapshot, path, contents);
         let mut report = Report::new(self, rules, &loaded, query);
         report.snapshot = Some(&version);
-        self.fill(&mut report, &candidates, cancel)?;
+        report.add_all(&candidates, cancel)?;
         Ok(report.finish())
     }
 
@@ -55,7 +55,7 @@ impl Workspace {
         shown: bool,
         contents: &dyn StoredContents,
     ) -> Result<Vec<u8>, WorkspaceError> {
-        let mut old = self.snapshot_version(snapshot, path, contents, &AtomicBool::new(false))?;
+        let mut old = self.snapshot_version(snapshot, path, contents)?;
         let size = bytes.map_or(0, |bytes| bytes.len() as u64);
         let version = |sha256, mode| DiffedVersion { sha256, size, bytes: bytes.map(<[u8]>::to_vec), mode };
         let mut new = match now {
@@ -96,10 +96,9 @@ impl Workspace {
         snapshot: &Snapshot,
         path: &LogicalPath,
         contents: &dyn StoredContents,
-        cancel: &AtomicBool,
     ) -> Result<Option<DiffedVersion>, WorkspaceError> {
         let Some(file) = snapshot.files().get(path) else { return Ok(None) };
-        let bytes = self.snapshot_content(path, file, contents, cancel)?;
+        let bytes = self.snapshot_content(path, file, contents)?;
         let size = match (&bytes, file.location) {
             (Some(bytes), _) => bytes.len() as u64,
             (None, ContentLocation::Base { size_bytes }) => size_bytes,

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,9 +14,10 @@ use crate::base::LoadedBase;
 use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::diff::DiffCandidate;
 use crate::dir::fresh_name;
+use crate::error::check_cancelled;
 use crate::git::{Bounds, Git, hex};
-use crate::import::{FETCHED, make_bare, write_quoted};
-use crate::opened_file::{HEAD_BYTES, is_readable, is_secret};
+use crate::import::{FETCHED, borrow, make_bare, write_quoted};
+use crate::opened_file::{is_readable, is_secret};
 use crate::{Workspace, WorkspaceError};
 
 /// The time limit of each call of git.
@@ -126,7 +126,7 @@ impl Workspace {
             let mut to = BufWriter::with_capacity(CHUNK_BYTES, stdin);
             let from = match &shown {
                 None => self.base_commit().to_owned(),
-                Some(files) => write_visible_base(bundle, files, &mut to)?,
+                Some(files) => self.write_visible_base(bundle, files, &mut to)?,
             };
             self.write_commit(rules, bundle, &from, &changes, &mut to)?;
             to.flush()?;
@@ -139,23 +139,31 @@ impl Workspace {
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
-    fn shown_base(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Option<Vec<BaseEntry>>, WorkspaceError> {
+    fn shown_base(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Option<Vec<PathOfBase>>, WorkspaceError> {
         let loaded = self.base().load()?;
         let manifest = &loaded.manifest;
         let keys = self.base_keys(rules, &loaded, cancel)?;
-        let mut shown = Vec::with_capacity(manifest.len());
+        let (mut shown, mut is_all, mut has_ignored) = (Vec::with_capacity(manifest.len()), true, false);
         for (folder, files) in manifest.folders() {
             for file in files.map(FileIndex) {
                 let path = manifest.path(folder, file);
                 // An ignored file that the run has not changed yet stays ignored.
-                let belongs = !keys.contains(&file.0) && (!manifest.is_ignored(file) || self.tree().has_written(&path));
-                if belongs && manifest.logical_path(folder, file).is_some_and(|path| is_readable(rules, &path, false)) {
-                    shown.push(BaseEntry { path, mode: manifest.mode(file), oid: *manifest.oid(file) });
+                let is_ignored = manifest.is_ignored(file);
+                if is_ignored && !self.tree().has_written(&path) {
+                    continue;
+                }
+                let is_shown = !keys.contains(&file.0)
+                    && manifest.logical_path(folder, file).is_some_and(|path| is_readable(rules, &path, false));
+                if is_shown {
+                    has_ignored |= is_ignored;
+                    shown.push((file, path));
+                } else {
+                    is_all = false;
                 }
             }
         }
         // The base commit has no ignored files.
-        Ok((shown.len() < manifest.len() || manifest.has_ignored()).then_some(shown))
+        Ok((!is_all || has_ignored).then_some(shown))
     }
 
     /// Returns the files of the base that are secrets by their content.
@@ -175,18 +183,13 @@ impl Workspace {
         if files.is_empty() {
             return Ok(HashSet::new());
         }
-        let found = self.base().blobs().with(cancel, |blobs| {
-            let (mut keys, mut head) = (HashSet::new(), Vec::new());
-            for (path, file) in &files {
-                head.clear();
-                blobs.read(manifest.oid(*file), &mut |from, _| {
-                    from.take(HEAD_BYTES as u64).read_to_end(&mut head).map(drop)
-                })?;
-                keys.extend(rules.is_secret_content(path, &head).then_some(file.0));
-            }
-            Ok(keys)
-        });
-        Ok(found?)
+        let mut keys = HashSet::new();
+        for (path, file) in &files {
+            check_cancelled(cancel)?;
+            let head = self.base().head_of(path.as_str().as_bytes())?;
+            keys.extend(rules.is_secret_content(path, &head).then_some(file.0));
+        }
+        Ok(keys)
     }
 
     fn write_commit(
@@ -218,6 +221,30 @@ impl Workspace {
             writeln!(to)?;
         }
         to.write_all(b"\nget-mark :1\ndone\n")
+    }
+
+    /// Writes a commit of the base's visible files and returns its mark.
+    fn write_visible_base(&self, bundle: &Bundle, files: &[PathOfBase], to: &mut impl Write) -> io::Result<String> {
+        const MARK: &str = ":2";
+        let loaded = self.base().load()?;
+        let manifest = &loaded.manifest;
+        write_commit_header(bundle, MARK, "Initial files of the run, without hidden files", to)?;
+        for (file, path) in files {
+            // The repository has what the base commit has.
+            let is_ignored = manifest.is_ignored(*file);
+            let object = if is_ignored { "inline".to_owned() } else { hex(manifest.oid(*file)) };
+            write!(to, "M {:o} {object} ", manifest.mode(*file))?;
+            write_quoted(to, path)?;
+            writeln!(to)?;
+            if is_ignored {
+                let bytes = self.base().bytes_of(&loaded, path, *file)?;
+                writeln!(to, "data {}", bytes.len())?;
+                to.write_all(&bytes)?;
+                writeln!(to)?;
+            }
+        }
+        writeln!(to)?;
+        Ok(MARK.to_owned())
     }
 
     /// Returns the content of the file or link at `path`; `None` if it was removed meanwhile, or is a secret.
@@ -316,6 +343,9 @@ impl PreparedPatch {
     }
 }
 
+/// A file of the base, and its path.
+type PathOfBase = (FileIndex, Vec<u8>);
+
 /// A commit of the run's changes in a temporary repository.
 struct ScratchCommit {
     scratch: Scratch,
@@ -326,31 +356,11 @@ struct ScratchCommit {
     is_empty: bool,
 }
 
-/// A file of the base.
-struct BaseEntry {
-    path: Vec<u8>,
-    mode: u32,
-    oid: [u8; 20],
-}
-
 fn write_commit_header(bundle: &Bundle, mark: &str, message: &str, to: &mut impl Write) -> io::Result<()> {
     let who =
         format!("{} <{}> {} +0000", plain(&bundle.author_name), plain(&bundle.author_email), bundle.seconds.max(0));
     write!(to, "commit refs/heads/{}\nmark {mark}\nauthor {who}\ncommitter {who}\n", bundle.branch)?;
     writeln!(to, "data {}\n{message}", message.len())
-}
-
-/// Writes a commit of the base's visible files and returns its mark.
-fn write_visible_base(bundle: &Bundle, files: &[BaseEntry], to: &mut impl Write) -> io::Result<String> {
-    const MARK: &str = ":2";
-    write_commit_header(bundle, MARK, "Initial files of the run, without hidden files", to)?;
-    for file in files {
-        write!(to, "M {:o} {} ", file.mode, hex(&file.oid))?;
-        write_quoted(to, &file.path)?;
-        writeln!(to)?;
-    }
-    writeln!(to)?;
-    Ok(MARK.to_owned())
 }
 
 struct BundleContent {
@@ -366,18 +376,10 @@ struct Scratch {
 impl Scratch {
     fn new(workspace: &Workspace) -> io::Result<Self> {
         let base = workspace.base().git();
-        let run: PathBuf = base.dir().parent().ok_or(io::ErrorKind::NotFound)?.to_owned();
-        let scratch = Self { git: base.at(run.join("tmp").join(fresh_name("bundle-"))) };
+        let scratch = Self { git: base.at(workspace.tmp_path().join(fresh_name("bundle-"))) };
         make_bare(scratch.git.dir())?;
-        std::fs::create_dir(scratch.git.dir().join("objects/info"))?;
-        let mut objects = base.dir().join("objects").into_os_string().into_encoded_bytes();
-        objects.push(b'\n');
-        std::fs::write(scratch.git.dir().join("objects/info/alternates"), objects)?;
-        // A base fetched without its history has this file.
-        match std::fs::copy(base.dir().join("shallow"), scratch.git.dir().join("shallow")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(scratch),
-        }
+        borrow(scratch.git.dir(), base.dir())?;
+        Ok(scratch)
     }
 }
 

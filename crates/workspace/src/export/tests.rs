@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::{PolicyOverrides, Profiles, RunId, Sha256, Step, StepBytes, StepContent};
+use model::{LogicalPath, PolicyOverrides, Profiles, RunId, Sha256, Step, StepBytes, StepContent};
 
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
 use crate::{Bundle, EntryTime, EntryTimes, ImportSource, PatchFormat, Workspace, WorkspaceError};
@@ -39,7 +39,7 @@ fn what_is_exported_imports_as_the_same_tree() {
     assert_eq!(export(&workspace), bytes, "the same tree gives the same bytes");
     let again = rig.import("again", ImportSource::Archive(&mut &bytes[..])).unwrap();
     assert!(again.left_out.is_empty());
-    assert!(tree_of(&rig.repo("again")) == tree_of(&repo));
+    assert!(tree_of(&rig.imported("again")) == tree_of(&repo));
     let names = names(&bytes);
     assert_eq!(names.iter().filter(|name| name.ends_with("link")).count(), 1);
 }
@@ -121,6 +121,7 @@ fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
     }
     let workspace =
         rig.import("r", ImportSource::GitLocal { path: source.clone(), reference: None }).unwrap().workspace;
+    rig.write_all("r");
     let repo = rig.repo("r");
     fs::write(repo.join("a"), "changed\n").unwrap();
     fs::set_permissions(repo.join("kept"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -130,6 +131,7 @@ fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
     fs::write(repo.join("new \"name\" ü"), "n\n").unwrap();
     symlink("a", repo.join("link")).unwrap();
     fs::write(repo.join(".env"), "A=secret\n").unwrap();
+    rig.hide_missing("r", &workspace);
 
     let (commit, file) = bundle(&rig, &workspace);
     git(&source, &["bundle", "verify", "-q", file.to_str().unwrap()]);
@@ -184,20 +186,20 @@ fn the_base_is_listed_and_read_after_the_tree_has_changed() {
     let workspace = rig
         .with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("run.sh", "#!"), ("x.log", "x"), (".gitignore", "*.log\n")]);
     fs::remove_dir_all(rig.repo("r").join("b")).unwrap();
+    rig.hide_missing("r", &workspace);
     fs::write(rig.repo("r").join("a"), "changed").unwrap();
     let files = workspace.base().files().unwrap();
     let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(paths, [".gitignore", "a", "b/c", "run.sh"]);
+    assert_eq!(paths, [".gitignore", "a", "b/c", "run.sh", "x.log"]);
     assert_eq!((files[1].sha256, files[1].size_bytes, files[1].mode), (model::Sha256::of(b"1\n"), 2, 0o644));
-    let read = |path: &str, max_bytes| {
-        workspace.base_file(&rules(), &model::LogicalPath::parse(path).unwrap(), max_bytes, &AtomicBool::new(false))
-    };
+    let read =
+        |path: &str, max_bytes| workspace.base_file(&rules(), &model::LogicalPath::parse(path).unwrap(), max_bytes);
     let (state, bytes) = read("b/c", 2).unwrap().unwrap();
     assert_eq!((bytes.as_slice(), state.sha256), (&b"2\n"[..], model::Sha256::of(b"2\n")));
     assert!(
         matches!(read("b/c", 1), Err(WorkspaceError::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge)
     );
-    for path in ["x.log", "b", "none"] {
+    for path in ["b", "none"] {
         assert!(read(path, 100).unwrap().is_none(), "{path}");
     }
 }
@@ -355,7 +357,9 @@ fn git_applies_every_patch_and_every_mail() {
         numbers.fill(&start);
         let workspace = rig.import("s", ImportSource::Directory(start.clone())).unwrap().workspace;
         let repo = rig.repo("s");
+        rig.write_all("s");
         numbers.change(&repo);
+        rig.hide_missing("s", &workspace);
         let cancel = AtomicBool::new(false);
         let bundle = Bundle { message: "A subject\n\nA body.\n".to_owned(), ..sample() };
         for format in [PatchFormat::Diff, PatchFormat::Mail(bundle)] {
@@ -369,7 +373,7 @@ fn git_applies_every_patch_and_every_mail() {
             fs::write(rig.outside().join("patch"), &patch).unwrap();
             let name = format!("clone-{is_mail}");
             let clone = rig.outside().join(&name);
-            git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("s").join("base.git").to_str().unwrap(), &name]);
+            git(rig.outside(), &["clone", "-q", "-b", "base", rig.base("s").join("git").to_str().unwrap(), &name]);
             if is_mail {
                 git(&clone, &["am", "-q", "--keep-cr", "../patch"]);
                 assert_eq!(git(&clone, &["log", "-1", "--format=%an %s|%b"]).trim(), "An Agent A subject|A body.");
@@ -384,15 +388,32 @@ fn git_applies_every_patch_and_every_mail() {
 }
 
 #[test]
-fn a_run_whose_base_has_no_manifest_is_not_archived_without_it() {
+fn the_archive_of_a_run_has_its_base_and_its_tree() {
     let rig = TestWorkspaces::new();
-    rig.with_files("r", &[("a", "a")]);
-    let run = RunId::parse("r").unwrap();
+    let source = rig.root("source");
+    for (name, text) in [("a", "a"), ("b", "b"), ("d/c", "c")] {
+        fs::create_dir_all(source.join(name).parent().unwrap()).unwrap();
+        fs::write(source.join(name), text).unwrap();
+    }
+    let workspace = rig.import("r", ImportSource::Directory(source)).unwrap().workspace;
+    workspace.hide_removed(&[LogicalPath::parse("b").unwrap()]).unwrap();
+    fs::write(rig.repo("r").join("a"), "new").unwrap();
     let mut whole = Vec::new();
-    rig.workspaces.write_archive(&run, &mut whole, &AtomicBool::new(false)).unwrap();
-    let mut tar = tar::Archive::new(&*whole);
-    assert!(tar.entries().unwrap().any(|entry| entry.unwrap().path_bytes() == &b"base.manifest"[..]));
-    fs::remove_file(rig.run("r").join("base.manifest")).unwrap();
-    let refused = rig.workspaces.write_archive(&run, &mut std::io::sink(), &AtomicBool::new(false)).unwrap_err();
-    assert_eq!(refused.to_string(), "`base.manifest` is missing");
+    let run = RunId::parse("r").unwrap();
+    rig.workspaces.write_archive(&run, &workspace, &mut whole, &AtomicBool::new(false)).unwrap();
+    let mut found = BTreeMap::new();
+    for entry in tar::Archive::new(&*whole).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut text).unwrap();
+        found.insert(path, text);
+    }
+    let tree: Vec<_> = found.iter().filter(|(path, _)| path.starts_with("repo/") && !path.ends_with('/')).collect();
+    let expected = [("repo/a", "new"), ("repo/d/c", "c")];
+    assert_eq!(tree.len(), 2, "{tree:?}");
+    for ((path, text), (name, content)) in tree.into_iter().zip(expected) {
+        assert_eq!((path.as_str(), text.as_slice()), (name, content.as_bytes()));
+    }
+    assert!(found.contains_key("base.manifest") && found.contains_key("base.git/HEAD"));
 }

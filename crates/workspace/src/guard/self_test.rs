@@ -74,7 +74,7 @@ fn check_changes(tree: &OwnedFd, tmp: &OwnedFd) -> io::Result<()> {
 /// The operations of every access to a tree.
 fn check_opening(tree: &OwnedFd) -> io::Result<()> {
     let path = |raw| LogicalPath::parse(raw).map_err(io::Error::other);
-    let root = Root::of_run(tree.try_clone()?);
+    let root = Root::of_run(tree.try_clone()?, None);
     let flags = root.resolve | rustix::fs::ResolveFlags::NO_SYMLINKS;
     let opened = super::open_under(tree.as_fd(), "file", OFlags::RDONLY | OPEN_FLAGS, flags);
     needed("openat2 with RESOLVE_BENEATH", "to open a file", opened.map_err(Openat2Error))?;
@@ -92,7 +92,7 @@ fn check_opening(tree: &OwnedFd) -> io::Result<()> {
     let refused = matches!(unlinked, Err(GuardError::Rejected(PathRejected::LinkInMutation)));
     demand(refused, "a mutation follows a link")?;
     let inside = root.open(&path("inside")?, Blocking::Allowed).ok().and_then(|opened| opened.real);
-    demand(inside == Some(path("file")?), "the real path of a link is unknown; is /proc mounted?")
+    demand(inside == Some(path("file")?), "a read does not find what a link leads to")
 }
 
 /// A failure of `openat2`, shown with its probable cause.

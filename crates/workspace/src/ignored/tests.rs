@@ -1,6 +1,5 @@
 use std::fs;
 use std::io::Write as _;
-use std::os::fd::AsFd as _;
 use std::process::Stdio;
 
 use proptest::prelude::*;
@@ -244,8 +243,8 @@ fn a_walk_and_a_path_agree() {
         let mut walked = String::new();
         for part in folder.split('/') {
             walked = if walked.is_empty() { part.to_owned() } else { format!("{walked}/{part}") };
-            let dir = tree.root.open(&path(&walked), Blocking::Allowed).unwrap();
-            scope = rules.enter(&tree.root, &scope, walked.as_bytes(), dir.file.as_fd()).unwrap();
+            let dir = tree.root.open(&path(&walked), Blocking::Allowed).unwrap().into_folder(&path(&walked));
+            scope = rules.enter(&tree.root, &scope, walked.as_bytes(), &dir).unwrap();
         }
         let raw = format!("{folder}/{name}");
         assert_eq!(rules.hides(&scope, raw.as_bytes(), false).unwrap(), ignored(&tree, &raw), "{raw}");

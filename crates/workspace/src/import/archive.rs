@@ -17,9 +17,9 @@ use std::rc::Rc;
 use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
 
-use super::quota::shown;
 use super::writer::{ImportWriter, WriteError, is_git_internal};
 use super::{ImportError, ImportLimits};
+use crate::skipped::shown;
 use reader::{TarMember, TarReader};
 use sparse::FilledReader;
 use stream::{Meter, decode};

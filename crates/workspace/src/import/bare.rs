@@ -33,6 +33,19 @@ pub(crate) fn make(git_dir: &Path) -> io::Result<()> {
     std::fs::write(git_dir.join("config"), "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n")
 }
 
+/// Makes the repository in `git_dir` read the objects of the one in `from`.
+pub(crate) fn borrow(git_dir: &Path, from: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(git_dir.join("objects/info"))?;
+    let mut objects = from.join("objects").into_os_string().into_encoded_bytes();
+    objects.push(b'\n');
+    std::fs::write(git_dir.join("objects/info/alternates"), objects)?;
+    // A commit that was fetched without its history has this file.
+    match std::fs::copy(from.join("shallow"), git_dir.join("shallow")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the size of all objects. Unreadable entries count as empty, since git may be moving them.
 pub(super) fn size(git_dir: &Path) -> u64 {
     let folder = |path: &Path| {
@@ -80,17 +93,17 @@ fn write_blobs(
     let mut written = HashSet::with_capacity(rows.len());
     let (mut files, mut bytes) = (0, 0);
     for row in rows.iter().filter(|row| written.insert(row.oid)) {
-        write!(to, "blob\ndata {}\n", row.stamp.size)?;
+        write!(to, "blob\ndata {}\n", row.size)?;
         if row.mode == MODE_LINK {
             let target = rustix::fs::readlinkat(root, &row.path[..], Vec::new())?;
             to.write_all(target.as_bytes())?;
         } else {
             let fd = dir::open_under(root, &row.path[..], OFlags::empty())?;
-            io::copy(&mut File::from(fd).take(row.stamp.size), to)?;
+            io::copy(&mut File::from(fd).take(row.size), to)?;
         }
         to.write_all(b"\n")?;
         files += 1;
-        bytes += row.stamp.size;
+        bytes += row.size;
         if files % 500 == 0 {
             watch.progress("committing", files, bytes);
         }

@@ -1,172 +1,201 @@
-//! Writing the tree and the base of a run into its folder, from each kind of source.
+//! Making a base from each kind of source.
 
-use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
 
 use model::{Rules, Sha256};
-use rustix::fs::Mode;
+use sha2::Digest as _;
 
 use super::git::{self, GitOrigin, GitSource};
-use super::quota::SkippedReport;
-use super::tracked::Untracked;
-use super::writer::ImportWriter;
-use super::{
-    ImportError, ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, reuse, tracked,
-};
-use crate::base::manifest::{self, Head};
-use crate::base::{GIT_NAME, MANIFEST_NAME};
-use crate::dir::{create_file, open_dir, remove_file};
-use crate::git::Git;
-use crate::remove::remove_tree;
+use super::writer::{ENTRY_BYTES, ImportWriter};
+use super::{ImportError, ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, tracked};
+use crate::base::MANIFEST_NAME;
+use crate::base::manifest::{self, Head, MODE_LINK, ManifestRow};
+use crate::bases::{BaseInfo, BaseStore, KnownSource, StagedBase};
+use crate::byte_path::folders_above;
+use crate::dir::create_file;
+use crate::skipped::SkippedReport;
 
 /// The result of an import.
-pub(crate) struct FilledRun {
-    pub(crate) base_commit: String,
-    pub(crate) manifest_sha256: Sha256,
-    pub(crate) files: u64,
-    pub(crate) bytes: u64,
+pub(crate) enum FilledBase {
+    /// The source has a commit that was imported before.
+    Known(KnownSource),
+    New(NewBase),
+}
+
+/// A base that was written and not placed yet.
+pub(crate) struct NewBase {
+    pub(crate) info: BaseInfo,
     pub(crate) skipped: SkippedReport,
     /// The number of files and folders.
     pub(crate) entries: usize,
-    /// The repository and the commit by which another run finds this base.
-    pub(crate) reusable: Option<(Sha256, String)>,
-    /// The files that git ignores.
-    pub(crate) untracked: Untracked,
+    /// The repository and the commit by which another import finds this base.
+    pub(crate) source: Option<(Sha256, String)>,
 }
 
-/// Where the tree and the base of a run are written.
-pub(crate) struct Destination<'a> {
-    /// The folder of all runs, whose bases may be reused.
-    pub(crate) runs: &'a OwnedFd,
-    /// The folder of the new run, in which the folder of its tree is empty.
-    pub(crate) folder: &'a OwnedFd,
-    /// The repository of its base, which does not exist yet.
-    pub(crate) git: Git,
-}
-
-impl Destination<'_> {
-    /// Removes what an attempt has written of the tree and the base.
-    fn empty(&self) -> io::Result<()> {
-        // What an attempt left in it could make git believe that it has a commit whose objects are missing.
-        remove_tree(self.folder.as_fd(), GIT_NAME)?;
-        bare::make(self.git.dir())?;
-        remove_tree(self.folder.as_fd(), "repo")?;
-        rustix::fs::mkdirat(self.folder, "repo", Mode::RWXU)?;
-        for name in [MANIFEST_NAME, reuse::NAME] {
-            remove_file(self.folder, name)?;
-        }
-        Ok(())
-    }
-}
+/// The version of the rules by which a commit becomes a tree. What was imported by other rules is imported again.
+const RULES: u32 = 3;
 
 impl Importer {
-    /// Writes the tree and the base of a run from `source`.
+    /// Writes `source` to the base `to`, unless it was imported before. Also returns the paths of the source's uncommitted changes.
     pub(crate) fn fill(
         &self,
-        to: &Destination<'_>,
+        to: &StagedBase,
+        known: &BaseStore,
         source: ImportSource<'_>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<FilledRun, ImportError> {
+    ) -> Result<(FilledBase, Vec<Vec<u8>>), ImportError> {
         bare::make(to.git.dir())?;
-        match source {
+        let done = match source {
             ImportSource::GitRemote { url, reference, credential } => {
                 let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
-                self.fill_from_git(to, &GitOrigin::Remote { url, credential }, reference.as_deref(), rules, watch)
+                let origin = GitOrigin::Remote { url, credential };
+                self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch)?
             }
             ImportSource::GitLocal { path, reference } => {
                 let work_tree = git::work_tree(&path);
                 let path = git::find(&path, &|real| self.is_allowed(real))?;
                 let origin = GitOrigin::Local { path, reads: self.roots.clone(), work_tree };
-                let mut done = self.fill_from_git(to, &origin, reference.as_deref(), rules, watch)?;
-                for path in git::uncommitted(&to.git, &origin, reference.as_deref(), &done.base_commit) {
-                    done.skipped.add(&path, "an uncommitted change of the source");
-                }
-                Ok(done)
+                let done = self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch)?;
+                let commit = match &done {
+                    FilledBase::Known(source) => {
+                        bare::borrow(to.git.dir(), known.get(&source.base)?.git().dir())?;
+                        &source.commit
+                    }
+                    FilledBase::New(new) => &new.info.commit,
+                };
+                let uncommitted = git::uncommitted(&to.git, &origin, reference.as_deref(), commit);
+                return Ok((done, uncommitted));
             }
-            source => self.write(to, rules, watch, |writer| {
+            source => FilledBase::New(self.write(to, rules, watch, |writer| {
                 match source {
                     ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
                     ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
                     ImportSource::Empty | ImportSource::GitRemote { .. } | ImportSource::GitLocal { .. } => {}
                 }
                 Ok(None)
-            }),
-        }
+            })?),
+        };
+        Ok((done, Vec::new()))
     }
 
-    /// Copies the base of another run that started from the same commit; if there is none, fetches the commit. The tree of a
-    /// commit does not depend on the rules, which decide on hard links only.
+    /// Uses the base as which the commit was imported before; if there is none, fetches the commit. The tree of a commit does not
+    /// depend on the rules, which decide on hard links only.
     fn fill_from_git(
         &self,
-        to: &Destination<'_>,
+        to: &StagedBase,
+        known: &BaseStore,
         origin: &GitOrigin<'_>,
         reference: Option<&str>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<FilledRun, ImportError> {
+    ) -> Result<FilledBase, ImportError> {
         let source = GitSource::new(&to.git, origin, reference, self.limits, watch)?;
-        let id = reuse::origin_id(origin);
-        let bases = self.bases.of(to.runs, id)?;
-        // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
-        if let Some(commit) = if bases.is_empty() { None } else { source.tip()? } {
-            for run in bases.into_iter().filter(|(known, _)| *known == commit).map(|(_, run)| run) {
-                match reuse::copy(to, &run, (id, &commit), watch) {
-                    Ok(done) => return Ok(done),
-                    Err(reuse::CopyError::Import(error)) => return Err(error),
-                    Err(reuse::CopyError::Unusable(error)) => {
-                        tracing::info!(run.id = %run, %error, "the base of a run cannot be reused");
-                        self.bases.remove(&run);
-                        to.empty()?;
-                    }
-                }
-            }
+        let id = origin_id(origin);
+        if known.knows(&id)
+            // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
+            && let Some(commit) = source.tip()?
+            && let Some(source) = known.known(&id, &commit)
+        {
+            return Ok(FilledBase::Known(source));
         }
         let mut done = self.write(to, rules, watch, |writer| source.copy(writer).map(Some))?;
-        reuse::describe(to, id, &done)?;
-        done.reusable = Some((id, done.base_commit.clone()));
-        Ok(done)
+        done.source = Some((id, done.info.commit.clone()));
+        Ok(FilledBase::New(done))
     }
 
-    /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the base.
+    /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the list of its files.
     fn write(
         &self,
-        to: &Destination<'_>,
+        to: &StagedBase,
         rules: &Rules,
         watch: &dyn ImportObserver,
         copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<Option<String>, ImportError>,
-    ) -> Result<FilledRun, ImportError> {
-        let repo = open_dir(to.folder, "repo")?;
-        let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
+    ) -> Result<NewBase, ImportError> {
+        let tree = to.tree()?;
+        let mut writer = ImportWriter::new(tree.try_clone()?, self.limits, watch);
         let commit = copy(&mut writer)?;
-        hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
-        let (folders, submodules) = (writer.folders()?, writer.submodules());
+        hard_links::remove_revealing(&mut writer, tree.as_fd(), rules)?;
+        let (folders, submodules, narrowed) = (writer.folders(), writer.submodules(), writer.take_narrowed());
         let (mut rows, skipped) = writer.into_rows();
         let entries = rows.len() + folders.len();
         // The writer's own counts include files that it removed again.
-        let files = rows.len() as u64;
-        let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
-        let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
-        let mut untracked = Vec::new();
-        let base_commit = if let Some(commit) = commit {
+        let bytes = bytes_of(&rows);
+        let ignores = tracked::ignore_files(tree.as_fd(), &rows)?;
+        let commit = if let Some(commit) = commit {
             commit
         } else {
-            watch.progress("committing", files, bytes);
-            untracked = tracked::take_untracked(&mut rows, &ignores);
-            bare::commit(&to.git, repo.as_fd(), &rows, watch)?
+            watch.progress("committing", rows.len() as u64, bytes);
+            tracked::mark_untracked(&mut rows, &ignores);
+            let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).cloned().collect();
+            bare::commit(&to.git, tree.as_fd(), &tracked, watch)?
         };
-        let head = Head { commit: base_commit.clone(), submodules, ignores };
-        let manifest_sha256 = manifest::digest(&rows);
-        create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(FilledRun {
-            base_commit,
-            manifest_sha256,
-            files,
-            bytes,
-            skipped,
-            entries,
-            reusable: None,
-            untracked: Untracked(untracked.into()),
-        })
+        let head = Head { commit, submodules, ignores };
+        let info = describe(&head, &rows, &folders, &narrowed);
+        create_file(&to.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
+        Ok(NewBase { info, skipped, entries, source: None })
     }
+}
+
+/// Returns the size of the files.
+fn bytes_of(rows: &[ManifestRow]) -> u64 {
+    rows.iter().filter(|row| row.mode != MODE_LINK).map(|row| row.size).sum()
+}
+
+/// Describes a base. `narrowed` are the files with fewer permissions than git gives them, with these.
+pub(crate) fn describe(
+    head: &Head,
+    rows: &[ManifestRow],
+    folders: &[Vec<u8>],
+    narrowed: &BTreeMap<Vec<u8>, u32>,
+) -> BaseInfo {
+    let untracked: Vec<_> = rows.iter().filter(|row| row.is_ignored).collect();
+    let links = rows.iter().filter(|row| row.mode == MODE_LINK).count();
+    let bytes = bytes_of(rows);
+    BaseInfo {
+        commit: head.commit.clone(),
+        manifest_sha256: manifest::digest(rows.iter().filter(|row| !row.is_ignored)),
+        untracked_sha256: (!untracked.is_empty()).then(|| manifest::digest(untracked)),
+        files: rows.len() as u64,
+        bytes,
+        quota_bytes: bytes.saturating_add((folders.len() + links) as u64 * ENTRY_BYTES),
+        variant: variant(head, rows, folders, narrowed),
+    }
+}
+
+fn variant(
+    head: &Head,
+    rows: &[ManifestRow],
+    folders: &[Vec<u8>],
+    narrowed: &BTreeMap<Vec<u8>, u32>,
+) -> Option<Sha256> {
+    let used: HashSet<&[u8]> = rows.iter().flat_map(|row| folders_above(&row.path)).collect();
+    let mut empty: Vec<_> = folders.iter().filter(|folder| !folder.is_empty() && !used.contains(&folder[..])).collect();
+    if empty.is_empty() && narrowed.is_empty() {
+        return None;
+    }
+    empty.sort_unstable();
+    let mut hash = sha2::Sha256::new();
+    for folder in empty.into_iter().chain(&head.submodules) {
+        hash.update(folder);
+        hash.update(b"\0\n");
+    }
+    for (path, mode) in narrowed {
+        hash.update(path);
+        hash.update(format!("\0{mode:o}\n"));
+    }
+    Some(Sha256::from_bytes(hash.finalize().into()))
+}
+
+/// Identifies the repository of `origin`: two repositories may name the same commit, and only one of them may be readable.
+fn origin_id(origin: &GitOrigin<'_>) -> Sha256 {
+    let text = match origin {
+        GitOrigin::Remote { url, .. } => format!("{RULES}\nremote\n{url}").into_bytes(),
+        GitOrigin::Local { path, .. } => {
+            [format!("{RULES}\nlocal\n").as_bytes(), path.as_os_str().as_encoded_bytes()].concat()
+        }
+    };
+    Sha256::of(&text)
 }

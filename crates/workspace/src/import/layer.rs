@@ -9,9 +9,10 @@ use tar::EntryType;
 use super::archive::clean;
 use super::archive::reader::{TarMember, TarReader};
 use super::archive::stream::{Meter, decode};
-use super::quota::{EntryQuota, shown, too_large};
+use super::quota::{EntryQuota, too_large};
 use super::{ImportError, ImportLimits};
 use crate::WorkspaceError;
+use crate::skipped::shown;
 
 /// The name that stands for all files that a folder had before.
 const OPAQUE: &str = ".wh..wh..opq";

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::Code;
 use rustix::fs::Mode;
 
+use model::RunId;
+
 use super::*;
 use crate::RunFolder;
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
@@ -19,16 +21,13 @@ fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
     assert_eq!((a.files, a.bytes), (0, 0));
     assert_eq!(a.base_commit, b.base_commit);
     assert_eq!(a.workspace.base_commit(), a.base_commit);
-    assert!(tree_of(&rig.repo("a")).is_empty());
+    assert!(tree_of(&rig.imported("a")).is_empty());
     let tree = rig.base_git("a", &["rev-parse", &format!("{}^{{tree}}", a.base_commit)]);
     assert_eq!(tree.trim(), "4b825dc642cb6eb9a060e54bf8d69288fbee4904");
     let mut folders: Vec<_> =
         fs::read_dir(rig.run("a")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     folders.sort_unstable();
-    assert_eq!(
-        folders,
-        [".reached", ".unfinished", "artifacts", "base.git", "base.manifest", "repo", "tmp", "tool-cache"]
-    );
+    assert_eq!(folders, [".reached", ".unfinished", "artifacts", "base", "repo", "tmp", "tool-cache"]);
     assert_eq!(fs::metadata(rig.run("a")).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
@@ -58,7 +57,7 @@ fn a_directory_is_copied_without_entries_that_a_tree_cannot_have() {
     assert!(left_out["run.sh"].starts_with("only its permissions 4711, and those of 1 more:"), "{left_out:?}");
     assert_eq!(left_out[".git"], "a Git-internal path");
     assert_eq!(done.files, 8);
-    let repo = rig.repo("r");
+    let repo = rig.imported("r");
     let mode = |name: &str| fs::symlink_metadata(repo.join(name)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("run.sh"), mode("src/main.rs")), (0o711, 0o644), "no wider than it was");
     for (name, target) in [("inside", "src/main.rs"), ("up", "../outside"), ("absolute", "/etc/passwd")] {
@@ -94,7 +93,7 @@ fn the_base_of_a_directory_is_what_git_add_would_take() {
         fs::write(source.join(path), text).unwrap();
     }
     let done = rig.import("r", ImportSource::Directory(source.clone())).unwrap();
-    assert_eq!(tree_of(&rig.repo("r")), tree_of(&source), "what is ignored stays in the tree");
+    assert_eq!(tree_of(&rig.imported("r")), tree_of(&source), "what is ignored stays in the tree");
     git(&source, &["init", "-q"]);
     git(&source, &["add", "-A"]);
     let expected = git(&source, &["write-tree"]);
@@ -116,7 +115,7 @@ fn the_same_files_give_the_same_commit_from_every_kind_of_source() {
     let directory = rig.import("d", ImportSource::Directory(source)).unwrap();
     let archive = rig.import("t", ImportSource::Archive(&mut &tar[..])).unwrap();
     assert_eq!(directory.base_commit, archive.base_commit);
-    assert_eq!(tree_of(&rig.repo("d")), tree_of(&rig.repo("t")));
+    assert_eq!(tree_of(&rig.imported("d")), tree_of(&rig.imported("t")));
 }
 
 #[test]
@@ -244,7 +243,7 @@ fn the_services_own_folder_comes_in_by_no_way() {
     let everything = rig.data().parent().unwrap().to_owned();
     let done = rig.import("r", ImportSource::Directory(everything)).unwrap();
     assert!(done.left_out.iter().any(|one| one.path == "data"), "{:?}", done.left_out);
-    assert!(!rig.repo("r").join("data/checkpoint.key").exists());
+    assert!(!rig.imported("r").join("data/checkpoint.key").exists());
     for own in [rig.data(), rig.data().join("workspaces")] {
         let refused = rig.import("s", ImportSource::Directory(own));
         assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.code == Code::InvalidRequest));
@@ -336,7 +335,7 @@ fn a_secret_of_a_folder_comes_in_under_no_other_name() {
     let done = rig.import("r", ImportSource::Directory(source)).unwrap();
     let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(left_out, ["-first.txt", "zz.txt"]);
-    let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
+    let tree: Vec<_> = tree_of(&rig.imported("r")).into_keys().collect();
     assert_eq!(tree, [".env", ".env.local", "plain", "twin"].map(PathBuf::from));
 }
 

@@ -1,14 +1,12 @@
 //! What `git add -A` would track of a tree that was imported without git.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use model::Sha256;
 use rustix::fs::OFlags;
 
 use super::ImportError;
 use super::quota::too_large;
-use crate::base::manifest::{self, MODE_LINK, ManifestRow};
+use crate::base::manifest::{MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::dir;
 use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, RuleSet, read_rules};
@@ -18,19 +16,6 @@ type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The maximum size of all `.gitignore` files together: they are held in memory while the run is open.
 const MAX_IGNORE_BYTES: u64 = 8 << 20;
-
-/// The files of an imported tree that its base lacks, because git ignores them.
-#[derive(Clone, Debug, Default)]
-pub struct Untracked(pub(crate) Arc<[ManifestRow]>);
-
-impl Untracked {
-    /// Returns the hash of their paths, modes and bytes, in the form of [`ImportedRun::manifest_sha256`]; `None` if there are none.
-    ///
-    /// [`ImportedRun::manifest_sha256`]: crate::ImportedRun::manifest_sha256
-    pub fn sha256(&self) -> Option<Sha256> {
-        (!self.0.is_empty()).then(|| manifest::digest(&self.0))
-    }
-}
 
 /// Reads the `.gitignore` files among `rows`.
 pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[ManifestRow]) -> Result<IgnoreFiles, ImportError> {
@@ -47,12 +32,14 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[ManifestRow]) -> Result
     Ok(found)
 }
 
-/// Takes the rows that the rules in `ignores` exclude.
-pub(super) fn take_untracked(rows: &mut Vec<ManifestRow>, ignores: &[(Vec<u8>, Vec<u8>)]) -> Vec<ManifestRow> {
+/// Marks the rows that the rules in `ignores` exclude.
+pub(super) fn mark_untracked(rows: &mut [ManifestRow], ignores: &[(Vec<u8>, Vec<u8>)]) {
     let rules = RuleSet::new(ignores);
     if rules.is_empty() {
-        return Vec::new();
+        return;
     }
     let mut excluded = ExcludedFiles::by(&rules);
-    rows.extract_if(.., |row| excluded.contains(&row.path)).collect()
+    for row in rows {
+        row.is_ignored = excluded.contains(&row.path);
+    }
 }

@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use sha1::Digest as _;
 
-use super::quota::{EntryQuota, SkippedReport, too_large};
+use super::quota::{EntryQuota, too_large};
 use super::{ImportError, ImportLimits, ImportObserver};
 use crate::base::manifest::{MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::dir::{create_file, open_dir, open_file};
-use crate::stamp::FileStamp;
+use crate::skipped::SkippedReport;
 
 /// How many entries lie between two reports of progress.
 const REPORT_INTERVAL: u64 = 200;
@@ -55,6 +55,7 @@ pub(crate) struct ImportWriter<'a> {
     /// The first file with permission bits that a base does not have, with these, and the number of such files.
     reduced_mode: Option<(Vec<u8>, u32)>,
     reduced_modes: u64,
+    narrowed: BTreeMap<Vec<u8>, u32>,
 }
 
 /// Why an entry was not written.
@@ -111,6 +112,7 @@ impl<'a> ImportWriter<'a> {
             skipped: SkippedReport::default(),
             reduced_mode: None,
             reduced_modes: 0,
+            narrowed: BTreeMap::new(),
         }
     }
 
@@ -160,14 +162,24 @@ impl<'a> ImportWriter<'a> {
         let git_mode = model::git_mode(mode);
         // The service itself must be able to read the file.
         rustix::fs::fchmod(&file, Mode::from(mode & git_mode & 0o777 | 0o600))?;
-        let stamp = FileStamp::of(&rustix::fs::fstat(&file)?);
+        let kept = mode & git_mode & 0o777 | 0o600;
+        if kept != git_mode & 0o777 {
+            self.narrowed.insert(path.to_owned(), kept);
+        }
         if git_mode & !mode & 0o077 != 0 || mode & 0o7000 != 0 {
             self.reduced_modes += 1;
             self.reduced_mode.get_or_insert_with(|| (path.to_owned(), mode));
         }
         self.bytes += bytes;
         self.removed.remove(path);
-        self.rows.push(ManifestRow { path: path.to_owned(), mode: git_mode, oid, sha256, stamp });
+        self.rows.push(ManifestRow {
+            path: path.to_owned(),
+            mode: git_mode,
+            oid,
+            sha256,
+            size: bytes,
+            is_ignored: false,
+        });
         Ok(())
     }
 
@@ -194,14 +206,14 @@ impl<'a> ImportWriter<'a> {
         self.check_quota(1, ENTRY_BYTES)?;
         let dir = self.last();
         rustix::fs::symlinkat(target, dir, name)?;
-        let stamp = FileStamp::of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
         self.links += 1;
         self.rows.push(ManifestRow {
             path: path.to_owned(),
             mode: MODE_LINK,
             oid: blob_id(target),
             sha256: *model::Sha256::of(target).as_bytes(),
-            stamp,
+            size: target.len() as u64,
+            is_ignored: false,
         });
         Ok(())
     }
@@ -245,11 +257,6 @@ impl<'a> ImportWriter<'a> {
         &self.rows
     }
 
-    /// Returns the bytes of all files that were written.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Returns the files and links that exist, sorted by path.
     pub(super) fn rows(&mut self) -> &[ManifestRow] {
         let (rows, removed) = (&mut self.rows, std::mem::take(&mut self.removed));
@@ -278,14 +285,16 @@ impl<'a> ImportWriter<'a> {
         (self.rows, self.skipped)
     }
 
-    /// Returns every folder with its stamp. Must be called after all is written.
-    pub(crate) fn folders(&self) -> io::Result<Vec<(Vec<u8>, FileStamp)>> {
-        let mut stamps = vec![(Vec::new(), FileStamp::of(&rustix::fs::fstat(&self.root)?))];
-        for path in &self.folders {
-            let stat = rustix::fs::statat(&self.root, &path[..], AtFlags::SYMLINK_NOFOLLOW)?;
-            stamps.push((path.clone(), FileStamp::of(&stat)));
-        }
-        Ok(stamps)
+    /// Returns every folder.
+    pub(crate) fn folders(&self) -> Vec<Vec<u8>> {
+        self.folders.iter().cloned().chain([Vec::new()]).collect()
+    }
+
+    /// Takes the files with fewer permissions than git gives them, with these.
+    pub(super) fn take_narrowed(&mut self) -> BTreeMap<Vec<u8>, u32> {
+        let mut narrowed = std::mem::take(&mut self.narrowed);
+        narrowed.retain(|path, _| !self.removed.contains(path));
+        narrowed
     }
 
     /// Returns the paths of the submodules, sorted.

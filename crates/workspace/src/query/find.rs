@@ -4,13 +4,13 @@
 mod tests;
 
 use std::cmp::Reverse;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, FileKind, LogicalPath, Rules};
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use crate::guard::TreeFolder;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::globs::QueryGlobs;
 use crate::query::list::{MAX_COUNTED, skip_missing};
@@ -136,7 +136,7 @@ impl Tree {
         let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
         let (skips_ignored, skips_machine_made) = (!root.is_ignored(), !root.is_machine_made(rules));
         let named = self.named_folders(rules, query)?;
-        let finder = Finder { rules, query, globs: &globs, skips_ignored, skips_machine_made, named };
+        let finder = Finder { tree: self, rules, query, globs: &globs, skips_ignored, skips_machine_made, named };
         let mut hits = walk(self, &finder, root, Hits::default(), cancel)?;
         finder.drop_surplus(&mut hits);
         let fit = finder.fitting(&hits.list);
@@ -197,6 +197,7 @@ impl Tree {
 
 /// The visitor of a walk for files.
 struct Finder<'a> {
+    tree: &'a Tree,
     rules: &'a Rules,
     query: &'a FindQuery,
     globs: &'a QueryGlobs,
@@ -292,19 +293,15 @@ impl Visitor for Finder<'_> {
         }
     }
 
-    fn visit(
-        &self,
-        (): &mut (),
-        dir: Option<BorrowedFd<'_>>,
-        candidate: Candidate,
-    ) -> Result<FindStep, WorkspaceError> {
+    fn visit(&self, (): &mut (), dir: Option<&TreeFolder>, candidate: Candidate) -> Result<FindStep, WorkspaceError> {
         let path = candidate.at.shown;
         let Some(dir) = dir else { return Ok(FindStep::Missing) };
         if self.query.sort == FindSort::Path {
             return Ok(FindStep::Hit(FindPosition { rank: (0, 0), path }));
         }
-        let stat = match rustix::fs::statat(dir, &candidate.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
+        let stat = match self.tree.root.stat_entry(dir, &candidate.name) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(FindStep::Missing),
             Err(errno) => return skip_missing(errno).map(|()| FindStep::Missing),
         };
         let rank = match self.query.sort {

@@ -126,8 +126,9 @@ impl Tree {
         let opened = self.open_folder(rules, Access::Read, &query.path)?;
         let at = WalkPath { shown: query.path.clone(), real: opened.real.clone() };
         let mut lister = Lister::new(self, rules, query, cancel, at.real())?;
-        lister.enter(&opened.file, &at)?;
-        let total = if lister.counts_all() { lister.count(&opened.file, &at)? } else { None };
+        let folder = opened.into_folder(at.real());
+        lister.enter(&folder, &at)?;
+        let total = if lister.counts_all() { lister.count(&folder, &at)? } else { None };
         Ok(lister.finish(total))
     }
 

@@ -1,15 +1,12 @@
 //! Names that a caller may have meant: the same name in another Unicode form, in other letter case, or in another folder.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd as _;
-use std::sync::atomic::AtomicBool;
 
 use model::{Access, LogicalPath, PathFacts, Refusal, Rules, composed};
 use rustix::fs::FileType;
 
 use crate::guard::{Blocking, GuardError};
 use crate::ignored::{MAX_SIMILAR, SimilarPaths, is_machine_made, is_same_name};
-use crate::walk::each_entry;
 use crate::{Tree, WorkspaceError};
 
 /// The path in the tree that is canonically equal to one that a caller has named.
@@ -145,13 +142,15 @@ impl Tree {
             Ok(_) | Err(_) => return Ok(None),
         };
         let mut found = Vec::new();
-        each_entry(opened.file.as_fd(), &mut Vec::new(), &AtomicBool::new(false), |name, file_type| {
+        let real = opened.real.clone().unwrap_or_else(|| folder.clone());
+        let opened = opened.into_folder(&real);
+        self.root.each_entry(&opened, &mut Vec::new(), |name, file_type| {
             if let Some(path) =
                 name.to_str().ok().filter(|name| is_wanted(name)).and_then(|name| folder.child(name).ok())
             {
                 found.push((path, file_type));
             }
-            Ok(())
+            Ok::<(), rustix::io::Errno>(())
         })?;
         let mut shown = None;
         for (path, file_type) in found {

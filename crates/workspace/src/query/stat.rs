@@ -1,9 +1,11 @@
 //! The metadata of one path, and the hash of a file that may be read.
 
+use std::ffi::CString;
+use std::io;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, Code, FileKind, LogicalPath, PathFacts, PathRejected, Refusal, Rules, Sha256};
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
@@ -155,10 +157,12 @@ impl Tree {
             return Ok(Some(NameStat { stat: folder.stat, real: None }));
         }
         let rejected = |rule| Refusal::path(path.as_str(), rule);
-        let real = folder.real.map(|real| real.child(path.file_name())).transpose().map_err(rejected)?;
-        match rustix::fs::statat(&folder.file, path.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(NameStat { stat, real })),
-            Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::NOTDIR) => Ok(None),
+        let folder_path = folder.real.clone().unwrap_or(parent);
+        let real = folder.real.as_ref().map(|real| real.child(path.file_name())).transpose().map_err(rejected)?;
+        let name = CString::new(path.file_name()).map_err(io::Error::from)?;
+        match self.root.stat_entry(&folder.into_folder(&folder_path), &name) {
+            Ok(stat) => Ok(stat.map(|stat| NameStat { stat, real })),
+            Err(Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }

@@ -4,14 +4,13 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::{GuardError, Opened};
+use crate::guard::{Opened, TreeFolder};
 use crate::opened_file::head_of;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::{RANGED_READ_FACTOR, each_chunk};
@@ -130,15 +129,9 @@ impl Visitor for Counter<'_> {
         Admission::Visit
     }
 
-    fn visit(
-        &self,
-        (): &mut (),
-        dir: Option<BorrowedFd<'_>>,
-        candidate: Candidate,
-    ) -> Result<StatsStep, WorkspaceError> {
+    fn visit(&self, (): &mut (), dir: Option<&TreeFolder>, candidate: Candidate) -> Result<StatsStep, WorkspaceError> {
         let Some(dir) = dir else { return Ok(StatsStep::Missing) };
-        let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from).and_then(Opened::of);
-        let opened = match opened {
+        let opened = match self.tree.root.open_entry(dir, &candidate.name) {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
             // It was replaced meanwhile.
             Ok(_) => return Ok(StatsStep::Missing),

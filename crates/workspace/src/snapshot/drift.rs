@@ -1,6 +1,5 @@
 //! Drift: paths at which the tree differs from what the ledger says.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::sync::atomic::AtomicBool;
@@ -9,7 +8,6 @@ use model::{LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
 use super::{LargeContent, Snapshot, SnapshotFile, StoredContents};
-use crate::dir::open_file;
 use crate::guard::GuardError;
 use crate::hashing::copy_hashed;
 use crate::opened_file::{HEAD_BYTES, is_readable};
@@ -72,7 +70,8 @@ impl Workspace {
     ///
     /// If the disk fails.
     pub fn find_drift(&self, snapshot: &Snapshot) -> Result<Vec<Drift>, WorkspaceError> {
-        let mut paths: BTreeSet<LogicalPath> = snapshot.files().keys().chain(snapshot.written()).cloned().collect();
+        // What the run's own layer does not have is as it was in the base.
+        let mut paths = snapshot.written().clone();
         paths.extend(self.touched_paths(&AtomicBool::new(false))?);
         let mut drift = Vec::new();
         for path in paths {
@@ -88,24 +87,25 @@ impl Workspace {
 
     /// Returns what is at `path` now.
     fn entry_state(&self, path: &LogicalPath) -> Result<EntryState, WorkspaceError> {
-        let parent = match self.tree().root.open_parent(path) {
-            Ok(parent) => parent,
-            Err(GuardError::Missing | GuardError::NotADirectory) => return Ok(EntryState::Nothing),
+        let root = &self.tree().root;
+        let found = match root.find(path) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(GuardError::NotADirectory) => return Ok(EntryState::Nothing),
             Err(error) => {
                 error.unless_disk()?;
                 return Ok(EntryState::Other);
             }
         };
-        let Some(stat) = parent.stat()? else { return Ok(EntryState::Nothing) };
-        match FileType::from_raw_mode(stat.st_mode) {
+        match found.file_type() {
             FileType::Symlink => {
-                let target = rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new())?;
-                Ok(EntryState::Link { sha256: Sha256::of(target.as_bytes()) })
+                let link = found.link().map_err(|error| error.at(path))?;
+                Ok(link.map_or(EntryState::Nothing, |link| EntryState::Link { sha256: Sha256::of(&link.target) }))
             }
             FileType::RegularFile => {
-                let mut file = open_file(&parent.dir, &*parent.name)?;
-                let (sha256, _) = copy_hashed(&mut file, &mut io::sink(), u64::MAX)?;
-                Ok(EntryState::File { sha256, executable: stat.st_mode & 0o111 != 0 })
+                let opened = root.open_unlinked(path).map_err(|error| error.at(path))?;
+                let executable = opened.stat.st_mode & 0o111 != 0;
+                let (sha256, _) = copy_hashed(&mut File::from(opened.file), &mut io::sink(), u64::MAX)?;
+                Ok(EntryState::File { sha256, executable })
             }
             FileType::Directory => Ok(EntryState::Folder),
             FileType::Fifo
@@ -167,9 +167,9 @@ impl Workspace {
     }
 
     fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, WorkspaceError> {
-        let parent = self.tree().root.open_parent(path).map_err(|error| error.at(path))?;
+        let opened = self.tree().root.open_unlinked(path).map_err(|error| error.at(path))?;
         let mut bytes = Vec::new();
-        open_file(&parent.dir, &*parent.name)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
+        File::from(opened.file).take(max_bytes + 1).read_to_end(&mut bytes)?;
         Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= max_bytes))
     }
 }

@@ -1,7 +1,6 @@
 //! What a fork takes over from the run that it is made from: how the files of a snapshot differ from the base that both have.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
 
 use model::{FileKind, LINK_MODE, LogicalPath, Rules, Sha256, Side, diff_file, is_link_mode, link_stays_inside};
 
@@ -61,7 +60,7 @@ impl Base {
     ///
     /// # Errors
     ///
-    /// If the disk, git or the ledger fails.
+    /// If the disk or the ledger fails.
     pub fn inherited(
         &self,
         rules: &Rules,
@@ -82,27 +81,20 @@ impl Base {
             };
             (!is_same).then_some((path, base, now))
         });
-        let changed: Vec<_> = changed.collect();
-        if changed.is_empty() {
-            return Ok(Inherited::default());
-        }
-        let taken = self.blobs().with(&AtomicBool::new(false), |blobs| {
-            let mut inherited = Inherited::default();
-            for (path, base, now) in changed {
-                let old = match base.filter(|base| loaded.manifest.size(*base) <= MAX_COMPARED_BYTES) {
-                    Some(base) => Some(blobs.get(loaded.manifest.oid(base))?),
-                    None => None,
-                };
-                let base =
-                    base.map(|base| (Sha256::from_bytes(*loaded.manifest.sha256(base)), mode_of(&loaded, base), old));
-                inherited.add(rules, path, base, now, contents)?;
-                if inherited.bytes > max_bytes {
-                    break;
-                }
+        let mut inherited = Inherited::default();
+        for (path, base, now) in changed {
+            let old = match base.filter(|base| loaded.manifest.size(*base) <= MAX_COMPARED_BYTES) {
+                Some(base) => Some(self.bytes_of(&loaded, path.as_str().as_bytes(), base)?),
+                None => None,
+            };
+            let base =
+                base.map(|base| (Sha256::from_bytes(*loaded.manifest.sha256(base)), mode_of(&loaded, base), old));
+            inherited.add(rules, path, base, now, contents)?;
+            if inherited.bytes > max_bytes {
+                break;
             }
-            Ok(inherited)
-        });
-        Ok(taken?)
+        }
+        Ok(inherited)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Listing a folder of a snapshot.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
@@ -12,7 +11,7 @@ use crate::error::{check_cancelled, not_a_directory};
 use crate::guard::Blocking;
 use crate::ignored::RuleScope;
 use crate::ignored::is_machine_made;
-use crate::opened_file::{HEAD_BYTES, is_binary, kind_of};
+use crate::opened_file::{is_binary, kind_of};
 use crate::query::RANGED_READ_FACTOR;
 use crate::query::list::{ENTRY_OVERHEAD, MAX_COUNTED};
 use crate::query::not_shown::{LeftOut, NotShown};
@@ -82,28 +81,18 @@ impl Workspace {
         shown: &[(LogicalPath, Option<&SnapshotFile>)],
         cancel: &AtomicBool,
     ) -> Result<HashMap<LogicalPath, Vec<u8>>, WorkspaceError> {
-        let loaded = self.base().load()?;
         let wanted = shown.iter().filter_map(|(path, file)| {
             let is_unknown = rules.kind_of_path(path) == FileKind::Unknown
                 && file.is_some_and(|file| !file.is_link && matches!(file.location, ContentLocation::Base { .. }));
-            Some((path, loaded.manifest.get(path.as_str().as_bytes()).filter(|_| is_unknown)?))
+            is_unknown.then_some(path)
         });
         let wanted: Vec<_> = wanted.collect();
-        if wanted.is_empty() {
-            return Ok(HashMap::new());
+        let mut heads = HashMap::with_capacity(wanted.len());
+        for path in wanted {
+            check_cancelled(cancel)?;
+            heads.insert(path.clone(), self.base().head_of(path.as_str().as_bytes())?);
         }
-        let heads = self.base().blobs().with(cancel, |blobs| {
-            let mut heads = HashMap::with_capacity(wanted.len());
-            for (path, file) in &wanted {
-                let mut head = Vec::new();
-                blobs.read(loaded.manifest.oid(*file), &mut |from, _| {
-                    from.take(HEAD_BYTES as u64).read_to_end(&mut head).map(drop)
-                })?;
-                heads.insert((*path).clone(), head);
-            }
-            Ok(heads)
-        });
-        Ok(heads?)
+        Ok(heads)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Reading a text file of a snapshot.
 
-use std::sync::atomic::AtomicBool;
-
 use model::{Access, Code, LogicalPath, Refusal, Rules, Sha256};
 
 use super::{ContentLocation, Snapshot, StoredContents};
@@ -23,9 +21,8 @@ impl Workspace {
         path: &LogicalPath,
         max_bytes: u64,
         contents: &dyn StoredContents,
-        cancel: &AtomicBool,
     ) -> Result<FileContent, WorkspaceError> {
-        let file = self.snapshot_file(rules, snapshot, path, max_bytes, contents, cancel)?;
+        let file = self.snapshot_file(rules, snapshot, path, max_bytes, contents)?;
         if is_binary(file.kind, &file.bytes) || model::detect_encoding(&file.bytes).is_none() {
             return Err(unsupported_binary(path).into());
         }
@@ -45,9 +42,8 @@ impl Workspace {
         path: &LogicalPath,
         max_bytes: u64,
         contents: &dyn StoredContents,
-        cancel: &AtomicBool,
     ) -> Result<Transfer, WorkspaceError> {
-        Ok(Transfer::of_content(self.snapshot_file(rules, snapshot, path, max_bytes, contents, cancel)?))
+        Ok(Transfer::of_content(self.snapshot_file(rules, snapshot, path, max_bytes, contents)?))
     }
 
     fn snapshot_file(
@@ -57,7 +53,6 @@ impl Workspace {
         path: &LogicalPath,
         max_bytes: u64,
         contents: &dyn StoredContents,
-        cancel: &AtomicBool,
     ) -> Result<FileContent, WorkspaceError> {
         let by_name = rules.kind_of_path(path);
         self.tree().judge(rules, Access::Read, path, None, by_name, Blocking::Allowed)?;
@@ -73,7 +68,7 @@ impl Workspace {
         {
             return Err(file_too_large(path, max_bytes, size_bytes).into());
         }
-        let bytes = self.snapshot_content(path, file, contents, cancel)?.ok_or_else(|| not_stored(path))?;
+        let bytes = self.snapshot_content(path, file, contents)?.ok_or_else(|| not_stored(path))?;
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }

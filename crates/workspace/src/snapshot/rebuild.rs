@@ -60,7 +60,7 @@ impl Base {
 }
 
 impl RebuildReport {
-    fn add(&mut self, path: &[u8], mode: u32, outcome: &FileOutcome) {
+    pub(crate) fn add(&mut self, path: &[u8], mode: u32, outcome: &FileOutcome) {
         match outcome {
             FileOutcome::Written if mode == MODE_LINK => self.links += 1,
             FileOutcome::Written => self.files += 1,

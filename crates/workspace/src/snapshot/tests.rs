@@ -5,7 +5,7 @@ use std::path::Path;
 use model::{FileKind, RunId, Sha256};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::test_support::{TestWorkspaces, git_command, path, tree_of};
+use crate::test_support::{TestWorkspaces, path, tree_of};
 use crate::{LargeContent, RebuildReport};
 
 const SMALL: &str = "from the ledger\n";
@@ -47,21 +47,9 @@ fn rebuild(rig: &TestWorkspaces, snapshot: &Snapshot, contents: &Contents, to: &
     base.rebuild(snapshot, to, contents).unwrap()
 }
 
-/// Removes the blob of `path` from the base of the run.
+/// Removes the file at `path` from the base of the run.
 fn lose(rig: &TestWorkspaces, path: &str) {
-    let oid = rig.base_git("r", &["rev-parse", &format!("base:{path}")]);
-    let objects = rig.run("r").join("base.git/objects");
-    let packs = rig.outside().join("packs");
-    fs::rename(objects.join("pack"), &packs).unwrap();
-    for pack in fs::read_dir(packs).unwrap().map(|entry| entry.unwrap().path()) {
-        if pack.extension().is_some_and(|end| end == "pack") {
-            let mut unpack = git_command(&rig.run("r").join("base.git"));
-            assert!(
-                unpack.args(["unpack-objects", "-q"]).stdin(fs::File::open(pack).unwrap()).status().unwrap().success()
-            );
-        }
-    }
-    fs::remove_file(objects.join(&oid[..2]).join(oid[2..].trim())).unwrap();
+    fs::remove_file(rig.imported("r").join(path)).unwrap();
 }
 
 #[test]

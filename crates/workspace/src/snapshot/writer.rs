@@ -8,14 +8,8 @@ use model::{Refusal, Sha256};
 use super::{ContentLocation, Snapshot, StoredContents};
 use crate::base::manifest::{MODE_LINK, ManifestRow};
 use crate::base::{Base, missing_from_base};
-use crate::git::{Bounds, GitError};
 use crate::import::{ImportError, ImportLimits, ImportObserver, ImportWriter, WriteError};
-use crate::stamp::FileStamp;
 
-/// How many files are read per git process.
-const BATCH: usize = 2000;
-/// The time limit of one git process.
-const BATCH_SECONDS: u64 = 120;
 /// The largest link that is written. The kernel's limit is 4 KiB.
 const MAX_TARGET_BYTES: u64 = 64 << 10;
 
@@ -67,19 +61,9 @@ impl SnapshotWriter {
         Self { writer: ImportWriter::new(root, limits, &Unobserved) }
     }
 
-    /// Returns the number of the files' bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.writer.bytes()
-    }
-
     /// Returns every file and link that was written, with its stamp.
     pub(crate) fn rows(&self) -> &[ManifestRow] {
         self.writer.all_rows()
-    }
-
-    /// Returns every folder with its stamp. Must be called after all is written.
-    pub(crate) fn folders(&self) -> io::Result<Vec<(Vec<u8>, FileStamp)>> {
-        self.writer.folders()
     }
 
     /// Writes files of the base.
@@ -89,27 +73,16 @@ impl SnapshotWriter {
         rows: &[&ManifestRow],
         on_outcome: &mut OnOutcome<'_>,
     ) -> io::Result<()> {
-        for batch in rows.chunks(BATCH) {
-            let bounds = Bounds::seconds(BATCH_SECONDS);
-            let written = base.blobs().each(
-                &bounds,
-                batch,
-                |row| &row.oid,
-                |row, blob| {
-                    let outcome = match blob {
-                        Some((bytes, size)) => {
-                            let written = self.write(&row.path, row.mode, size, Some(row.oid), bytes);
-                            outcome_of(Sha256::from_bytes(row.sha256), written)?
-                        }
-                        None => FileOutcome::Lost(missing_from_base()),
-                    };
-                    on_outcome(&row.path, row.mode, outcome)
-                },
-            );
-            written.map_err(|error| match error {
-                GitError::Io(error) => error,
-                error => io::Error::new(io::ErrorKind::InvalidData, error),
-            })?;
+        for row in rows {
+            let outcome = match base.content_of(row) {
+                Ok(mut content) => {
+                    let written = self.write(&row.path, row.mode, row.size, Some(row.oid), &mut content);
+                    outcome_of(Sha256::from_bytes(row.sha256), written)?
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => FileOutcome::Lost(missing_from_base()),
+                Err(error) => return Err(error),
+            };
+            on_outcome(&row.path, row.mode, outcome)?;
         }
         Ok(())
     }

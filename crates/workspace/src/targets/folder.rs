@@ -1,12 +1,8 @@
 //! The files of a folder that a mutation changes as a whole.
 
-use std::os::fd::AsFd as _;
-use std::sync::atomic::AtomicBool;
-
 use model::{Code, LogicalPath, Refusal};
 use rustix::fs::FileType;
 
-use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
 impl Workspace {
@@ -18,7 +14,7 @@ impl Workspace {
     /// `PATH_REJECTED` if an entry has a name that no call can use; if the disk fails.
     pub fn files_under(&self, path: &LogicalPath, most: usize) -> Result<Option<Vec<LogicalPath>>, WorkspaceError> {
         let (mut files, mut folders, mut buffer) = (Vec::new(), vec![path.clone()], Vec::new());
-        let (never, mut is_folder) = (AtomicBool::new(false), false);
+        let mut is_folder = false;
         while let Some(folder) = folders.pop() {
             let opened = match self.tree().root.open_unlinked(&folder) {
                 Ok(opened) if opened.file_type() == FileType::Directory => opened,
@@ -30,7 +26,7 @@ impl Workspace {
                 }
             };
             is_folder = true;
-            each_entry(opened.file.as_fd(), &mut buffer, &never, |name, file_type| {
+            self.tree().root.each_entry(&opened.into_folder(&folder), &mut buffer, |name, file_type| {
                 let child = name.to_str().ok().and_then(|name| folder.child(name).ok());
                 let child = child.ok_or_else(|| unnameable(&folder))?;
                 match file_type {
@@ -38,7 +34,7 @@ impl Workspace {
                     _ if files.len() < most => files.push(child),
                     _ => {}
                 }
-                Ok(())
+                Ok::<(), WorkspaceError>(())
             })?;
             if files.len() == most {
                 break;

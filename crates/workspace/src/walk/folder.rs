@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
 use model::FileKind;
 use rustix::fs::FileType;
 
-use super::{Admission, Visitor, WalkPath, each_entry};
+use super::{Admission, Visitor, WalkPath};
+use crate::error::check_cancelled;
+use crate::guard::TreeFolder;
 use crate::ignored::{GITIGNORE_NAME, RuleScope};
 use crate::{Tree, WorkspaceError};
 
@@ -62,7 +63,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
     /// Returns the items of `folder`, which is open as `dir`, and the rules in force in it.
     pub(super) fn read(
         &mut self,
-        dir: &OwnedFd,
+        dir: &TreeFolder,
         folder: &WalkPath,
         scope: FolderScope,
     ) -> Result<Contents<V>, WorkspaceError> {
@@ -74,7 +75,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
             (FolderScope::Parent(above), Some(ignored)) => {
                 let path = folder.real().as_str().as_bytes();
                 if has_gitignore {
-                    ignored.enter(&self.tree.root, &above, path, dir.as_fd())?
+                    ignored.enter(&self.tree.root, &above, path, dir)?
                 } else {
                     ignored.enter_without_gitignore(&above, path)?
                 }
@@ -117,10 +118,11 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
     }
 
     /// Reads the names of folders and of files that the visitor wants. Returns whether there is a `.gitignore`.
-    fn read_names(&mut self, dir: &OwnedFd) -> Result<bool, WorkspaceError> {
+    fn read_names(&mut self, dir: &TreeFolder) -> Result<bool, WorkspaceError> {
         self.names.clear();
         let (names, visitor, mut has_gitignore) = (&mut self.names, self.visitor, false);
-        let read = each_entry(dir.as_fd(), &mut self.raw, self.cancel, |name, file_type| {
+        let read = self.tree.root.each_entry(dir, &mut self.raw, |name, file_type| {
+            check_cancelled(self.cancel)?;
             has_gitignore |= name.to_bytes() == GITIGNORE_NAME.as_bytes();
             if file_type == FileType::Directory || visitor.wants_type(file_type) {
                 names.push((name.to_owned(), file_type));

@@ -2,22 +2,22 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Seek as _, Write};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use model::RunId;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::Workspaces;
-use crate::base::manifest::{self, BaseManifest, MODE_LINK, ManifestRow};
-use crate::base::{GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
+use super::{RunEntry, RunEntryKind, Workspaces};
+use crate::base::manifest::{MODE_LINK, ManifestRow};
+use crate::base::{Base, GIT_NAME, MANIFEST_NAME};
 use crate::byte_path::is_plain;
 use crate::dir::{entries, open_dir, open_file, open_under};
-use crate::git::{Bounds, Git, GitError};
-use crate::import::{FETCHED, Untracked};
-use crate::stamp::FileStamp;
+use crate::import::FETCHED;
 
+/// What the paths of a base begin with in a backup.
+pub(super) const BASE_PATH: &[u8] = b"base";
 /// The part with the list of the base's files.
 pub(super) const MANIFEST_PART: &str = "manifest";
 /// The part that lists the commits whose parents are missing.
@@ -28,8 +28,6 @@ pub(super) const FETCHED_PART: &str = "fetched";
 pub(super) const PACK: &str = "pack-";
 /// The part with the files that git ignores.
 pub(super) const UNTRACKED_PART: &str = "untracked";
-/// The time limit for packing the objects of a base.
-const PACK_SECONDS: u64 = 900;
 /// How much of an untracked file's header is read.
 const MAX_HEADER_BYTES: u64 = 8 << 10;
 
@@ -51,74 +49,84 @@ pub(super) struct UntrackedFile {
 }
 
 impl Workspaces {
-    /// Returns the parts of `run`'s base, which was just imported and is not open yet. Two runs with the same base have the same list
-    /// of files; packs may differ.
+    /// Returns the parts of `run`'s base. Two bases with the same files have the same list of files; packs may differ.
     ///
     /// # Errors
     ///
-    /// If the disk or git fails.
-    pub fn base_parts(&self, run: &RunId, untracked: &Untracked) -> io::Result<Vec<BasePart>> {
-        let dir = open_dir(&self.dir, run.as_str())?;
-        let untracked = (!untracked.0.is_empty()).then(|| write_untracked(&dir, &untracked.0)).transpose()?;
-        self.parts_in(run, &dir, untracked)
-    }
-
-    /// Returns the parts of the base of `run`, whose folder is `dir`, with the part `untracked`.
-    pub(super) fn parts_in(&self, run: &RunId, dir: &OwnedFd, untracked: Option<File>) -> io::Result<Vec<BasePart>> {
-        let git = Git::new(self.path.join(run.as_str()).join(GIT_NAME), &self.home);
-        pack_loose_objects(&git)?;
-        let mut parts = vec![part_of_bytes(MANIFEST_PART, list_of_files(dir)?)];
-        if let Some(untracked) = untracked {
-            parts.push(part_of_file(UNTRACKED_PART, untracked)?);
+    /// If the disk fails.
+    pub fn base_parts(&self, run: &RunId) -> io::Result<Vec<BasePart>> {
+        let base = self.base(run)?;
+        let mut parts = vec![part_of_bytes(MANIFEST_PART, base.manifest_bytes()?)];
+        let untracked: Vec<_> = base.load()?.manifest.rows().into_iter().filter(|row| row.is_ignored).collect();
+        if !untracked.is_empty() {
+            let tmp = open_dir(open_dir(&self.dir, run.as_str())?, "tmp")?;
+            parts.push(part_of_file(UNTRACKED_PART, write_untracked(&base, &tmp, &untracked)?)?);
         }
-        let git_dir = open_dir(dir, GIT_NAME)?;
-        match open_file(&git_dir, "shallow") {
-            Ok(file) => parts.push(part_of_file(SHALLOW_PART, file)?),
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        if open_under(&git_dir, FETCHED, OFlags::empty()).is_ok() {
-            parts.push(part_of_bytes(FETCHED_PART, Vec::new()));
-        }
-        let packs = open_under(&git_dir, "objects/pack", OFlags::DIRECTORY)?;
-        for (name, _) in entries(&packs, usize::MAX)? {
-            if let Some(name) = name.to_str().ok().filter(|name| name.starts_with(PACK)) {
-                parts.push(part_of_file(name, open_file(&packs, name)?)?);
-            }
+        for (name, file) in git_parts(&self.bases.folder(base.id())?)? {
+            parts.push(if name == FETCHED_PART {
+                part_of_bytes(&name, Vec::new())
+            } else {
+                part_of_file(&name, file)?
+            });
         }
         Ok(parts)
     }
-}
 
-/// Packs the objects that git has stored one by one, as it does with few.
-fn pack_loose_objects(git: &Git) -> io::Result<()> {
-    let is_loose = |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name().len() == 2);
-    if !std::fs::read_dir(git.dir().join("objects"))?.any(is_loose) {
-        return Ok(());
+    /// Calls `take` with every file that makes `run`'s base again, for a backup: the list of its files, the parts of its repository,
+    /// and the files that git ignores. A link has no content.
+    ///
+    /// # Errors
+    ///
+    /// If the base is missing, the disk fails, or `take` does.
+    pub fn visit_base(
+        &self,
+        run: &RunId,
+        take: &mut dyn FnMut(RunEntry, Option<File>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let base = self.base(run)?;
+        let folder = self.bases.folder(base.id())?;
+        let entry = |name: &[u8], kind| RunEntry { path: [BASE_PATH, b"/", name].concat(), kind };
+        let file = RunEntryKind::File { mode: 0o600 };
+        take(entry(MANIFEST_PART.as_bytes(), file.clone()), Some(open_file(&folder, MANIFEST_NAME)?))?;
+        for (name, content) in git_parts(&folder)? {
+            take(entry(name.as_bytes(), file.clone()), Some(content))?;
+        }
+        for row in base.load()?.manifest.rows().into_iter().filter(|row| row.is_ignored) {
+            let path = [UNTRACKED_PART.as_bytes(), b"/", &row.path].concat();
+            if row.mode == MODE_LINK {
+                let mut target = Vec::new();
+                base.content_of(&row)?.read_to_end(&mut target)?;
+                take(entry(&path, RunEntryKind::Link { target }), None)?;
+            } else {
+                take(entry(&path, RunEntryKind::File { mode: row.mode & 0o777 }), Some(base.open_file(&row.path)?))?;
+            }
+        }
+        Ok(())
     }
-    let packed = git.run(&["repack", "-d", "-n", "-q"], &Bounds::seconds(PACK_SECONDS), |_, _| Ok(()));
-    packed.map_err(|error| match error {
-        GitError::Io(error) => error,
-        error => io::Error::other(error),
-    })
 }
 
-/// Returns the manifest of the run in `dir` without the stamps of its files, which are those of this machine.
-pub(super) fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_file(dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
-    let (head, manifest) = manifest::read(&bytes, 0)?;
-    let (rows, folders) = rows_of(&manifest);
-    let folders = folders.into_iter().map(|folder| (folder, FileStamp::default())).collect();
-    Ok(manifest::write(&head, rows, folders))
-}
-
-/// Returns the files of a manifest, without stamps, and its folders.
-pub(super) fn rows_of(manifest: &BaseManifest) -> (Vec<ManifestRow>, Vec<Vec<u8>>) {
-    let folders = manifest.sorted_folders().into_iter().map(<[u8]>::to_vec).collect();
-    let without_stamp =
-        |row: ManifestRow| ManifestRow { stamp: FileStamp { size: row.stamp.size, ..FileStamp::default() }, ..row };
-    (manifest.rows().into_iter().map(without_stamp).collect(), folders)
+/// Returns the files of the repository of the base in `folder` that make it again: those of the first kind of each part.
+fn git_parts(folder: &OwnedFd) -> io::Result<Vec<(String, File)>> {
+    let git_dir = open_dir(folder, GIT_NAME)?;
+    let mut parts = Vec::new();
+    match open_file(&git_dir, "shallow") {
+        Ok(file) => parts.push((SHALLOW_PART.to_owned(), file)),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    if let Ok(fetched) = open_under(&git_dir, FETCHED, OFlags::empty()) {
+        parts.push((FETCHED_PART.to_owned(), File::from(fetched)));
+    }
+    let packs = match open_under(&git_dir, "objects/pack", OFlags::DIRECTORY) {
+        Err(Errno::NOENT) => return Ok(parts),
+        packs => packs?,
+    };
+    for (name, _) in entries(&packs, usize::MAX)? {
+        if let Some(name) = name.to_str().ok().filter(|name| name.starts_with(PACK)) {
+            parts.push((name.to_owned(), open_file(&packs, name)?));
+        }
+    }
+    Ok(parts)
 }
 
 fn part_of_bytes(name: &str, bytes: Vec<u8>) -> BasePart {
@@ -129,22 +137,16 @@ fn part_of_file(name: &str, file: File) -> io::Result<BasePart> {
     Ok(BasePart { name: name.to_owned(), size_bytes: file.metadata()?.len(), content: Box::new(file) })
 }
 
-/// Writes the untracked files of the run in `dir` to a file without a name: for each its mode, its size and its path up to a NUL,
+/// Writes the untracked files of a base to a file without a name in `tmp`: for each its mode, its size and its path up to a NUL,
 /// then its bytes; of a link, its target.
-fn write_untracked(dir: &OwnedFd, rows: &[ManifestRow]) -> io::Result<File> {
-    let root = open_dir(dir, "repo")?;
-    let mut to = BufWriter::with_capacity(1 << 20, unnamed_file(dir)?);
-    for ManifestRow { path, mode, stamp, .. } in rows {
-        write_header(&mut to, path, *mode, stamp.size)?;
-        let copied = if *mode == MODE_LINK {
-            let target = rustix::fs::readlinkat(&root, &path[..], Vec::new())?.into_bytes();
-            io::copy(&mut &target[..], &mut to)?
-        } else {
-            let opened = File::from(open_under(root.as_fd(), &path[..], OFlags::empty())?);
-            io::copy(&mut opened.take(stamp.size), &mut to)?
-        };
-        if copied != stamp.size {
-            return Err(io::Error::other("an imported file changed before its run was created"));
+fn write_untracked(base: &Base, tmp: &OwnedFd, rows: &[ManifestRow]) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(tmp, ".", flags, rustix::fs::Mode::RUSR)?);
+    let mut to = BufWriter::with_capacity(1 << 20, file);
+    for row in rows {
+        write_header(&mut to, &row.path, row.mode, row.size)?;
+        if io::copy(&mut base.content_of(row)?.take(row.size), &mut to)? != row.size {
+            return Err(damaged("a file of a base ends early"));
         }
     }
     let mut file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -152,15 +154,8 @@ fn write_untracked(dir: &OwnedFd, rows: &[ManifestRow]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Creates a file without a name in the folder `dir` of a run.
-pub(super) fn unnamed_file(dir: &OwnedFd) -> io::Result<File> {
-    let tmp = open_dir(dir, "tmp")?;
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::openat(&tmp, ".", flags, rustix::fs::Mode::RUSR)?))
-}
-
 /// Writes what precedes the bytes of an untracked file.
-pub(super) fn write_header(to: &mut dyn Write, path: &[u8], mode: u32, size: u64) -> io::Result<()> {
+fn write_header(to: &mut dyn Write, path: &[u8], mode: u32, size: u64) -> io::Result<()> {
     write!(to, "{mode:o} {size} ")?;
     to.write_all(path)?;
     to.write_all(b"\0")

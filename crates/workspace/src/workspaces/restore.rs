@@ -1,43 +1,37 @@
-//! Making the folder of a run that is not on this machine: from the parts of its base, and the newest version of each file that the
-//! ledger names. It is made in a staging folder and renamed into place at the end, as an import is.
+//! Making the folder of a run that is not on this machine: its base from its parts, if that is not here either, and the newest version of
+//! each file that the run has written, which the ledger names. Each is made in a staging folder and renamed into place at the end.
 
-mod tree;
-
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use model::{LogicalPath, RunId, Sha256};
+use model::RunId;
 use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::base_parts::{
-    FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, rows_of, set_base_commit,
+    BASE_PATH, FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, UntrackedFile, damaged, read_untracked,
+    set_base_commit,
 };
-use super::{ChainPoint, FOLDERS, STAGING, Workspaces, fsync_tree, run_copy, run_folders, tree_note};
-use crate::base::manifest::{self, BaseManifest, Head};
-use crate::base::{Base, GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
+use super::{
+    ChainPoint, FOLDERS, RunEntry, RunEntryKind, STAGING, Workspaces, run_base, run_copy, run_folders, tree_note,
+};
+use crate::base::manifest::{self, MODE_LINK, ManifestRow};
+use crate::base::{Base, Blobs, MANIFEST_NAME, MAX_MANIFEST_BYTES, missing_from_base};
+use crate::bases::{RecordedBase, StagedBase};
 use crate::byte_path::is_plain;
-use crate::dir::{create_file, open_dir, open_file, remove_file};
+use crate::dir::{create_file, open_dir, open_file};
 use crate::error::WorkspaceError;
-use crate::import::make_bare;
+use crate::fsync_tree;
+use crate::git::{Bounds, GitError};
+use crate::import::{describe, make_bare};
 use crate::remove::remove_tree;
-use crate::snapshot::{Snapshot, StoredContents};
+use crate::snapshot::{FileOutcome, Snapshot, SnapshotWriter, StoredContents, io_error};
 
-pub(crate) use tree::TreeWriter;
-
-/// What a run started from, as the ledger has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedBase {
-    /// The base commit.
-    pub commit: String,
-    /// The hash of its files: [`ImportedRun::manifest_sha256`](super::ImportedRun::manifest_sha256).
-    pub manifest_sha256: Sha256,
-    /// The hash of the files that git ignores, if there were any: [`Untracked::sha256`](crate::Untracked::sha256).
-    pub untracked_sha256: Option<Sha256>,
-}
+/// The time limit for reading the objects of a base.
+const READ_SECONDS: u64 = 900;
 
 /// A run whose folder was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +53,18 @@ pub struct RunRestorer {
     workspaces: Arc<Workspaces>,
     name: String,
     dir: OwnedFd,
-    tree: TreeWriter,
-    is_fetched: bool,
+    base: Option<Arc<Base>>,
     /// The epoch under which this node owns the run, if several nodes share the ledger.
     epoch: Option<u64>,
     is_finished: bool,
+}
+
+/// A base while it is made from its parts. Dropping it removes it.
+pub struct BaseMaker {
+    staged: StagedBase,
+    writer: SnapshotWriter,
+    untracked: Vec<ManifestRow>,
+    is_fetched: bool,
 }
 
 impl Workspaces {
@@ -93,17 +94,54 @@ impl Workspaces {
         for folder in FOLDERS {
             rustix::fs::mkdirat(&dir, folder, Mode::RWXU)?;
         }
-        let git_dir = self.path.join(&name).join(GIT_NAME);
-        make_bare(&git_dir)?;
-        std::fs::create_dir(git_dir.join("objects/pack"))?;
-        let tree = TreeWriter::new(open_dir(&dir, "repo")?);
-        Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, tree, is_fetched: false, epoch, is_finished: false })
+        Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, base: None, epoch, is_finished: false })
+    }
+
+    /// Begins to make a base from its parts.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn base_maker(&self) -> io::Result<BaseMaker> {
+        let staged = self.bases.stage()?;
+        make_bare(staged.git.dir())?;
+        std::fs::create_dir(staged.git.dir().join("objects/pack"))?;
+        let writer = SnapshotWriter::new(staged.tree()?);
+        Ok(BaseMaker { staged, writer, untracked: Vec::new(), is_fetched: false })
     }
 }
 
-impl RunRestorer {
-    /// The part of a base with the files that git ignores, which [`add_untracked`](Self::add_untracked) takes.
-    pub const UNTRACKED_PART: &str = UNTRACKED_PART;
+impl BaseMaker {
+    /// Whether the entry of a backup at `path` is a part of a base.
+    pub fn is_part(path: &[u8]) -> bool {
+        part_of(path).is_some()
+    }
+
+    /// Whether it is the list of a base's files, which identifies the base.
+    pub fn is_list(path: &[u8]) -> bool {
+        part_of(path) == Some(MANIFEST_PART.as_bytes())
+    }
+
+    /// Adds an entry that [`visit_base`](Workspaces::visit_base) has found, with a content of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add_part`](Self::add_part).
+    pub fn add_entry(&mut self, entry: &RunEntry, size: u64, content: &mut dyn Read) -> io::Result<()> {
+        let part = part_of(&entry.path).ok_or_else(|| damaged("the base has an unknown part"))?;
+        let file = part.strip_prefix(UNTRACKED_PART.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+        match (file, &entry.kind) {
+            (Some(path), RunEntryKind::File { mode }) => self.add_untracked(path, *mode, size, content),
+            (Some(path), RunEntryKind::Link { target }) => {
+                self.add_untracked(path, MODE_LINK, target.len() as u64, &mut &target[..])
+            }
+            (None, RunEntryKind::File { .. }) => {
+                let name = std::str::from_utf8(part).map_err(|_| damaged("the base has an unknown part"))?;
+                self.add_part(name, content)
+            }
+            _ => Err(damaged("the base has an unknown part")),
+        }
+    }
 
     /// Adds a part of the base.
     ///
@@ -112,50 +150,92 @@ impl RunRestorer {
     /// If the disk or `content` fails, or a base has no such part.
     pub fn add_part(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
         let mut file = match name {
-            MANIFEST_PART => create_file(&self.dir, MANIFEST_NAME)?,
-            SHALLOW_PART => create_file(open_dir(&self.dir, GIT_NAME)?, SHALLOW_PART)?,
+            MANIFEST_PART => create_file(&self.staged.dir, MANIFEST_NAME)?,
+            SHALLOW_PART => File::create_new(self.staged.git.dir().join(SHALLOW_PART))?,
             FETCHED_PART => {
                 self.is_fetched = true;
                 return Ok(());
             }
+            UNTRACKED_PART => {
+                return read_untracked(content, &mut |UntrackedFile { path, mode, size }, bytes| {
+                    self.add_untracked(&path, mode, size, bytes)
+                });
+            }
             pack if pack.starts_with(PACK) && is_plain(pack.as_bytes()) && !pack.contains('/') => {
-                let objects = open_dir(open_dir(&self.dir, GIT_NAME)?, "objects")?;
-                create_file(open_dir(objects, "pack")?, pack)?
+                File::create_new(self.staged.git.dir().join("objects/pack").join(pack))?
             }
             _ => return Err(damaged("the base has an unknown part")),
         };
         io::copy(&mut BufReader::with_capacity(1 << 20, content), &mut file).map(drop)
     }
 
-    /// Sets the base commit once all parts of the base are added.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails, or the base is not `recorded` ([`io::ErrorKind::InvalidData`]).
-    pub fn set_base(&self, recorded: &RecordedBase) -> io::Result<()> {
-        let (head, manifest) = self.manifest()?;
-        let (rows, _) = rows_of(&manifest);
-        let is_recorded = head.commit == recorded.commit && manifest::digest(&rows) == recorded.manifest_sha256;
-        if !is_recorded || !rows.iter().all(|row| is_plain(&row.path)) {
-            return Err(damaged("the base is not the one that the run started from"));
+    /// Adds a file that git ignores, or a link, whose content is its target.
+    fn add_untracked(&mut self, path: &[u8], mode: u32, size: u64, content: &mut dyn Read) -> io::Result<()> {
+        if !is_plain(path) {
+            return Err(damaged("a file of a base has a path that leads elsewhere"));
         }
-        set_base_commit(&self.path().join(GIT_NAME), &head.commit, self.is_fetched)
+        let row = self.writer.write(path, mode, size, None, content).map_err(io_error)?;
+        self.untracked.push(row);
+        Ok(())
     }
 
-    /// Adds the files that git ignores and the run has not written, and adds those that it has written to the base, as the first
-    /// change of each did.
+    /// Writes the tree of the base once all its parts are added, and puts the base into its place. Returns its name.
     ///
     /// # Errors
     ///
-    /// If the disk or `content` fails, or the files are not those with the hash `recorded` ([`io::ErrorKind::InvalidData`]).
-    pub fn add_untracked(
-        &mut self,
-        content: &mut dyn Read,
-        recorded: Sha256,
-        written: &BTreeSet<LogicalPath>,
-    ) -> io::Result<()> {
-        let base = self.base()?;
-        self.tree.add_untracked(content, recorded, written, &base)
+    /// If the disk or git fails, or the base is not `recorded` or its parts do not belong together ([`io::ErrorKind::InvalidData`]).
+    pub fn finish(mut self, recorded: Option<&RecordedBase>) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        open_file(&self.staged.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
+        let (head, manifest) = manifest::read(&bytes)?;
+        let (rows, folders) = (manifest.rows(), manifest.sorted_folders());
+        let folders: Vec<_> = folders.into_iter().map(<[u8]>::to_vec).collect();
+        let info = describe(&head, &rows, &folders, &BTreeMap::new());
+        if recorded.is_some_and(|recorded| info.recorded() != *recorded) || !rows.iter().all(|row| is_plain(&row.path))
+        {
+            return Err(damaged("the base is not the one that the run started from"));
+        }
+        if (!self.untracked.is_empty()).then(|| manifest::digest(&self.untracked)) != info.untracked_sha256 {
+            return Err(damaged("the untracked files are not those that the run started with"));
+        }
+        set_base_commit(self.staged.git.dir(), &head.commit, self.is_fetched)?;
+        let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).collect();
+        let writer = &mut self.writer;
+        let written = Blobs::new(&self.staged.git).each(
+            &Bounds::seconds(READ_SECONDS),
+            &tracked,
+            |row| &row.oid,
+            |row, blob| {
+                let Some((bytes, size)) = blob else { return Err(missing_from_base()) };
+                let written = writer.write(&row.path, row.mode, size, Some(row.oid), bytes).map_err(io_error)?;
+                if written.sha256 == row.sha256 { Ok(()) } else { Err(damaged("a file of a base has other bytes")) }
+            },
+        );
+        written.map_err(|error| match error {
+            GitError::Io(error) => error,
+            error => io::Error::new(io::ErrorKind::InvalidData, error),
+        })?;
+        for folder in folders.iter().filter(|folder| !folder.is_empty()) {
+            writer.folder(folder).map_err(io_error)?;
+        }
+        self.staged.place(&info, rows.len() + folders.len())
+    }
+}
+
+impl RunRestorer {
+    /// Makes the run start from the base that `run` is `recorded` to start from. Returns false if that is not on this machine.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn use_base(&mut self, run: &RunId, recorded: &RecordedBase) -> io::Result<bool> {
+        // A folder that is replaced, or forked, has the same variant.
+        let of_run = self.workspaces.base_name(run).ok();
+        let Some(base) = self.workspaces.bases.find(recorded, of_run.as_deref())? else { return Ok(false) };
+        // From here on, the folder keeps the base.
+        run_base::write(&self.dir, base.id())?;
+        self.base = Some(base);
+        Ok(true)
     }
 
     /// Marks the folder as one of a run that the ledger does not have yet, as that of an import, until the run is
@@ -177,40 +257,50 @@ impl RunRestorer {
         run_copy::unpack_artifacts(&self.dir, content)
     }
 
-    /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run, or unknown for a run that the ledger
-    /// does not have yet. Artifacts that were not added, and contents of calls that wait for approval, are copied from the folder that this one replaces, if there is one.
+    /// Writes the run's own files of `snapshot`, which is that of `newest`, the newest record of the run, or unknown for a run that the
+    /// ledger does not have yet. Artifacts that were not added, and contents of calls that wait for approval, are copied from the
+    /// folder that this one replaces, if there is one.
     ///
     /// # Errors
     ///
     /// If the disk or the ledger fails, a file has another hash than recorded ([`io::ErrorKind::InvalidData`]), or the bytes of one
     /// are missing ([`io::ErrorKind::NotFound`]).
     pub fn make(
-        mut self,
+        self,
         run: &RunId,
         snapshot: &Snapshot,
         contents: &dyn StoredContents,
         newest: ChainPoint,
     ) -> Result<MadeRun, WorkspaceError> {
-        let base = self.base()?;
-        let (head, manifest) = self.manifest()?;
-        let (rows, folders) = rows_of(&manifest);
-        self.tree.write_base(&base, &rows, snapshot)?;
-        self.tree.write_changed(snapshot, contents)?;
-        self.tree.make_empty_folders(&rows, &folders, snapshot)?;
-        let restored = RestoredRun { files: self.tree.files(), bytes: self.tree.bytes() };
-        let entries = rows.len() + folders.len();
-        let (rows, folders) = self.tree.stamps(rows, folders, snapshot)?;
-        remove_file(&self.dir, MANIFEST_NAME).map_err(io::Error::from)?;
-        let mut file = create_file(&self.dir, MANIFEST_NAME).map_err(io::Error::from)?;
-        io::Write::write_all(&mut file, &manifest::write(&head, rows, folders))?;
+        let mut writer = SnapshotWriter::new(open_dir(&self.dir, "repo").map_err(io::Error::from)?);
+        writer.write_changed(snapshot, contents, &mut must_be_written)?;
+        let restored = self.restored(snapshot, writer.rows())?;
         if let Some(epoch) = self.epoch {
             self.workspaces.note_owner(&self.dir, epoch)?;
         }
         tree_note::create(&self.dir, newest)?;
         let kept = self.workspaces.copy_kept(run, &self.dir)?;
-        fsync_tree::sync(&self.dir, entries + kept)?;
+        fsync_tree::sync(&self.dir, writer.rows().len() + kept)?;
         failpoint::hit("restore.made");
         Ok(MadeRun { folder: self, restored })
+    }
+
+    /// Returns what the tree has: the base, but for what the run has written.
+    fn restored(&self, snapshot: &Snapshot, own: &[ManifestRow]) -> io::Result<RestoredRun> {
+        let base = self.base()?;
+        let info = self.workspaces.bases.info(base.id())?;
+        let (mut files, mut bytes) = (info.files, info.bytes);
+        let loaded = base.load()?;
+        let manifest = &loaded.manifest;
+        for replaced in snapshot.written().iter().filter_map(|path| manifest.get(path.as_str().as_bytes())) {
+            files -= 1;
+            bytes -= if manifest.mode(replaced) == MODE_LINK { 0 } else { manifest.size(replaced) };
+        }
+        for row in own {
+            files += 1;
+            bytes += if row.mode == MODE_LINK { 0 } else { row.size };
+        }
+        Ok(RestoredRun { files, bytes })
     }
 
     fn move_into_place(&mut self, run: &RunId) -> io::Result<()> {
@@ -220,7 +310,6 @@ impl RunRestorer {
             // The drop removes the outdated folder, which has the name of this one then.
             Err(Errno::EXIST) => {
                 rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::EXCHANGE)?;
-                self.workspaces.importer.forget_base(run);
                 self.workspaces.notes.remove(run);
             }
             Err(errno) => return Err(errno.into()),
@@ -228,24 +317,13 @@ impl RunRestorer {
         Ok(rustix::fs::fsync(all)?)
     }
 
-    fn manifest(&self) -> io::Result<(Head, BaseManifest)> {
-        let mut bytes = Vec::new();
-        open_file(&self.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
-        manifest::read(&bytes, 0)
-    }
-
-    /// Opens the base. Nothing may use it after the folder is moved into place.
+    /// Returns the base.
     ///
     /// # Errors
     ///
-    /// If the disk fails.
+    /// If it was not set.
     pub fn base(&self) -> io::Result<Arc<Base>> {
-        let base = Base::open(self.dir.as_fd(), &self.path(), &self.workspaces.home, Arc::default())?;
-        Ok(Arc::new(base))
-    }
-
-    fn path(&self) -> PathBuf {
-        self.workspaces.path.join(&self.name)
+        self.base.clone().ok_or_else(|| io::Error::other("the base of a run was not set"))
     }
 }
 
@@ -278,7 +356,6 @@ impl MadeRun {
             remove_tree(lost.as_fd(), name.as_bytes())?;
             return Err(errno.into());
         }
-        workspaces.importer.forget_base(run);
         workspaces.notes.remove(run);
         for dir in [&lost, &workspaces.dir] {
             rustix::fs::fsync(dir)?;
@@ -297,5 +374,23 @@ impl Drop for RunRestorer {
             // The next start removes it.
             tracing::warn!(%error, "the files of a run that could not be opened could not be removed");
         }
+    }
+}
+
+/// Returns the part of a base that the entry of a backup at `path` is.
+fn part_of(path: &[u8]) -> Option<&[u8]> {
+    path.strip_prefix(BASE_PATH)?.strip_prefix(b"/")
+}
+
+/// A run is restored whole, or not at all.
+fn must_be_written(_path: &[u8], _mode: u32, outcome: FileOutcome) -> io::Result<()> {
+    match outcome {
+        FileOutcome::Written => Ok(()),
+        FileOutcome::Wrong => Err(damaged("a file has other bytes than the run's records say")),
+        FileOutcome::NotStored => {
+            let problem = "the content of a file is neither in the ledger nor in the store";
+            Err(io::Error::new(io::ErrorKind::NotFound, problem))
+        }
+        FileOutcome::Lost(error) => Err(error),
     }
 }

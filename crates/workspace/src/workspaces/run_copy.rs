@@ -11,12 +11,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::waiting::WAITING;
-use super::{FOLDERS, Workspaces};
-use crate::base::{GIT_NAME, IGNORED_NAME, MANIFEST_NAME};
+use super::{FOLDERS, Workspaces, run_base};
 use crate::dir::{create_file, entries, open_dir, open_under};
 use crate::hashing::copy_hashed;
-use crate::import::SOURCE_NAME;
-use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
+use crate::snapshot::{RebuildReport, Snapshot, SnapshotWriter, StoredContents};
 use crate::{WorkspaceError, guard};
 
 /// The folder of a run's tree.
@@ -57,10 +55,8 @@ pub enum RunEntryKind {
 /// The parts of a run's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPart {
-    /// The files of the tree.
+    /// The run's own files: those of its tree that it has written, or that somebody else has put there.
     Tree,
-    /// What the run started from: the list of its files, and the repository with their bytes.
-    Base,
     /// The files that programs beside the service keep with the run.
     Artifacts,
     /// Large contents of calls that wait for approval.
@@ -71,7 +67,6 @@ impl RunPart {
     fn folder(self) -> &'static str {
         match self {
             Self::Tree => TREE,
-            Self::Base => GIT_NAME,
             Self::Artifacts => ARTIFACTS,
             Self::Waiting => WAITING,
         }
@@ -81,9 +76,6 @@ impl RunPart {
 impl Workspaces {
     /// Calls `take` with every entry of a part of `run`'s folder, folders before what is in them, always in the same order. Entries that
     /// disappear meanwhile and special files are left out.
-    ///
-    /// The list of ignored files comes before the repository that has their bytes, since the service writes them in the opposite
-    /// order.
     ///
     /// # Errors
     ///
@@ -102,14 +94,6 @@ impl Workspaces {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 visited => visited,
             },
-            RunPart::Base => {
-                for name in [IGNORED_NAME, SOURCE_NAME, MANIFEST_NAME] {
-                    if let Some(entry) = entry(&dir, name.as_bytes())? {
-                        take(entry)?;
-                    }
-                }
-                visit(&dir, GIT_NAME, take)
-            }
         }
     }
 
@@ -137,18 +121,19 @@ impl Workspaces {
         format!("{STAGED}/{name}").into_bytes()
     }
 
-    /// Creates the empty folder of `run`.
+    /// Creates the folder of `run`, which starts from the base called `base`, as [`BaseMaker::finish`](super::BaseMaker::finish) has
+    /// returned it.
     ///
     /// # Errors
     ///
     /// If it exists or the disk fails.
-    pub fn create_folder(&self, run: &RunId) -> io::Result<()> {
+    pub fn create_folder(&self, run: &RunId, base: &str) -> io::Result<()> {
         rustix::fs::mkdirat(&self.dir, run.as_str(), PRIVATE)?;
         let dir = open_dir(&self.dir, run.as_str())?;
         for folder in FOLDERS.into_iter().filter(|folder| *folder != TREE) {
             rustix::fs::mkdirat(&dir, folder, PRIVATE)?;
         }
-        Ok(())
+        run_base::write(&dir, base)
     }
 
     /// Writes an entry of `run`'s folder, with the folders above it, and returns the hash and the size of what was read from
@@ -192,11 +177,11 @@ impl Workspaces {
         }
     }
 
-    /// Writes the tree of `run`, whose base exists and whose tree is missing, as [`Base::rebuild`](crate::Base::rebuild) does.
+    /// Writes the run's own files of `snapshot` into the folder of `run`, whose base exists and whose tree is missing.
     ///
     /// # Errors
     ///
-    /// If the base, the disk or the ledger fails.
+    /// If the disk or the ledger fails.
     pub fn rebuild_tree(
         &self,
         run: &RunId,
@@ -205,7 +190,13 @@ impl Workspaces {
     ) -> Result<RebuildReport, WorkspaceError> {
         let dir = open_dir(&self.dir, run.as_str()).map_err(io::Error::from)?;
         make_dir(&dir, TREE.as_bytes(), PRIVATE)?;
-        self.base(run)?.rebuild(snapshot, &self.path.join(run.as_str()).join(TREE), contents)
+        let tree = open_dir(&dir, TREE).map_err(io::Error::from)?;
+        let mut report = RebuildReport::default();
+        SnapshotWriter::new(tree).write_changed(snapshot, contents, &mut |path, mode, outcome| {
+            report.add(path, mode, &outcome);
+            Ok(())
+        })?;
+        Ok(report)
     }
 
     /// Syncs everything that was written, with everything else on the same file system.
@@ -270,7 +261,7 @@ fn write_entry_in(dir: &OwnedFd, entry: &RunEntry, content: &mut dyn Read) -> io
 }
 
 /// Calls `take` with every entry under the folder `top` of `dir`, and with the folder itself.
-fn visit(dir: &OwnedFd, top: &str, take: &mut dyn FnMut(RunEntry) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn visit(dir: &OwnedFd, top: &str, take: &mut dyn FnMut(RunEntry) -> io::Result<()>) -> io::Result<()> {
     let mut folders = vec![top.as_bytes().to_vec()];
     while let Some(path) = folders.pop() {
         let folder = match open_under(dir, &*path, OFlags::DIRECTORY) {

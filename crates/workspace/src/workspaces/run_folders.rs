@@ -120,16 +120,21 @@ impl Workspaces {
         Ok((lost, name))
     }
 
+    /// Opens `lost+found/`, if there is one.
+    pub(super) fn open_lost(&self) -> io::Result<Option<OwnedFd>> {
+        match open_dir(guard::open_ambient_folder(&self.data_dir)?, LOST) {
+            Err(Errno::NOENT) => Ok(None),
+            lost => Ok(Some(lost?)),
+        }
+    }
+
     /// Returns the names of the folders in `lost+found/` that were moved there.
     ///
     /// # Errors
     ///
     /// If the disk fails.
     pub fn lost(&self) -> io::Result<Vec<String>> {
-        let lost = match open_dir(guard::open_ambient_folder(&self.data_dir)?, LOST) {
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            lost => lost?,
-        };
+        let Some(lost) = self.open_lost()? else { return Ok(Vec::new()) };
         let mut names = folder_names(&lost)?;
         // The file system itself may use a folder of that name.
         names.retain(|name| name.split('.').next().is_some_and(|run| RunId::parse(run).is_ok()));

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::Mode;
 
-use super::{FOLDERS, STAGING, Workspaces, run_folders, tree_note};
+use super::{FOLDERS, STAGING, Workspaces, run_base, run_folders, tree_note};
 use crate::dir::open_dir;
 use crate::remove::remove_tree;
 
@@ -25,11 +25,12 @@ impl<'a> Staging<'a> {
         Ok(Self { workspaces, name, dir, kept: false })
     }
 
-    /// Makes the folders of the run, and the notes that it has until the ledger has the run.
-    pub(super) fn make_folders(&self) -> io::Result<()> {
+    /// Makes the folders of the run, which starts from `base`, and the notes that it has until the ledger has the run.
+    pub(super) fn make_folders(&self, base: &str) -> io::Result<()> {
         for folder in FOLDERS {
             rustix::fs::mkdirat(&self.dir, folder, Mode::RWXU)?;
         }
+        run_base::write(&self.dir, base)?;
         run_folders::mark_unfinished(&self.dir)?;
         tree_note::reserve(&self.dir)
     }

@@ -2,7 +2,6 @@
 
 mod archive_sources;
 mod async_creation;
-mod base_cache;
 pub(crate) mod changesets;
 mod disconnects;
 mod exports;
@@ -19,6 +18,7 @@ mod own_view;
 mod private_git;
 mod run_command;
 mod run_queries;
+mod shared_bases;
 mod sources;
 mod stop;
 mod updates;

@@ -5,7 +5,6 @@ use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use model::{EvidenceFact, LINK_MODE, LogicalPath, Refusal, RunId, RunState, is_link_mode};
 use serde::Deserialize;
@@ -183,7 +182,7 @@ fn packed_file<'a>(
         let known = run.known.file(run.workspace.base(), path)?.and_then(|known| known.mode());
         mode = known.filter(|known| *known != LINK_MODE).unwrap_or(mode);
     }
-    let bytes = match run.workspace.snapshot_content(path, now, contents, &AtomicBool::new(false)) {
+    let bytes = match run.workspace.snapshot_content(path, now, contents) {
         Ok(bytes) => bytes,
         Err(WorkspaceError::Io(error)) => return Err(error),
         Err(error) => return Err(io::Error::other(error)),

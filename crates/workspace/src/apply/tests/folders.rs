@@ -15,7 +15,7 @@ fn files_and_folders_that_replace_each_other_are_completed_from_every_step() {
     let files = [("f", "f"), ("full/deep/x", "x"), ("full/y", "y"), ("empty/x/y", "z")];
     for done in 0..=steps.len() {
         let rig = TestWorkspaces::new();
-        let workspace = rig.with_files("r", &files);
+        let workspace = rig.with_own_files("r", &files);
         fs::remove_file(rig.repo("r").join("empty/x/y")).unwrap();
         let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
         assert_eq!(staged.changed_outside(), []);
@@ -55,7 +55,7 @@ fn folders_that_a_change_empties_go_and_no_others() {
     let left = ["", "a/b/c", "a/b", "a-b"];
     for done in 0..=steps.len() + left.len() {
         let rig = TestWorkspaces::new();
-        let workspace = rig.with_files("r", &files);
+        let workspace = rig.with_own_files("r", &files);
         let repo = rig.repo("r");
         fs::create_dir_all(repo.join("d/empty/deep")).unwrap();
         fs::create_dir(repo.join("empty")).unwrap();
@@ -87,7 +87,7 @@ fn folders_that_a_change_empties_go_and_no_others() {
 #[test]
 fn a_folder_that_others_empty_at_the_same_time_is_made_again() {
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[]);
+    let workspace = rig.with_own_files("r", &[]);
     std::thread::scope(|scope| {
         for name in ["d/e/f/1", "d/e/f/2", "d/e/3", "d/4"] {
             let workspace = &workspace;
@@ -107,7 +107,7 @@ fn a_folder_that_others_empty_at_the_same_time_is_made_again() {
 fn a_new_file_in_a_folder_that_a_file_replaces_is_not_removed() {
     for late in [false, true] {
         let rig = TestWorkspaces::new();
-        let workspace = rig.with_files("r", &[("d/x", "x")]);
+        let workspace = rig.with_own_files("r", &[("d/x", "x")]);
         let steps = [delete("d/x", "x"), write("d", None, "1")];
         let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
         if late {
@@ -116,7 +116,7 @@ fn a_new_file_in_a_folder_that_a_file_replaces_is_not_removed() {
             let parent = root.open_parent(&path("d")).unwrap();
             fs::create_dir_all(rig.repo("r").join("d/empty")).unwrap();
             put(&rig.repo("r").join("d/new"), "new");
-            root.remove_empty_tree(&parent).unwrap_err();
+            Root::remove_empty_tree(&parent).unwrap_err();
         } else {
             put(&rig.repo("r").join("d/new"), "new");
             assert!(matches!(workspace.apply(staged), Err(ApplyError::ChangedOutside(at)) if at == [path("d")]));

@@ -1,6 +1,6 @@
 //! The file format of the manifest.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Read};
 
 use flate2::Crc;
@@ -9,17 +9,16 @@ use sha2::Digest as _;
 
 use super::{BaseManifest, FolderIndex, Head, ManifestFile, ManifestFolder, ManifestRow};
 use crate::byte_path::split;
-use crate::stamp::FileStamp;
 
 /// The first bytes of the file. They change with the format.
-const MAGIC: &[u8; 8] = b"wsbase3\n";
+const MAGIC: &[u8; 8] = b"wsbase4\n";
 
-/// Returns the file's bytes. `folders` are all folders of the tree with their stamps, the root (empty) included.
-pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<(Vec<u8>, FileStamp)>) -> Vec<u8> {
+/// Returns the file's bytes. `folders` are all folders of the tree, the root (empty) included.
+pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<Vec<u8>>) -> Vec<u8> {
     rows.sort_unstable_by(|a, b| split(&a.path).cmp(&split(&b.path)));
     // The root sorts first: its name and its parent's are empty.
-    folders.sort_unstable_by(|a, b| split(&a.0).cmp(&split(&b.0)));
-    let mut out = Vec::with_capacity(rows.len() * 128 + 256);
+    folders.sort_unstable_by(|a, b| split(a).cmp(&split(b)));
+    let mut out = Vec::with_capacity(rows.len() * 96 + 256);
     out.extend_from_slice(MAGIC);
     put_bytes(&mut out, head.commit.as_bytes());
     put_u32(&mut out, head.submodules.len());
@@ -37,15 +36,15 @@ pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<(V
         .collect();
     put_u32(&mut out, folders.len());
     put_u32(&mut out, rows.len());
-    for (folder, stamp) in &folders {
+    for folder in &folders {
         let files = by_folder.get(&**folder).copied().unwrap_or_default();
         put_bytes(&mut out, folder);
-        put_stamp(&mut out, stamp);
         put_u32(&mut out, files.len());
         for row in files {
             put_bytes(&mut out, split(&row.path).1);
             out.extend_from_slice(&row.mode.to_le_bytes());
-            put_stamp(&mut out, &row.stamp);
+            out.extend_from_slice(&row.size.to_le_bytes());
+            out.push(u8::from(row.is_ignored));
             out.extend_from_slice(&row.oid);
             out.extend_from_slice(&row.sha256);
         }
@@ -58,8 +57,8 @@ pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<(V
 
 /// Returns the hash of the files, which does not depend on where or when they were imported: see
 /// [`ImportedRun::manifest_sha256`](crate::ImportedRun::manifest_sha256).
-pub(crate) fn digest(rows: &[ManifestRow]) -> Sha256 {
-    let mut sorted: Vec<_> = rows.iter().collect();
+pub(crate) fn digest<'a>(rows: impl IntoIterator<Item = &'a ManifestRow>) -> Sha256 {
+    let mut sorted: Vec<_> = rows.into_iter().collect();
     sorted.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let mut hash = sha2::Sha256::new();
     for row in sorted {
@@ -67,13 +66,6 @@ pub(crate) fn digest(rows: &[ManifestRow]) -> Sha256 {
         hash.update(format!("\0{:o}\0{}\n", row.mode, Sha256::from_bytes(row.sha256)));
     }
     Sha256::from_bytes(hash.finalize().into())
-}
-
-fn put_stamp(out: &mut Vec<u8>, stamp: &FileStamp) {
-    out.extend_from_slice(&stamp.size.to_le_bytes());
-    out.extend_from_slice(&stamp.inode.to_le_bytes());
-    out.extend_from_slice(&stamp.modified_ns.to_le_bytes());
-    out.extend_from_slice(&stamp.changed_ns.to_le_bytes());
 }
 
 fn put_u32(out: &mut Vec<u8>, count: usize) {
@@ -86,8 +78,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Parses what [`write`] returned. `written_ns` is the time of the file's last write, from its stamp.
-pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, BaseManifest)> {
+/// Parses what [`write`] returned.
+pub(crate) fn read(bytes: &[u8]) -> io::Result<(Head, BaseManifest)> {
     let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
     let mut crc = Crc::new();
     crc.update(bytes);
@@ -103,65 +95,45 @@ pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, BaseManif
         folders: Vec::with_capacity(folder_count as usize),
         files: Vec::with_capacity(file_count as usize),
         hashes: Vec::with_capacity(file_count as usize),
-        ignored: HashSet::new(),
-        written_ns,
     };
     for index in 0..folder_count {
         let path = input.bytes()?;
         read_folder(&mut manifest, &mut input, index, path)?;
-    }
-    for (folder, _) in &head.ignores {
-        if let Some(index) = manifest.folder(folder) {
-            manifest.folders[index.0 as usize].has_gitignore = true;
-        }
     }
     manifest.names.shrink_to_fit();
     Ok((head, manifest))
 }
 
 fn read_folder(manifest: &mut BaseManifest, input: &mut Input<'_>, index: u32, path: &[u8]) -> io::Result<()> {
-    let (above, name) = split(path);
-    let name = add_name(manifest, name)?;
-    let stamp = input.stamp()?;
     let count = input.u32()?;
     let first = position(manifest.files.len())?;
     for _ in 0..count {
         read_file(manifest, input)?;
     }
     let files = first..position(manifest.files.len())?;
-    let is_tracked = count > 0;
-    manifest.folders.push(ManifestFolder { name, files, folders: 0..0, stamp, is_tracked, has_gitignore: false });
+    let is_tracked = manifest.files[first as usize..].iter().any(|file| !file.is_ignored);
+    manifest.folders.push(ManifestFolder { files, total: 0, is_tracked: false });
     manifest.by_path.insert(path.into(), FolderIndex(index));
-    if !path.is_empty() {
-        // Folders with the same parent are adjacent, and come after it.
-        let above = manifest.folder(above).ok_or_else(damaged)?;
-        let folders = &mut manifest.folders[above.0 as usize].folders;
-        let first = if folders.start == folders.end { index } else { folders.start };
-        *folders = first..index + 1;
-    }
-    if is_tracked {
-        mark_tracked(manifest, path);
-    }
-    Ok(())
-}
-
-/// Marks every folder above `path` as tracked.
-fn mark_tracked(manifest: &mut BaseManifest, mut path: &[u8]) {
-    while !path.is_empty() {
-        path = split(path).0;
-        let Some(folder) = manifest.folder(path) else { return };
-        if std::mem::replace(&mut manifest.folders[folder.0 as usize].is_tracked, true) {
-            // Marked before, and so are the folders above.
-            return;
+    let mut folder = path;
+    loop {
+        // Every folder comes after the one above it.
+        let at = manifest.folder(folder).ok_or_else(damaged)?;
+        let entry = &mut manifest.folders[at.0 as usize];
+        entry.total += count;
+        entry.is_tracked |= is_tracked;
+        if folder.is_empty() {
+            return Ok(());
         }
+        folder = split(folder).0;
     }
 }
 
 fn read_file(manifest: &mut BaseManifest, input: &mut Input<'_>) -> io::Result<()> {
     let name = input.bytes()?;
     let name = add_name(manifest, name)?;
-    let (mode, stamp) = (input.u32()?, input.stamp()?);
-    manifest.files.push(ManifestFile { name, mode, stamp });
+    let (mode, size) = (input.u32()?, u64::from_le_bytes(input.array()?));
+    let is_ignored = input.array::<1>()? != [0];
+    manifest.files.push(ManifestFile { name, mode, size, is_ignored });
     manifest.hashes.push((input.array()?, input.array()?));
     Ok(())
 }
@@ -221,15 +193,6 @@ impl<'a> Input<'a> {
 
     fn u32(&mut self) -> io::Result<u32> {
         self.array().map(u32::from_le_bytes)
-    }
-
-    fn stamp(&mut self) -> io::Result<FileStamp> {
-        Ok(FileStamp {
-            size: u64::from_le_bytes(self.array()?),
-            inode: u64::from_le_bytes(self.array()?),
-            modified_ns: i64::from_le_bytes(self.array()?),
-            changed_ns: i64::from_le_bytes(self.array()?),
-        })
     }
 
     fn bytes(&mut self) -> io::Result<&'a [u8]> {

@@ -68,7 +68,7 @@ fn refused(rig: &TestWorkspaces, bytes: &[u8]) -> Refusal {
 }
 
 fn text(rig: &TestWorkspaces, run: &str, path: &str) -> String {
-    fs::read_to_string(rig.repo(run).join(path)).unwrap()
+    fs::read_to_string(rig.imported(run).join(path)).unwrap()
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_tar_and_a_tar_gz_give_the_same_tree() {
     let plain = import(&rig, "plain", &bytes).unwrap();
     let gz = import(&rig, "gz", &gzip(&bytes)).unwrap();
     assert_eq!((plain.files, plain.bytes, plain.base_commit), (1, 4, gz.base_commit));
-    assert_eq!(tree_of(&rig.repo("plain")), tree_of(&rig.repo("gz")));
+    assert_eq!(tree_of(&rig.imported("plain")), tree_of(&rig.imported("gz")));
     assert_eq!(text(&rig, "gz", &long), "long");
-    assert!(rig.repo("gz").join("empty").is_dir());
-    assert_eq!(fs::metadata(rig.repo("gz").join(&long)).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert!(rig.imported("gz").join("empty").is_dir());
+    assert_eq!(fs::metadata(rig.imported("gz").join(&long)).unwrap().permissions().mode() & 0o7777, 0o755);
     let left_out: Vec<_> = gz.left_out.iter().map(|one| one.reason.as_str()).collect();
     assert!(matches!(left_out[..], [mode] if mode.starts_with("only its permissions 6777:")), "{left_out:?}");
 }
@@ -120,7 +120,7 @@ fn what_gnu_tar_packs_comes_out_as_it_was_or_not_at_all() {
         assert!(made.unwrap().success());
         let run = format!("r{n}");
         import(&rig, &run, &fs::read(&packed).unwrap()).unwrap_or_else(|error| panic!("{args:?}: {error:?}"));
-        assert!(tree_of(&rig.repo(&run)) == tree_of(&source), "{args:?}");
+        assert!(tree_of(&rig.imported(&run)) == tree_of(&source), "{args:?}");
     }
     let mut tar = std::process::Command::new("tar");
     let made = tar.current_dir(&source).args(["--format=pax", "-Scf"]).arg(&packed).arg(".").status();
@@ -150,7 +150,7 @@ fn of_two_files_with_one_name_the_later_counts() {
     assert_eq!(text(&rig, "r", "a"), "22");
     assert_eq!((done.files, done.bytes), (2, 3), "only the last version of a repeated entry is counted");
     assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:a", done.base_commit)]), "22");
-    assert_eq!(tree_of(&rig.repo("r")).len(), 2);
+    assert_eq!(tree_of(&rig.imported("r")).len(), 2);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_link_to_a_path_outside_is_left_out_and_never_written_through() {
     let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(left_out, ["out", "abs"]);
     assert_eq!((text(&rig, "r", "out/x"), text(&rig, "r", "abs/x")), ("inside".to_owned(), "inside".to_owned()));
-    assert_eq!(fs::read_link(rig.repo("r").join("d/in")).unwrap(), Path::new("../e"));
+    assert_eq!(fs::read_link(rig.imported("r").join("d/in")).unwrap(), Path::new("../e"));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn git_folders_are_left_out_and_reported_once() {
     let done = import(&rig, "r", &archive(&entries)).unwrap();
     let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(left_out, [".git", "sub/.Git", "s/.git", "s/GIT~1"]);
-    assert_eq!(tree_of(&rig.repo("r")).into_keys().collect::<Vec<_>>(), [Path::new(".gitignore")]);
+    assert_eq!(tree_of(&rig.imported("r")).into_keys().collect::<Vec<_>>(), [Path::new(".gitignore")]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::no_repository;
 use crate::import::ImportError;
-use crate::import::quota::shown;
+use crate::skipped::shown;
 
 /// Returns the git folder of the repository at `path`, if `is_allowed` accepts everything that it refers to.
 ///

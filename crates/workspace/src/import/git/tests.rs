@@ -52,8 +52,8 @@ fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
     let done = rig.import("r", local(&source, None)).unwrap();
     assert_eq!(done.base_commit, git(&source, &["rev-parse", "HEAD"]).trim());
     assert_eq!(done.files, 3);
-    assert_eq!(files(&rig.repo("r")), ["run.sh", "second", "src/main.rs"]);
-    assert_eq!(fs::metadata(rig.repo("r").join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(files(&rig.imported("r")), ["run.sh", "second", "src/main.rs"]);
+    assert_eq!(fs::metadata(rig.imported("r").join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
     assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:second", done.base_commit)]), "2\n");
     assert_eq!(rig.base_git("r", &["rev-list", "--count", &done.base_commit]).trim(), "1", "fetched shallow");
 }
@@ -96,7 +96,7 @@ fn uncommitted_changes_of_the_source_are_named() {
     let all = [".gitattributes", "run.sh", "second", "src/main.rs", "src/untracked", "staged"];
     for (run, reference) in [("first", None), ("again", Some("HEAD")), ("branch", Some("main"))] {
         assert_eq!(named(run, reference), all, "{run}");
-        assert_eq!(files(&rig.repo(run)), [".gitignore", "run.sh", "second", "src/main.rs"]);
+        assert_eq!(files(&rig.imported(run)), [".gitignore", "run.sh", "second", "src/main.rs"]);
     }
     assert!(!mark.exists(), "a program of the source was run");
     assert!(fs::read(source.join(".git/index")).unwrap() == before && !source.join(".git/index.lock").exists());
@@ -130,7 +130,7 @@ fn a_ref_may_be_a_branch_a_tag_or_a_commit_however_short() {
     {
         let done = rig.import(&format!("r{n}"), local(&source, Some(reference))).unwrap();
         assert_eq!(done.base_commit, first, "{reference}");
-        assert_eq!(files(&rig.repo(&format!("r{n}"))), ["run.sh", "src/main.rs"]);
+        assert_eq!(files(&rig.imported(&format!("r{n}"))), ["run.sh", "src/main.rs"]);
     }
     for reference in ["missing", "deadbeef", &"0".repeat(40)] {
         assert_eq!(refused(rig.import("no", local(&source, Some(reference)))).code, Code::InvalidRequest);
@@ -456,9 +456,10 @@ fn a_forged_tree_writes_nothing_outside_and_nothing_of_gits_own() {
         ],
     );
     let done = rig.import("r", local(&source, Some("main"))).unwrap();
-    let names: Vec<_> = tree_of(&rig.repo("r")).into_keys().map(|path| path.to_string_lossy().into_owned()).collect();
+    let names: Vec<_> =
+        tree_of(&rig.imported("r")).into_keys().map(|path| path.to_string_lossy().into_owned()).collect();
     assert_eq!(names, ["escape", "good", "group", "link", "odd\u{fffd}"]);
-    assert_eq!(fs::read_to_string(rig.repo("r").join("good")).unwrap(), "2\n", "the first of two is kept");
+    assert_eq!(fs::read_to_string(rig.imported("r").join("good")).unwrap(), "2\n", "the first of two is kept");
     let left_out: Vec<_> = done.left_out.iter().map(|one| (one.path.as_str(), one.reason.as_str())).collect();
     for path in [".git", ".GIT", "git~1", ".g\u{200c}it"] {
         assert!(left_out.contains(&(path, "a Git-internal path")), "{path:?}: {left_out:?}");

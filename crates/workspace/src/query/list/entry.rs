@@ -1,14 +1,13 @@
 //! Describing one entry: what it is, and whether it can be read.
 
 use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
 
 use model::{Access, Code, FileKind, PathFacts, Rules};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::{EntryType, FolderEntry};
-use crate::guard::{GuardError, is_hard_linked};
+use crate::guard::{GuardError, TreeFolder, is_hard_linked};
 use crate::opened_file::HEAD_BYTES;
 use crate::query::stat::RANGED_READ_FACTOR;
 use crate::walk::WalkPath;
@@ -16,7 +15,7 @@ use crate::{Tree, WorkspaceError};
 
 /// An entry to be described.
 pub(crate) struct UndescribedEntry<'a> {
-    pub(crate) dir: BorrowedFd<'a>,
+    pub(crate) dir: &'a TreeFolder,
     pub(crate) name: &'a CStr,
     pub(crate) at: &'a WalkPath,
     /// Its kind, detected from its name.
@@ -88,8 +87,8 @@ impl UndescribedEntry<'_> {
     /// Detects the kind from the first bytes.
     fn sniff(&self, tree: &Tree, rules: &Rules) -> Result<FileKind, WorkspaceError> {
         let file = match tree.root.open_entry(self.dir, self.name) {
-            Ok(file) => file,
-            Err(errno) => return skip_missing(errno).map(|()| FileKind::Unknown),
+            Ok(file) => file.file,
+            Err(error) => return Ok(error.unless_disk().map(|()| FileKind::Unknown)?),
         };
         let mut head = [0; HEAD_BYTES];
         // A read error is reported when the file is read.

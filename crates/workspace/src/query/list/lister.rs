@@ -6,18 +6,19 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
 use model::{FileKind, LogicalPath, PathRejected, Rules};
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::FileType;
 
 use super::entry::{UndescribedEntry, skip_missing};
 use super::{ENTRY_OVERHEAD, FolderEntry, ListQuery, Listing};
+use crate::error::check_cancelled;
+use crate::guard::TreeFolder;
 use crate::ignored::{RuleScope, is_machine_made};
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::walk::{WalkPath, each_entry, escape};
+use crate::walk::{WalkPath, escape};
 use crate::{Tree, WorkspaceError};
 
 /// How many surplus names are kept before they are dropped.
@@ -119,12 +120,12 @@ impl<'a> Lister<'a> {
     }
 
     /// Lists the requested folder, which is open as `dir`.
-    pub(super) fn enter(&mut self, dir: &OwnedFd, at: &WalkPath) -> Result<(), WorkspaceError> {
+    pub(super) fn enter(&mut self, dir: &TreeFolder, at: &WalkPath) -> Result<(), WorkspaceError> {
         let scope = self.scope.clone();
         self.folder(dir, at, &scope)
     }
 
-    fn folder(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &RuleScope) -> Result<(), WorkspaceError> {
+    fn folder(&mut self, dir: &TreeFolder, at: &WalkPath, scope: &RuleScope) -> Result<(), WorkspaceError> {
         self.depth += 1;
         let found = self.names(dir, at, scope)?;
         let mut items: Vec<ListerItem> =
@@ -166,13 +167,14 @@ impl<'a> Lister<'a> {
     }
 
     /// Returns the first names in path order, as many as can be shown.
-    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &RuleScope) -> Result<Vec<ListedName>, WorkspaceError> {
+    fn names(&mut self, dir: &TreeFolder, at: &WalkPath, scope: &RuleScope) -> Result<Vec<ListedName>, WorkspaceError> {
         let needed = self.remaining().min((MAX_ENTRIES_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
         let after = self.query.after.as_deref();
         let needed = if after.is_some() { needed + MAX_EARLIER_FOLDERS } else { needed };
         let (tree, filter) = (self.tree, self.filter);
         let (mut kept, not_shown): (Vec<ListedName>, _) = (Vec::new(), &mut self.not_shown);
-        each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
+        tree.root.each_entry(dir, &mut self.buffer, |name, file_type| {
+            check_cancelled(self.cancel)?;
             match filter.judge(tree, at, scope, name, file_type)? {
                 JudgedName::Listed(mut found) => {
                     if found.is_after(after) {
@@ -192,7 +194,7 @@ impl<'a> Lister<'a> {
                 kept.select_nth_unstable_by(needed, |a, b| a.shown.cmp(&b.shown));
                 kept.truncate(needed);
             }
-            Ok(())
+            Ok::<(), WorkspaceError>(())
         })?;
         kept.sort_unstable_by(|a, b| a.shown.cmp(&b.shown));
         kept.truncate(self.fitting(&kept, at));
@@ -201,15 +203,15 @@ impl<'a> Lister<'a> {
         Ok(kept)
     }
 
-    fn contents(&mut self, dir: &OwnedFd, found: &ListedName, scope: &RuleScope) -> Result<(), WorkspaceError> {
+    fn contents(&mut self, dir: &TreeFolder, found: &ListedName, scope: &RuleScope) -> Result<(), WorkspaceError> {
         let Some(at) = &found.at else { return Ok(()) };
-        let inner = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
+        let inner = match self.tree.root.open_subfolder(dir, &found.name) {
             Ok(inner) => inner,
-            Err(errno) => return skip_missing(errno),
+            Err(error) => return Ok(error.unless_disk()?),
         };
         let path = at.real().as_str().as_bytes();
         let scope = match &self.tree.ignored {
-            Some(ignored) => ignored.enter(&self.tree.root, scope, path, inner.as_fd())?,
+            Some(ignored) => ignored.enter(&self.tree.root, scope, path, &inner)?,
             None => RuleScope::default(),
         };
         match self.folder(&inner, at, &scope) {
@@ -219,16 +221,17 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn entry(&mut self, dir: &OwnedFd, found: &ListedName, scope: &RuleScope) -> Result<(), WorkspaceError> {
-        let stat = match rustix::fs::statat(dir, &found.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
+    fn entry(&mut self, dir: &TreeFolder, found: &ListedName, scope: &RuleScope) -> Result<(), WorkspaceError> {
+        let stat = match self.tree.root.stat_entry(dir, &found.name) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(()),
             Err(errno) => return skip_missing(errno),
         };
         let entry = match &found.at {
             Some(at) => {
                 let is_folder = found.file_type == FileType::Directory;
                 let ignored = self.tree.hides(scope, at.real().as_str().as_bytes(), is_folder)?;
-                let entry = UndescribedEntry { dir: dir.as_fd(), name: &found.name, at, kind: found.kind, ignored };
+                let entry = UndescribedEntry { dir, name: &found.name, at, kind: found.kind, ignored };
                 entry.entry(self.tree, self.rules, &stat)?
             }
             None => FolderEntry::unnameable(found.path.clone(), &stat),

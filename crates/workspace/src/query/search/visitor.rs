@@ -1,14 +1,12 @@
 //! The visitor of a search: which files are searched, and how their matches are collected.
 
-use std::os::fd::BorrowedFd;
-
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
 use super::pattern::{BoundedPattern, Pattern, PatternLimits};
 use super::scan::{ScannedFile, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::error::{file_too_large, unsupported_binary};
-use crate::guard::{GuardError, Opened};
+use crate::guard::{GuardError, Opened, TreeFolder};
 use crate::opened_file::head_of;
 use crate::query::globs::QueryGlobs;
 use crate::query::list::has_contents_after;
@@ -129,14 +127,14 @@ impl Visitor for SearchVisitor<'_> {
     fn visit(
         &self,
         scanner: &mut Scanner<'_>,
-        dir: Option<BorrowedFd<'_>>,
+        dir: Option<&TreeFolder>,
         candidate: Candidate,
     ) -> Result<ScannedFile, WorkspaceError> {
         let opened = match dir {
-            Some(dir) => self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from),
+            Some(dir) => self.tree.root.open_entry(dir, &candidate.name),
             None => Err(GuardError::Missing),
         };
-        match opened.and_then(Opened::of) {
+        match opened {
             Ok(opened) => scanner.scan(&opened, &candidate.at, candidate.kind),
             Err(error) => {
                 // It was removed or replaced meanwhile.

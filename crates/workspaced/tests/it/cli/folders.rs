@@ -230,7 +230,7 @@ async fn what_a_command_has_changed_goes_back_as_one_set(
     assert!(last(&printed).contains("3 applied, 1 generated not taken as record "), "{printed:?}");
     assert_eq!(printed.code, 0);
     assert_eq!(used.run.on_disk("a.txt"), lines.replace('7', "seven"));
-    let files: Vec<_> = used.run.files().into_keys().collect();
+    let files: Vec<_> = used.run.present_files().await.into_keys().collect();
     assert_eq!(files, [".gitignore", "a.txt", "new.txt"]);
     let (sets, events) = (used.records("apply_changeset").await, used.records("event.command").await);
     assert_eq!((sets.len(), events.len()), (1, 1));
@@ -303,7 +303,7 @@ async fn large_files_of_a_command_are_applied_with_its_small_ones(#[values(true,
     let script = "head -c 20M /dev/urandom > random.bin; truncate -s 9M zeros.bin; echo two > a.txt";
     let printed = used.exec(&[place.as_slice(), &["--push"]].concat(), script);
     assert!(printed.code == 0 && last(&printed).contains(" · 3 changed · 3 applied as record "), "{printed:?}");
-    let bytes = |path: &str| std::fs::read(used.run.repo.join(path)).unwrap();
+    let bytes = |path: &str| std::fs::read(used.run.file(path)).unwrap();
     assert!(bytes("random.bin") == std::fs::read(used.folder.join("random.bin")).unwrap());
     assert_eq!((bytes("random.bin").len(), bytes("zeros.bin")), (20 << 20, vec![0; 9 << 20]));
     if is_here {
@@ -544,7 +544,7 @@ async fn a_link_that_stays_inside_goes_both_ways(#[values(Backend::Sqlite)] back
     let printed = used.exec(&["--dir", used.folder(), "--push"], script);
     assert_eq!(printed.code, 0, "{printed:?}");
     assert!(printed.err.contains("not sent: out: the link leads out of the folder"), "{printed:?}");
-    let linked = used.run.files();
+    let linked = used.run.present_files().await;
     let targets: Vec<_> = linked.iter().map(|(path, entry)| (path.as_str(), entry.strip_prefix("-> "))).collect();
     let expected = [
         ("a.txt", None),
@@ -566,7 +566,7 @@ async fn a_link_that_stays_inside_goes_both_ways(#[values(Backend::Sqlite)] back
     assert_eq!(printed.code, 0, "{printed:?}");
     std::fs::remove_file(used.folder.join("out")).unwrap();
     used.runner(&["pull", used.folder()]).ok();
-    let tree = used.run.files();
+    let tree = used.run.present_files().await;
     assert_eq!(tree["d/up"], "-> ../newest");
     for folder in [&used.folder, &other] {
         let mut found = files_in(folder);

@@ -22,7 +22,7 @@ impl<'a> Sandbox<'a> {
         let files = [("a.txt", "one\n"), ("b.txt", "b\n"), ("d/c.txt", "c\n"), (".gitignore", "*.log\n")];
         let run = server.run_with_files(&files, json!({})).await;
         let folder = server.home.join(format!("sandbox-{}", run.id)).display().to_string();
-        Self { server, folder, before: run.files(), run }
+        Self { server, folder, before: run.present_files().await, run }
     }
 
     /// Runs a script there, and applies what it has changed.
@@ -35,8 +35,8 @@ impl<'a> Sandbox<'a> {
     }
 
     /// The paths that are new or differ, each with its content; those that are gone, without.
-    fn changed(&self) -> Vec<(String, Option<String>)> {
-        let after = self.run.files();
+    async fn changed(&self) -> Vec<(String, Option<String>)> {
+        let after = self.run.present_files().await;
         let gone = self.before.keys().filter(|path| !after.contains_key(*path)).map(|path| (path.clone(), None));
         let new = after.iter().filter(|(path, entry)| self.before.get(*path) != Some(entry));
         gone.chain(new.map(|(path, _)| (path.clone(), Some(self.run.on_disk(path))))).collect()
@@ -222,7 +222,7 @@ async fn what_a_hostile_command_leaves_is_judged_or_stays_where_it_is(#[values(B
         }
         let expected: Vec<_> =
             changed.iter().map(|(path, text)| ((*path).to_owned(), text.map(str::to_owned))).collect();
-        assert_eq!(sandbox.changed(), expected, "{script}: {}", answer.err);
+        assert_eq!(sandbox.changed().await, expected, "{script}: {}", answer.err);
         assert_eq!(sandbox.run.verify().await["intact"], true, "{script}");
         // Whatever it did to its sandbox, it is in the record.
         assert_eq!(sandbox.records("event.command").await.len(), 1, "{script}");
@@ -249,7 +249,7 @@ async fn a_command_that_makes_too_many_files_changes_nothing(
     let printed =
         sandbox.exec(&[], &format!("mkdir many; cd many; seq {count} | xargs touch; cd ..; echo ok > ok.txt"));
     assert!(printed.err.contains(why), "{}", printed.err);
-    assert_eq!((printed.code, sandbox.changed()), (1, vec![]));
+    assert_eq!((printed.code, sandbox.changed().await), (1, vec![]));
     assert_eq!(sandbox.records("event.command").await.len(), 1);
     // What is printed of them is bounded.
     assert!(printed.err.len() < 10_000, "{} bytes", printed.err.len());
@@ -313,7 +313,7 @@ async fn a_command_that_rewrites_the_index_can_hide_and_not_forge(#[values(Backe
         std::fs::write(file("state"), state).unwrap();
         let printed = sandbox.exec(&[], "echo ok > ok.txt");
         assert_ne!(printed.code, 0, "{what}: {printed:?}");
-        assert_eq!(sandbox.changed(), [("a.txt".to_owned(), Some("theirs\n".to_owned()))], "{what}");
+        assert_eq!(sandbox.changed().await, [("a.txt".to_owned(), Some("theirs\n".to_owned()))], "{what}");
     }
     // What it hides stays unknown: the run has what it had.
     std::fs::write(file("index"), entries).unwrap();
@@ -322,6 +322,6 @@ async fn a_command_that_rewrites_the_index_can_hide_and_not_forge(#[values(Backe
     let printed = sandbox.exec(&[], "true");
     assert_eq!(printed.code, 0, "{printed:?}");
     assert!(began.elapsed() < Duration::from_mins(1));
-    assert_eq!(sandbox.changed(), [("a.txt".to_owned(), Some("theirs\n".to_owned()))]);
+    assert_eq!(sandbox.changed().await, [("a.txt".to_owned(), Some("theirs\n".to_owned()))]);
     assert_eq!(sandbox.records("apply_changeset").await.len(), 0);
 }

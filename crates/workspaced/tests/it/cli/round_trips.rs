@@ -93,7 +93,11 @@ async fn each_commit_of_a_history_goes_through_a_command_and_a_pull_as_it_is(
             denied.insert(left["path"].as_str().unwrap().to_owned());
         }
         let wanted = git(&repository, &["rev-parse", &format!("{commit}^{{tree}}")]);
-        let found = tree_of(&repository, &of_run.repo, &path("index-of-run"));
+        let archive = of_run.operator.get(&format!("/v1/runs/{}/archive", of_run.id)).await;
+        let unpacked = path(&format!("archive-{number}"));
+        tar::Archive::new(flate2::read::GzDecoder::new(&archive.body[..])).unpack(&unpacked).unwrap();
+        let found = tree_of(&repository, &unpacked, &path("index-of-run"));
+        std::fs::remove_dir_all(unpacked).unwrap();
         let differing_paths = differing(&found, &wanted);
         assert!(differing_paths.is_subset(&denied), "{commit}: {differing_paths:?} differ, {denied:?} were denied");
         // Another folder, which follows, has all that the run has.

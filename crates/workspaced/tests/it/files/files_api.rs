@@ -128,7 +128,7 @@ async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite)] ba
     assert_eq!(run.on_disk("a.txt"), "one");
     let replaced = put("a.txt", &[why, ("if-match", &old)]).await;
     assert!([200, 204].contains(&replaced.status), "{}", replaced.text());
-    assert_eq!(std::fs::read(run.repo.join("a.txt")).unwrap(), b"\x00two\xff");
+    assert_eq!(std::fs::read(run.file("a.txt")).unwrap(), b"\x00two\xff");
     let created = put("new/b.bin", &[why, ("if-none-match", "*")]).await;
     assert!([200, 201].contains(&created.status), "{}", created.text());
     let gone = send(&run, Method::DELETE, "new/b.bin", &[why, ("if-match", &tag(b"\x00two\xff"))], None).await;

@@ -217,7 +217,7 @@ async fn a_kill_during_a_change_of_an_ignored_file_hides_nothing(
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
-    for (failpoint, recorded) in [("base.kept", false), ("transaction.committed", true)] {
+    for (failpoint, recorded) in [("transaction.staged", false), ("transaction.committed", true)] {
         let run = server.run_with_files(&IGNORED, json!({"policy": policy})).await;
         std::fs::write(&armed, failpoint).unwrap();
         let input =

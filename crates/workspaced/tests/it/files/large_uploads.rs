@@ -283,11 +283,12 @@ async fn a_repeated_large_upload_gets_the_first_answer(#[values(Backend::Sqlite,
     let again = || {
         let length = body.len();
         let headers = format!("If-None-Match: *\r\nX-Tool-Call-Id: two\r\nContent-Length: {length}");
-        ask(&server, &run, "a.txt", &headers)
+        ask(&server, &run, "c.txt", &headers)
     };
+    run.put("c.txt", "c\n");
     let refused = again();
     assert!(refused.starts_with("HTTP/1.1 412"), "{refused}");
-    std::fs::remove_file(run.repo.join("a.txt")).unwrap();
+    std::fs::remove_file(run.repo.join("c.txt")).unwrap();
     let problem = |answer: &str| {
         let mut problem: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
         // It names the request, which is another one.
@@ -295,7 +296,7 @@ async fn a_repeated_large_upload_gets_the_first_answer(#[values(Backend::Sqlite,
         problem
     };
     assert_eq!(problem(&again()), problem(&refused), "a repeated call got another answer");
-    put("a.txt", "three", &body).await.is(201);
+    put("c.txt", "three", &body).await.is(201);
     assert!(is_tmp_empty(&run));
     assert_eq!(run.verify().await["intact"], true);
 }

@@ -105,12 +105,16 @@ async fn files_that_appear_or_disappear_outside_are_not_built_on(#[values(Backen
     run.put("new.py", "new\n");
     let refusal = run.edit("new.py", "new", "2", json!({})).await.refused("CHANGED_OUTSIDE");
     assert_eq!((refusal.get("knownSha256"), &refusal["currentSha256"]), (None, &json!(sha256("new\n"))));
-    for path in ["a.py", "base.py"] {
-        std::fs::remove_file(run.repo.join(path)).unwrap();
-        let input = json!({"path": path, "content": "x\n", "reason": "r"});
-        let refusal = run.call("write_file", input).await.refused("CHANGED_OUTSIDE");
-        assert_eq!((refusal.get("currentSha256"), &refusal["knownSha256"]), (None, &json!(sha256(BEFORE))));
-    }
+    std::fs::remove_file(run.repo.join("a.py")).unwrap();
+    let input = json!({"path": "a.py", "content": "x\n", "reason": "r"});
+    let refusal = run.call("write_file", input).await.refused("CHANGED_OUTSIDE");
+    assert_eq!((refusal.get("currentSha256"), &refusal["knownSha256"]), (None, &json!(sha256(BEFORE))));
+    // Where the run's own version is gone, there is that of the base.
+    run.replace("base.py", "own\n", &sha256(BEFORE)).await.ok();
+    std::fs::remove_file(run.repo.join("base.py")).unwrap();
+    let refusal = run.edit("base.py", "two", "2", json!({})).await.refused("CHANGED_OUTSIDE");
+    let hashes = (json!(sha256(BEFORE)), json!(sha256("own\n")));
+    assert_eq!((&refusal["currentSha256"], &refusal["knownSha256"]), (&hashes.0, &hashes.1));
     run.put("a.py", BEFORE);
     run.edit("a.py", "two", "2", json!({})).await.ok();
 }
@@ -129,6 +133,7 @@ async fn what_is_known_survives_a_restart_and_has_modes(
     run.edit("a.sh", "a", "A", json!({})).await.ok();
     let moved = json!({"from": "kept.sh", "to": "moved.sh", "expectedSha256": sha256("k\n"), "reason": "r"});
     run.ok("move_file", moved).await;
+    run.own(&["base.sh"]);
     let set = |path: &str, mode| {
         std::fs::set_permissions(run.repo.join(path), std::fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -258,7 +263,8 @@ async fn an_operator_settles_changes_from_outside(
     let (_server, run) = changed_run(backend, json!({"policy": {"budget": {"maxFilesTouched": 2}}})).await;
     run.put("new.py", "new\n");
     run.put(".env", "SECRET=1\n");
-    std::fs::remove_file(run.repo.join("same.py")).unwrap();
+    run.create("made.py", BEFORE).await;
+    std::fs::remove_file(run.repo.join("made.py")).unwrap();
     let path = format!("/v1/runs/{}/drift", run.id);
     let body = json!({"accept": accept, "reason": "a person did it"});
     assert_eq!(run.agent.post(&path, body.clone()).await.refusal(), "FORBIDDEN");
@@ -275,7 +281,7 @@ async fn an_operator_settles_changes_from_outside(
     let all = settle(&run, body).await;
     let names: Vec<_> =
         all["files"].as_array().unwrap().iter().map(|file| format!("{} {}", file["change"], file["path"])).collect();
-    assert_eq!(names, [r#""created" "new.py""#, r#""deleted" "same.py""#], "{all:#}");
+    assert_eq!(names, [r#""deleted" "made.py""#, r#""created" "new.py""#], "{all:#}");
     assert_eq!(all["remaining"], 0);
     assert_eq!(drift(&run).await, [""; 0]);
     let records = &run.audit().await[before..];
@@ -284,11 +290,11 @@ async fn an_operator_settles_changes_from_outside(
     if accept == "tree" {
         assert_eq!(settled.len(), 2, "{records:#?}");
         assert_eq!(run.on_disk("a.py"), OUTSIDE);
-        assert!(run.repo.join("new.py").exists() && !run.repo.join("same.py").exists());
+        assert!(run.repo.join("new.py").exists() && !run.repo.join("made.py").exists());
     } else {
         assert_eq!(settled.len(), 4, "the changes from outside are recorded by themselves: {records:#?}");
         assert_eq!((&settled[0]["actor"], &settled[0]["tool"]), (&json!("nobody"), &json!("workspace.outside_change")));
-        assert_eq!([run.on_disk("a.py"), run.on_disk("base.py"), run.on_disk("same.py")], [BEFORE; 3]);
+        assert_eq!([run.on_disk("a.py"), run.on_disk("base.py"), run.on_disk("made.py")], [BEFORE; 3]);
         assert!(!run.repo.join("new.py").exists());
     }
     let last = settled.last().unwrap();
@@ -297,7 +303,7 @@ async fn an_operator_settles_changes_from_outside(
         (&json!("settle_drift"), &json!("a person did it"), &json!("ALLOW"))
     );
     let diff = run.artifact(all["artifactUris"][0].as_str().unwrap()).await;
-    assert!(diff.contains("new.py") && diff.contains("same.py"), "{diff}");
+    assert!(diff.contains("new.py") && diff.contains("made.py"), "{diff}");
     assert_eq!(run.verify().await["intact"], true);
     run.edit("a.py", "two", "2", json!({})).await.ok();
     run.ok("revert_calls", json!({"toolCallIds": [all["toolCallId"]], "reason": "r"})).await;

@@ -8,7 +8,7 @@ use super::{Answer, cleanup};
 
 /// Names of source files, internal folders and panics. No answer may contain one.
 const INTERNAL_NAMES: [&str; 7] =
-    ["/proc/self", "base.git", "tool-cache/", "workspaced.db", "crates/workspace", "stack backtrace", "panicked at"];
+    ["/proc/self", "bases/", "tool-cache/", "workspaced.db", "crates/workspace", "stack backtrace", "panicked at"];
 
 /// A client of an operator, an auditor or an agent, or one without a token.
 #[derive(Clone, Debug)]

@@ -36,11 +36,15 @@ pub(crate) async fn assert_consistent(run: &Run, start: &Snapshot) -> Vec<Value>
     assert_chain(&run.id, &records);
     let report = run.verify().await;
     assert_eq!(report["intact"], true, "{report:#}");
-    let files = |snapshot: Snapshot| {
-        let file = |(path, entry): (String, String)| Some((path, hash(&entry)?));
-        snapshot.into_iter().filter_map(file).collect::<BTreeMap<_, _>>()
-    };
-    assert_eq!(files(run.snapshot()), tree_from_audit(start, &records), "the tree differs from the audit");
+    let expected = tree_from_audit(start, &records);
+    let mut found = BTreeMap::new();
+    for (path, entry) in run.files() {
+        // What the run has removed is still in its base, and the service does not show it.
+        if run.repo.join(&path).symlink_metadata().is_ok() || run.has(&path).await {
+            found.extend(hash(&entry).map(|hash| (path, hash)));
+        }
+    }
+    assert_eq!(found, expected, "the tree differs from the audit");
     records
 }
 
@@ -63,6 +67,9 @@ pub(crate) async fn recover(server: &mut Server, run: &Run, start: &Snapshot) ->
     assert_eq!(recoveries(server), before, "the second recovery was not empty\n{}", server.log());
     let run = server.reconnect(&run);
     assert_eq!(run.snapshot(), tree, "the second recovery changed the tree");
-    assert_eq!(assert_consistent(&run, start).await, records);
+    let mut again = assert_consistent(&run, start).await;
+    // The checks ask for files.
+    again.retain(|record| record["tool"] != "stat_path");
+    assert_eq!(again, records);
     (run, records)
 }

@@ -252,7 +252,7 @@ impl Mutation {
         assert_eq!(done.count(), 1, "{records:#?}");
         if self.kind == Kind::Mode {
             use std::os::unix::fs::PermissionsExt as _;
-            let mode = run.repo.join("a.txt").metadata().unwrap().permissions().mode();
+            let mode = run.file("a.txt").metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o755, "the mode is recorded and not applied");
         }
         if self.kind.emptied_folders() > 0 {

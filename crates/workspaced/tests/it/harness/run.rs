@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Backend, Client, Server, cleanup, files_in, sha256, snapshot, until};
+use super::{Answer, Backend, Client, Server, cleanup, names_in, sha256, snapshot, until};
 
 /// A run with the clients of its agent and its operator.
 #[derive(Clone, Debug)]
@@ -223,7 +223,7 @@ impl Run {
         let line = |file: &Value| {
             let path = file["path"].as_str().unwrap();
             let Some(sha256) = file["newSha256"].as_str() else { return format!("{path}\x00000000\x00-\n") };
-            let metadata = std::fs::symlink_metadata(self.repo.join(path)).unwrap();
+            let metadata = std::fs::symlink_metadata(self.file(path)).unwrap();
             let mode = match metadata.permissions().mode() {
                 _ if metadata.is_symlink() => "120000",
                 mode if mode & 0o111 == 0 => "100644",
@@ -305,20 +305,62 @@ impl Run {
         std::os::unix::fs::symlink(target, self.repo.join(path)).unwrap();
     }
 
-    /// Returns the content on disk.
+    /// Returns where a file is: among the run's own files, or in its base.
+    pub(crate) fn file(&self, path: impl AsRef<Path>) -> PathBuf {
+        let (own, in_base) = (self.repo.join(&path), self.base().join("tree").join(&path));
+        if own.symlink_metadata().is_err() && in_base.symlink_metadata().is_ok() { in_base } else { own }
+    }
+
+    /// Returns the folder of the run's base, which other runs share.
+    pub(crate) fn base(&self) -> PathBuf {
+        let workspace = self.repo.parent().unwrap();
+        let id = std::fs::read_to_string(workspace.join("base")).unwrap();
+        workspace.join("../../bases").join(id.trim_end())
+    }
+
+    /// Makes the files of the base the run's own, as a program does that writes into the tree and bypasses the service.
+    pub(crate) fn own(&self, paths: &[&str]) {
+        for path in paths {
+            let (from, to) = (self.base().join("tree").join(path), self.repo.join(path));
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+
+    /// Whether the run has a file or a folder at `path`.
+    pub(crate) async fn has(&self, path: &str) -> bool {
+        self.ok("stat_path", json!({"path": path})).await["exists"] == true
+    }
+
+    /// Returns the files and links that the run has, of those that are not hidden, as [`files`](Self::files) does.
+    pub(crate) async fn present_files(&self) -> Snapshot {
+        let archive = self.operator.get(&format!("/v1/runs/{}/archive", self.id)).await;
+        assert_eq!(archive.status, 200, "{}", archive.text());
+        let names = names_in(&archive.body);
+        self.files().into_iter().filter(|(path, _)| names.contains(path)).collect()
+    }
+
+    /// Returns the content on disk. A link of the run may lead to a file of the base.
     #[track_caller]
     pub(crate) fn on_disk(&self, path: &str) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.repo.join(path)).unwrap()).into_owned()
+        if let Ok(target) = std::fs::read_link(self.repo.join(path))
+            && !self.repo.join(path).exists()
+        {
+            return self.on_disk(Path::new(path).with_file_name(target).to_str().unwrap());
+        }
+        String::from_utf8_lossy(&std::fs::read(self.file(path)).unwrap()).into_owned()
     }
 
-    /// Returns the files and links of the tree, without folders.
+    /// Returns the files and links on disk, without folders. Those of the base are among them, also those that the run has removed.
     pub(crate) fn files(&self) -> Snapshot {
-        files_in(&self.repo)
+        self.snapshot().into_iter().filter(|(_, entry)| entry != "directory").collect()
     }
 
-    /// Returns every path of the tree.
+    /// Returns every path on disk. Those of the base are among them, also those that the run has removed.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        snapshot(&self.repo)
+        let mut found = snapshot(&self.base().join("tree"));
+        found.extend(snapshot(&self.repo));
+        found
     }
 }
 

@@ -141,7 +141,7 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     let to = server.home.join("read");
     let read = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
     assert_eq!(read.status.code(), Some(3), "no key was given: {}", text(&read));
-    let content = |path: &str| std::fs::read_to_string(to.join(path)).unwrap();
+    let content = |path: &str| std::fs::read_to_string(to.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     assert_eq!(content("repo/src/a.txt"), "two\n");
     assert_eq!(content("repo/.env"), "TOKEN=x\n");
     assert_eq!(content("repo/src/new.txt"), format!("{MARKER}\n"));

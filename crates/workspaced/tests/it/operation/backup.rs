@@ -360,13 +360,10 @@ async fn a_run_that_needs_repair_comes_back_as_it_was(
     let sql = format!("UPDATE run SET needs_repair = {yes} WHERE run_id = 'r'");
     assert_eq!(server.database.tamper(&sql).await, Ok(1));
     run.put("a.txt", "from outside\n");
-    std::fs::remove_file(server.workspace("lost").join("base.manifest")).unwrap();
+    std::fs::write(server.repo("lost").join("own.txt"), "own\n").unwrap();
+    std::fs::remove_file(server.workspace("lost").join("base")).unwrap();
     let written = backup(&server, &["--include-key"]);
-    assert_ends(
-        &written,
-        1,
-        &["r: the run needs repair", "lost: not all of it could be read: `base.manifest` is missing"],
-    );
+    assert_ends(&written, 1, &["r: the run needs repair", "lost: not all of it could be read: `base` is missing"]);
     destroy(&mut server).await;
     assert_ends(
         &restore(&server, &[]),
@@ -374,7 +371,7 @@ async fn a_run_that_needs_repair_comes_back_as_it_was(
         &["r: needs repair: it needed repair before", "lost: needs repair: not all"],
     );
     assert_eq!(run.on_disk("a.txt"), "from outside\n");
-    assert_eq!(std::fs::read(server.repo("lost").join("c.txt")).unwrap(), b"c\n");
+    assert_eq!(std::fs::read(server.repo("lost").join("own.txt")).unwrap(), b"own\n");
     server.restart();
     let refused = server.reconnect(&run).edit("a.txt", "a", "b", json!({})).await;
     assert_eq!(refused.refusal(), "RUN_NEEDS_REPAIR");

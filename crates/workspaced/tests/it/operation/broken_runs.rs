@@ -27,7 +27,8 @@ enum Damage {
 async fn pending(backend: Backend) -> (Server, Run, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"write": ["**"]}})).await;
-    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    // Of another base.
+    let other = server.run_with_files(&[("a.txt", "a\n"), ("o.txt", "o\n")], json!({})).await;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "pending"});
     server.kill_before_apply(&run, "write_file", &input).await;
     (server, run, other)
@@ -50,7 +51,7 @@ impl Damage {
             Self::NoTree => swap(folder.join("repo")),
             Self::NoTmp => swap(folder.join("tmp")),
             Self::Manifest => {
-                let manifest = folder.join("base.manifest");
+                let manifest = run.base().join("manifest");
                 let mut bytes = std::fs::read(&manifest).unwrap();
                 for byte in &mut bytes {
                     *byte ^= 0xff;

@@ -6,7 +6,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Kind, LoadedRun, Mutation, Server, Setup, Strace, assert_tmp_is_empty, exhaustive, items, recover, setting,
+    Backend, Kind, LoadedRun, Mutation, Server, Setup, Strace, assert_consistent, assert_tmp_is_empty, exhaustive,
+    items, recover, setting, sha256,
 };
 
 /// A failpoint, and whether the call is recorded and answered when the process passes it.
@@ -88,9 +89,11 @@ async fn a_kill_during_recovery_is_recovered(
     std::fs::write(&armed, "transaction.committed").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);
     server.wait();
+    // What the run has removed from its base is removed once that is recorded, and is no step of a recovery.
+    let steps = (0..2).map(|_| "redo.step".to_owned());
     let emptied = (0..kind.replaced_folders()).map(|_| "apply.emptied".to_owned());
     let left = (0..kind.emptied_folders()).map(|_| "apply.left".to_owned());
-    for failpoint in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied).chain(left) {
+    for failpoint in steps.chain(emptied).chain(left) {
         std::fs::write(&armed, &failpoint).unwrap();
         let ended = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
         assert_eq!(ended.status.code(), None, "the process passed {failpoint}: {ended:?}");
@@ -100,6 +103,37 @@ async fn a_kill_during_recovery_is_recovered(
     assert_eq!(records.len(), mutation.records + kind.records());
     mutation.assert_applied_once(&run).await;
     assert_tmp_is_empty(&server, &run).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_of_the_base_that_is_made_again_is_recovered(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("d/b.txt", "b\n")], json!({})).await;
+    let start = run.snapshot();
+    for (path, content) in [("a.txt", "a\n"), ("d/b.txt", "b\n")] {
+        let delete = json!({"path": path, "expectedSha256": sha256(content), "reason": "r"});
+        run.ok("delete_file", delete).await;
+    }
+    server.until_journal_is_empty().await;
+    std::fs::write(&armed, "transaction.committed").unwrap();
+    let patch = "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+again\n--- /dev/null\n+++ b/d\n@@ -0,0 +1 @@\n+a file\n";
+    let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
+    let pending = run.agent.request(reqwest::Method::POST, &path).json(&json!({"patch": patch, "reason": "r"}));
+    assert!(run.agent.try_send(pending).await.is_err(), "the server survived the failpoint");
+    server.wait();
+    std::fs::remove_file(&armed).unwrap();
+    server.restart();
+    let run = server.reconnect(&run);
+    for (path, content) in [("a.txt", "again\n"), ("d", "a file\n")] {
+        assert_eq!(run.ok("read_file", json!({"path": path, "format": "raw"})).await["content"], content);
+    }
+    let mut tree = start;
+    // A file has taken the place of the folder.
+    tree.remove("d");
+    assert_consistent(&run, &tree).await;
 }
 
 #[rstest]

@@ -121,23 +121,20 @@ async fn every_stored_version_is_checked(#[values(Backend::Sqlite, exhaustive::P
 #[tokio::test]
 async fn missing_parts_of_a_run_are_reported(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-    #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
+    #[values("repo", "tmp", "base", "manifest", "tree", ".")] part: &str,
 ) {
     let (server, run) = written(backend).await;
     let tree = run.files();
-    std::fs::rename(server.workspace(&run.id).join(part).canonicalize().unwrap(), server.home.join("away")).unwrap();
+    let folder = if ["manifest", "tree"].contains(&part) { run.base() } else { server.workspace(&run.id) };
+    std::fs::rename(folder.join(part).canonicalize().unwrap(), server.home.join("away")).unwrap();
     let to = server.home.join("rebuilt");
     let done = replay(&server, &run, &to);
     if ["repo", "tmp"].contains(&part) {
-        let missing = format!("the workspace is MISSING: `{part}` is missing from the run's folder");
+        let missing = format!("the workspace is MISSING: `{part}` is missing");
         assert_ends(&done, 1, &["intact, 4 records", "every hash matches the ledger", &missing]);
         assert_eq!(files_in(&to), tree);
     } else {
-        let gone = if part == "." {
-            "the run's folder is missing".to_owned()
-        } else {
-            format!("`{part}` is missing from the run's folder")
-        };
+        let gone = if part == "." { "the run's folder is missing".to_owned() } else { format!("`{part}` is missing") };
         assert_ends(&done, 1, &["intact, 4 records", "the base is MISSING", &gone]);
         assert!(!to.exists());
     }

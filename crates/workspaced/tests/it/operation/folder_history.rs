@@ -96,7 +96,7 @@ async fn files_whose_records_the_database_has_lost_are_set_aside(
     assert_eq!((raw(&run, "b.txt").await, raw(&run, "old.log").await), (json!("b\n"), json!("ignored\n")));
     run.call("read_file", json!({"path": "new.txt"})).await.refused("NOT_FOUND");
     assert!(!run.repo.join("new.txt").exists());
-    assert!(std::fs::read(run.repo.join("large.bin")).unwrap() == large, "another content");
+    assert!(std::fs::read(run.file("large.bin")).unwrap() == large, "another content");
     assert_eq!(std::fs::read_to_string(&artifact).unwrap(), "report\n");
     let kept = |path: &str| std::fs::read_to_string(lost(&server, "r/repo").join(path)).unwrap();
     assert_eq!((kept("a.txt"), kept("new.txt"), kept("old.log")), ("two\n".into(), "new\n".into(), "later\n".into()));

@@ -346,8 +346,13 @@ async fn a_pending_approval_says_whether_its_files_still_are_as_expected(
     run.put("Cargo.lock", "changed meanwhile\n");
     let expected = json!([{"path": "Cargo.lock", "exists": true, "sha256": other, "isExpected": false}]);
     assert_eq!(present(&run).await, expected);
-    std::fs::remove_file(run.repo.join("Cargo.lock")).unwrap();
-    assert_eq!(present(&run).await, json!([{"path": "Cargo.lock", "exists": false, "isExpected": false}]));
+    let create = json!({"path": "yarn.lock", "content": "new\n", "reason": "r"});
+    let asked = run.call("write_file", create).await.refused("APPROVAL_REQUIRED");
+    let created = async || state(&run, asked["approvalId"].as_str().unwrap()).await["present"].clone();
+    assert_eq!(created().await, json!([{"path": "yarn.lock", "exists": false, "isExpected": true}]));
+    run.put("yarn.lock", "old\n");
+    let expected = json!([{"path": "yarn.lock", "exists": true, "sha256": old, "isExpected": false}]);
+    assert_eq!(created().await, expected);
     let listed = run.operator.get(&format!("/v1/approvals?run={}", run.id)).await.ok();
     assert_eq!(listed["items"][0].get("present"), None, "{listed:#}");
     decide(&run, &id, "deny").await.ok();

@@ -228,7 +228,7 @@ async fn binary_files_can_only_be_listed(#[values(Backend::Sqlite)] backend: Bac
         run.call("write_file", write).await.refused("UNSUPPORTED_BINARY");
         let patch = format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-x\n+y\n");
         run.patch(&patch).await.refused("UNSUPPORTED_BINARY");
-        assert_eq!(std::fs::read(run.repo.join(path)).unwrap(), bytes);
+        assert_eq!(std::fs::read(run.file(path)).unwrap(), bytes);
     }
 }
 

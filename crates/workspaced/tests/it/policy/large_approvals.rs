@@ -90,7 +90,7 @@ async fn a_large_lock_file_asks_is_approved_and_is_written(
     assert_eq!(waiting(&folder), [id.as_str()], "a restart has removed it");
     let decided = decide(&run, &id, "approve").await.ok();
     assert_eq!(decided["state"], "approved", "{decided:#}");
-    assert_eq!(std::fs::read(run.repo.join("Cargo.lock")).unwrap(), new);
+    assert_eq!(std::fs::read(run.file("Cargo.lock")).unwrap(), new);
     assert_eq!(waiting(&folder), Vec::<String>::new());
     let record = run.last_record().await;
     let file = &record["files"][0];
@@ -104,7 +104,7 @@ async fn a_large_lock_file_asks_is_approved_and_is_written(
     let diff = state(&run, &id).await["diff"].as_str().unwrap().to_owned();
     assert!(diff.contains("-version = \"1.0.0\"\n+version = \"1.0.1\"\n") && diff.len() < 1000, "{diff:.1000}");
     decide(&run, &id, "approve").await.ok();
-    assert!(std::fs::read(run.repo.join("Cargo.lock")).unwrap() == next, "another content");
+    assert!(std::fs::read(run.file("Cargo.lock")).unwrap() == next, "another content");
     assert_chain(&run.id, &run.audit().await);
     assert_eq!(run.verify().await["intact"], true);
     assert!(server.stop().success());
@@ -214,7 +214,7 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
             assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new(), "{context}");
         }
         let expected = if verb == "approve" { new.clone() } else { b"old\n".to_vec() };
-        assert_eq!(std::fs::read(run.repo.join("Cargo.lock")).unwrap(), expected, "{context}");
+        assert_eq!(std::fs::read(run.file("Cargo.lock")).unwrap(), expected, "{context}");
         server.until_journal_is_empty().await;
         assert_tmp_is_empty(&server, &run).await;
         assert_eq!(run.verify().await["intact"], true, "{context}");

@@ -241,7 +241,7 @@ async fn files_of_an_import_that_was_closed_are_removed_by_the_next_start(
     put(&folder, "repo/a.txt", "a\n");
     server.restart();
     assert!(!folder.exists());
-    assert_eq!(std::fs::read(server.workspace(&finished.id).join("repo/a.txt")).unwrap(), b"a\n");
+    assert_eq!(finished.on_disk("a.txt"), "a\n");
     assert_eq!(server.operator().get(&format!("/v1/runs/{}", unfinished.id)).await.ok()["state"], "closed");
 }
 

@@ -104,7 +104,6 @@ async fn a_set_is_one_call_after_its_command(#[values(Backend::Sqlite, Backend::
     assert_eq!((&answer["eventSeq"], &answer["seq"]), (&json!(before + 1), &json!(before + 2)));
     assert_eq!(answer["summary"], "applied 5 files (+2 -4)");
     assert_eq!(run.on_disk("a.txt"), "a2\n");
-    assert!(!run.files().contains_key("gone.txt") && !run.files().contains_key("old/1.txt"));
     let records = run.audit().await;
     let [event, applied] = &records[records.len() - 2..] else { panic!() };
     assert_eq!(event["tool"], "event.command");
@@ -121,8 +120,9 @@ async fn a_set_is_one_call_after_its_command(#[values(Backend::Sqlite, Backend::
     assert_eq!(head(&run).await, before + 2);
     send(&runner, &with(&set, &json!({"reason": "other"})), &layer).await.refused("TOOL_CALL_ID_REUSED");
 
+    assert!(!run.present_files().await.keys().any(|path| path == "gone.txt" || path.starts_with("old")));
     run.ok("revert_calls", json!({"toolCallIds": ["cs_1"], "reason": "undo"})).await;
-    let files: Vec<_> = run.files().into_keys().collect();
+    let files: Vec<_> = run.present_files().await.into_keys().collect();
     assert_eq!(files, ["a.txt", "b/b.txt", "gone.txt", "old/1.txt", "old/2.txt"]);
     assert_eq!(run.on_disk("a.txt"), "a\n");
     assert_eq!(run.verify().await["intact"], true);
@@ -359,8 +359,8 @@ async fn a_set_waits_for_one_approval(#[values(Backend::Sqlite, Backend::Postgre
     let approved = run.operator.post(&format!("{path}/approve"), json!({"decidedBy": "ada"})).await.ok();
     assert_eq!(approved["state"], "approved", "{approved:#}");
     assert_eq!((run.on_disk("a.txt"), run.on_disk("c.txt")), ("a2\n".to_owned(), "c\n".to_owned()));
-    assert!(!run.files().contains_key("b.txt"));
     let decided = run.last_record().await;
+    assert!(!run.present_files().await.contains_key("b.txt"));
     assert_eq!(decided["evidence"]["eventId"], "cs_d.command", "it names its command");
     assert_eq!((&decided["tool"], &decided["seq"]), (&json!("apply_changeset"), &approved["seq"]));
     assert_eq!(run.verify().await["intact"], true);
@@ -395,7 +395,7 @@ async fn what_was_denied_is_not_stored_with_a_set_that_waits(#[values(Backend::S
     assert_eq!(paths.collect::<Vec<_>>(), ["a.txt", ".wh.b.txt"]);
     let approve = format!("/v1/approvals/{id}/approve");
     assert_eq!(run.operator.post(&approve, json!({"decidedBy": "ada"})).await.ok()["state"], "approved");
-    assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["a.txt"]);
+    assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), ["a.txt"]);
     assert_eq!(run.on_disk("a.txt"), "a2\n");
 }
 
@@ -504,6 +504,6 @@ async fn a_formatter_over_2000_files_is_one_set(#[values(Backend::Sqlite)] backe
     let answer = send(&runner, &set, &zstd::encode_all(&layer.bytes()[..], 1).unwrap()).await.ok();
     assert_eq!(answer["applied"].as_array().unwrap().len(), 2000);
     assert_eq!(run.on_disk("src/m7/f7.rs"), formatted[7]);
-    let mode = std::fs::metadata(run.repo.join("src/m7/f7.rs")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(run.file("src/m7/f7.rs")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
 }

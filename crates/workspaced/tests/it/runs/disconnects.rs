@@ -71,7 +71,7 @@ async fn a_caller_that_leaves_while_a_run_is_opened_harms_no_upload_of_another(
     send.send(Ok(Bytes::copy_from_slice(&content[2 << 20..]))).await.unwrap();
     drop(send);
     upload.await.unwrap().is(201);
-    assert_eq!(std::fs::read(run.repo.join("large.bin")).unwrap(), content);
+    assert_eq!(std::fs::read(run.file("large.bin")).unwrap(), content);
     assert_eq!(run.verify().await["intact"], true);
     run.create("b.txt", "b\n").await;
 }

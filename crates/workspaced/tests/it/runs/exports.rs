@@ -233,7 +233,7 @@ async fn git_takes_the_patch_with_binaries_modes_and_renames(#[values(Backend::S
         for path in ["c/ü \"x\".txt", "empty", "icon.png", "wide.txt", "run.sh"] {
             assert_eq!(
                 std::fs::read(folder.join(path)).unwrap(),
-                std::fs::read(run.repo.join(path)).unwrap(),
+                std::fs::read(run.file(path)).unwrap(),
                 "{name} {path}"
             );
         }

@@ -85,16 +85,16 @@ async fn a_fork_has_the_files_of_one_record_and_its_own_history(
     for (forked, has_changes, has_later) in [(&early, true, false), (&late, true, true), (&start, false, false)] {
         assert_eq!(text(forked, "a.txt").await, if has_changes { "changed\n" } else { LINES });
         assert_eq!(text(forked, "kept/k.txt").await, "k\n");
-        assert_eq!(forked.repo.join("later.txt").exists(), has_later);
-        assert_eq!(forked.repo.join("gone.txt").exists(), !has_changes);
-        assert!(!forked.repo.join("drift.txt").exists());
+        assert_eq!(forked.has("later.txt").await, has_later);
+        assert_eq!(forked.has("gone.txt").await, !has_changes);
+        assert!(!forked.has("drift.txt").await);
         assert_eq!(forked.on_disk("x.log"), "l\n", "a file that git ignores");
         if has_changes {
             assert_eq!(text(forked, "to-a").await, "changed\n");
-            assert_eq!(std::fs::read_link(forked.repo.join("to-a")).unwrap().to_str(), Some("a.txt"));
-            let mode = std::fs::metadata(forked.repo.join("bin/run.sh")).unwrap().permissions().mode();
+            assert_eq!(std::fs::read_link(forked.file("to-a")).unwrap().to_str(), Some("a.txt"));
+            let mode = std::fs::metadata(forked.file("bin/run.sh")).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o755);
-            assert_eq!(std::fs::read(forked.repo.join("pic.bin")).unwrap(), b"\0\x01");
+            assert_eq!(std::fs::read(forked.file("pic.bin")).unwrap(), b"\0\x01");
         }
         assert_whole(forked).await;
     }
@@ -206,7 +206,7 @@ async fn a_merge_applies_what_is_new_in_the_fork(#[values(Backend::Sqlite, Backe
     assert_eq!(merged["mergedSeq"], merged_from);
     assert_eq!(text(&run, "a.txt").await, "1\n2\nthree\nfour\n5\n");
     assert_eq!((text(&run, "b.txt").await, text(&run, "new.txt").await), ("b\n".to_owned(), "new\n".to_owned()));
-    assert!(!run.repo.join("gone.txt").exists());
+    assert!(!run.has("gone.txt").await);
     assert_eq!(text(&run, "c.txt").await, "one\ntwo\nthree\nfour\n5\n");
     let record = last_of(&run, "apply_changeset").await;
     assert_eq!((&record["outcome"], &record["by"]), (&json!("ok"), &json!("operator")));

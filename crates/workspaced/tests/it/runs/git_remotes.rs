@@ -79,13 +79,13 @@ async fn an_allowed_host_is_contacted_directly_without_a_proxy(#[values("flag", 
 }
 
 /// Installs a program named `git` that records which files it can read and then runs git.
-fn install_recording_git(server: &Server, database: &str) -> std::path::PathBuf {
+fn install_recording_git(server: &Server, database: &str, of_other: &str) -> std::path::PathBuf {
     // Two folders deep, because the sandbox allows the parent of a program's folder.
     let folder = server.home.join("recording/bin");
     let script = format!(
         "#!/bin/sh\n\
          case \"$1\" in --git-dir) dir=$2 ;; esac\n\
-         for file in '{database}' '{data}/checkpoint.key' '{data}/token.key' '{data}/workspaces/other/repo/a.txt'; do\n\
+         for file in '{database}' '{data}/checkpoint.key' '{data}/token.key' '{of_other}'; do\n\
          if cat \"$file\" > /dev/null 2> /dev/null; then echo \"$file\" >> \"$dir/reached\"; fi\n\
          done\n\
          exec {git} \"$@\"\n",
@@ -102,10 +102,11 @@ fn install_recording_git(server: &Server, database: &str) -> std::path::PathBuf 
 async fn git_cannot_read_the_database_the_key_or_another_run(#[values("auto", "off")] sandbox: &str) {
     let mut server = Server::start_with(Setup::new(Backend::Sqlite).arg("--sandbox", sandbox)).await;
     let template = server.template(&[("a.txt", "secret of another run\n")]);
-    server.run(json!({"runId": "other", "source": {"type": "directory", "path": template}})).await;
+    let other = server.run(json!({"runId": "other", "source": {"type": "directory", "path": template}})).await;
+    let of_other = other.file("a.txt").canonicalize().unwrap();
     let database = server.data_dir().join("workspaced.db");
     assert!(database.exists() && server.data_dir().join("checkpoint.key").exists());
-    let folder = install_recording_git(&server, database.to_str().unwrap());
+    let folder = install_recording_git(&server, database.to_str().unwrap(), of_other.to_str().unwrap());
     server.kill();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     server.setup.env.push(("PATH".to_owned(), path));
@@ -113,7 +114,7 @@ async fn git_cannot_read_the_database_the_key_or_another_run(#[values("auto", "o
     let (repository, commit) = server.repository(&[("b.txt", "b\n")]);
     let run = server.run(json!({"source": {"type": "git", "url": repository}})).await;
     assert_eq!(run.get().await["baseCommit"], commit);
-    let reached = server.data_dir().join("workspaces").join(&run.id).join("base.git/reached");
+    let reached = run.base().join("git/reached");
     let reached = std::fs::read_to_string(reached).unwrap_or_default();
     let confined = server.log().contains("landlock") || server.log().contains("sandboxed");
     if confined {

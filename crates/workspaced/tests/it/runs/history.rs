@@ -72,8 +72,9 @@ async fn a_conflict_contains_the_diff_from_the_expected_version(
     for conflict in conflicts(&run, "a.txt", "a version that nobody has\n").await {
         assert_eq!(conflict.get("diff"), None, "{conflict:#}");
     }
-    std::fs::remove_file(run.repo.join("a.txt")).unwrap();
-    let input = json!({"path": "a.txt", "content": "x\n", "expectedSha256": sha256(THIRD), "reason": "r"});
+    run.create("n.txt", "n\n").await;
+    std::fs::remove_file(run.repo.join("n.txt")).unwrap();
+    let input = json!({"path": "n.txt", "content": "x\n", "expectedSha256": sha256("n\n"), "reason": "r"});
     let conflict = run.call("write_file", input).await.refused("WRITE_CONFLICT");
     assert!(conflict["diff"].as_str().unwrap().contains("+++ /dev/null\n"), "{conflict:#}");
 }

@@ -154,8 +154,11 @@ async fn an_import_that_completes_after_the_close_leaves_no_files(
         let (operator, path) = (server.operator(), format!("/v1/runs/{}/archive", run.id));
         async move { operator.put(&path, body).await }
     });
-    let writing = async || std::fs::read_dir(server.data_dir().join("workspaces")).unwrap().count() > 1;
-    until("the import has begun", writing).await;
+    let staged = || {
+        let bases = std::fs::read_dir(server.data_dir().join("bases")).unwrap();
+        bases.filter(|base| base.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".new-")).count()
+    };
+    until("the import has begun", async || staged() > 0).await;
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
     send.send(Ok(Bytes::copy_from_slice(&archive[600..]))).await.unwrap();
     drop(send);
@@ -166,7 +169,7 @@ async fn an_import_that_completes_after_the_close_leaves_no_files(
         (&json!("closed"), &Value::Null),
         "{shown}"
     );
-    assert!(!server.workspace(&run.id).exists());
+    assert!(!server.workspace(&run.id).exists() && staged() == 0);
     run.call("list_dir", json!({})).await.refused("RUN_CLOSED");
 }
 

@@ -38,10 +38,12 @@ pub(super) fn lose_files(server: &mut Server, run: &Run) -> Run {
     server.reconnect(run)
 }
 
-/// Removes the bases that the server has fetched.
-fn empty_base_cache(server: &Server) {
-    for base in std::fs::read_dir(server.data_dir().join("bases")).unwrap() {
-        std::fs::remove_dir_all(base.unwrap().path()).unwrap();
+/// Removes the bases on this machine.
+pub(super) fn remove_bases(server: &Server) {
+    for base in std::fs::read_dir(server.data_dir().join("bases")).unwrap().map(Result::unwrap) {
+        if base.file_name() != "sources" {
+            std::fs::remove_dir_all(base.path()).unwrap();
+        }
     }
 }
 
@@ -189,7 +191,7 @@ async fn comes_back(mut server: Server, url: &str, env: &[(String, String)]) {
     let input = json!({"path": "there/moved.txt", "expectedSha256": sha256(&text), "reason": "r"});
     let deleted = run.ok("delete_file", input).await;
     run.ok("revert_calls", json!({"toolCallIds": [deleted["toolCallId"]], "reason": "r"})).await;
-    assert_eq!(std::fs::read(run.repo.join("there/moved.txt")).unwrap(), text);
+    assert_eq!(std::fs::read(run.file("there/moved.txt")).unwrap(), text);
     run.edit("a.txt", "A", "again", json!({})).await.ok();
     assert!(server.stop().success());
     let to = server.home.join("rebuilt").display().to_string();
@@ -319,13 +321,13 @@ async fn an_altered_object_is_refused(#[values(Backend::Sqlite, exhaustive::POST
         let middle = altered.len() / 2;
         altered[middle] ^= 1;
         std::fs::write(object, altered).unwrap();
-        // A base that is cached would be used.
-        empty_base_cache(&server);
+        // A base that is here would be used.
+        remove_bases(&server);
         let refused = run.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");
         assert!(refused["message"].as_str().unwrap().contains("object store"), "{}: {refused}", object.display());
         assert!(!server.workspace(&run.id).exists(), "{}", object.display());
         std::fs::remove_file(object).unwrap();
-        empty_base_cache(&server);
+        remove_bases(&server);
         run.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");
         std::fs::write(object, bytes).unwrap();
     }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Server, Setup, client_script, commit_all, found_on_path, git, put};
+use crate::harness::{Backend, Run, Server, Setup, client_script, commit_all, found_on_path, git, put};
 
 /// An https server of git repositories on loopback.
 pub(crate) struct GitServer {
@@ -120,8 +120,8 @@ fn containing(folder: &Path, needle: &str) -> Vec<PathBuf> {
     found
 }
 
-fn packs(server: &Server, run: &str) -> Vec<u64> {
-    let folder = server.data_dir().join("workspaces").join(run).join("base.git/objects/pack");
+fn packs(run: &Run) -> Vec<u64> {
+    let folder = run.base().join("git/objects/pack");
     let mut inodes: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().ino()).collect();
     inodes.sort_unstable();
@@ -197,7 +197,7 @@ async fn a_second_run_fetches_nothing_but_asks_for_the_ref(#[values(Backend::Sql
     let second = server.run(body.clone()).await;
     let log = forge.log();
     assert!(log.contains(" ask known") && !log.contains(" fetch "), "{log}");
-    assert_eq!(packs(&server, &first.id), packs(&server, &second.id));
+    assert_eq!(packs(&first), packs(&second));
     let (first, second_shown) = (server.reconnect(&first), second.get().await);
     let shown = first.get().await;
     for member in ["/baseCommit", "/import", "/disk/bytes", "/disk/files"] {
@@ -253,7 +253,7 @@ async fn a_credential_is_in_the_environment_of_connecting_processes_only() {
     server.restart();
     for _ in 0..2 {
         let run = server.run(source(forge.url("/org/a.git"), Some("forge"))).await;
-        let base = server.data_dir().join("workspaces").join(&run.id).join("base.git");
+        let base = run.base().join("git");
         let calls = std::fs::read_to_string(base.join("calls")).unwrap();
         assert!(!calls.contains("first-token") && !calls.contains("Basic"), "{calls}");
         for call in calls.lines() {

@@ -257,6 +257,7 @@ async fn drift_lists_external_changes(#[values(Backend::Sqlite, Backend::Postgre
     run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
     run.replace("d.txt", "D\n", &sha256("d\n")).await.ok();
     run.create("n.txt", "n\n").await;
+    run.create("o.txt", "o\n").await;
     run.ok("delete_file", json!({"path": "c.txt", "expectedSha256": sha256("c\n"), "reason": "r"})).await;
     assert_eq!(get(&run, "drift").await.ok()["items"], json!([]));
     run.put("a.txt", "a\n");
@@ -264,7 +265,9 @@ async fn drift_lists_external_changes(#[values(Backend::Sqlite, Backend::Postgre
     run.put("c.txt", "c\n");
     run.put("new.txt", "new\n");
     run.put("n.txt", "nn\n");
-    std::fs::remove_file(run.repo.join("d.txt")).unwrap();
+    for path in ["d.txt", "o.txt"] {
+        std::fs::remove_file(run.repo.join(path)).unwrap();
+    }
     let drift = get(&run, "drift").await.ok();
     let found: Vec<_> = drift["items"]
         .as_array()
@@ -276,9 +279,11 @@ async fn drift_lists_external_changes(#[values(Backend::Sqlite, Backend::Postgre
         ("a.txt", "modified"),
         ("b.txt", "modified"),
         ("c.txt", "created"),
-        ("d.txt", "deleted"),
+        // There is that of the base again.
+        ("d.txt", "modified"),
         ("n.txt", "modified"),
         ("new.txt", "created"),
+        ("o.txt", "deleted"),
     ];
     assert_eq!(found, expected, "{drift:#}");
     assert_eq!(drift["items"][0]["expectedSha256"], sha256("A\n"));
@@ -292,6 +297,8 @@ async fn drift_of_the_executable_bit_is_a_mode_change(#[values(Backend::Sqlite)]
     use std::os::unix::fs::PermissionsExt as _;
 
     let (_server, run) = Run::shared(backend, &[("run.sh", "#!/bin/sh\n"), ("a.txt", "a\n")]).await;
+    assert_eq!(get(&run, "drift").await.ok()["items"], json!([]));
+    run.own(&["run.sh"]);
     assert_eq!(get(&run, "drift").await.ok()["items"], json!([]));
     std::fs::set_permissions(run.repo.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let hash = sha256("#!/bin/sh\n");

@@ -81,7 +81,7 @@ async fn an_import_widens_no_permissions_and_says_which_it_drops(
         run
     };
     let shown = run.until_open().await;
-    let mode = |path: &str| std::fs::metadata(run.repo.join(path)).unwrap().permissions().mode() & 0o7777;
+    let mode = |path: &str| std::fs::metadata(run.file(path)).unwrap().permissions().mode() & 0o7777;
     assert_eq!(modes.map(|(path, _)| mode(path)), [0o644, 0o600, 0o750, 0o640], "{shown:#}");
     let said: Vec<_> = shown["import"]["leftOut"].as_array().unwrap().iter().collect();
     let [said] = said[..] else { panic!("{shown:#}") };
@@ -133,7 +133,7 @@ async fn nothing_of_the_data_folder_is_imported(#[values(Backend::Sqlite)] backe
     let (home, data) = (server.home.clone(), server.data_dir());
     server.setup = server.setup.clone().env("WORKSPACED_IMPORT_ROOTS", home.to_str().unwrap());
     server.restart();
-    server.run(json!({"runId": "first"})).await;
+    let first = server.run(json!({"runId": "first"})).await;
     std::os::unix::fs::symlink(&data, server.import_root().join("link")).unwrap();
     put(&data, "below/f.txt", "x\n");
     git(&data.join("below"), &["init", "-q"]);
@@ -143,7 +143,8 @@ async fn nothing_of_the_data_folder_is_imported(#[values(Backend::Sqlite)] backe
         data.clone(),
         data.join("below"),
         data.join("workspaces"),
-        data.join("workspaces/first/base.git"),
+        data.join("bases"),
+        first.base().join("tree"),
         server.import_root().join("link"),
         server.import_root().join("link/below"),
         server.import_root().join("../data"),

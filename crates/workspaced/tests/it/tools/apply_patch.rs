@@ -70,7 +70,7 @@ async fn one_patch_changes_many_files(#[values(Backend::Sqlite)] backend: Backen
     assert_eq!(run.on_disk("src/a.rs"), "1\ntwo\nand a half\n3\n4\n5\n6\n7\n8\nnine\n10\n");
     assert_eq!(run.on_disk("src/c.rs"), "one\n2\nthree\n");
     assert_eq!(run.on_disk("new/file.txt"), "hello\nthere\n");
-    assert!(!run.repo.join("gone.txt").exists() && !run.repo.join("src/b.rs").exists());
+    assert!(!run.has("gone.txt").await && !run.has("src/b.rs").await);
 
     let of =
         |path: &str| answer["files"].as_array().unwrap().iter().find(|file| file["path"] == path).cloned().unwrap();

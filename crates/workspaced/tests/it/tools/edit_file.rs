@@ -77,7 +77,7 @@ async fn a_deletion_needs_the_current_version(#[values(Backend::Sqlite)] backend
     assert_eq!(run.on_disk("b.txt"), "b\n");
     let answer = run.ok("delete_file", delete("b.txt", "b\n")).await;
     assert_eq!((&answer["path"], &answer["oldSha256"]), (&json!("b.txt"), &json!(sha256("b\n"))));
-    assert!(!run.repo.join("b.txt").exists());
+    assert!(!run.has("b.txt").await);
     assert_eq!(run.ok("diff_workspace", json!({})).await["deletions"], 1);
 }
 
@@ -108,7 +108,7 @@ async fn a_file_is_moved_only_to_a_free_path(#[values(Backend::Sqlite)] backend:
         (&json!("a.txt"), &json!("deep/er/c.txt"), &json!(sha256("a\n")))
     );
     assert_eq!(run.on_disk("deep/er/c.txt"), "a\n");
-    assert!(!run.repo.join("a.txt").exists());
+    assert!(!run.has("a.txt").await);
 }
 
 #[rstest]

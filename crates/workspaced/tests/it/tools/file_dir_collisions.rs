@@ -184,7 +184,7 @@ async fn a_folder_with_any_entry_is_not_replaced(#[values(Backend::Sqlite)] back
 async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite)] backend: Backend) {
     let files_before = [("q", "a\n"), ("d/x", "a\n"), ("d/e/y", "b\n")];
     let (_server, run) = Run::shared(backend, &files_before).await;
-    let start = run.files();
+    let start = run.present_files().await;
     let gone_y =
         "diff --git a/d/e/y b/d/e/y\ndeleted file mode 100644\n--- a/d/e/y\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
             .to_owned();
@@ -198,21 +198,21 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite)]
     ];
     for (patch, want) in table {
         let dry = run.ok("apply_patch", json!({"patch": patch, "reason": "r", "dryRun": true})).await;
-        assert_eq!(run.files(), start);
+        assert_eq!(run.present_files().await, start);
         let done = run.patch(&patch).await.ok();
-        assert_eq!(names(&run), want, "{patch}");
+        assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), want, "{patch}");
         assert_eq!(done["newWorkspaceDiffSha256"], run.diff_sha256().await, "{patch}");
         assert_eq!(dry["newWorkspaceDiffSha256"], done["newWorkspaceDiffSha256"]);
-        let after = run.files();
+        let after = run.present_files().await;
         let back = run.ok("revert_calls", json!({"toolCallIds": [done["toolCallId"]], "reason": "r"})).await;
-        assert_eq!(run.files(), start, "{patch}");
+        assert_eq!(run.present_files().await, start, "{patch}");
         assert_eq!(run.diff_sha256().await, sha256(""));
         // The revert can be reverted, and its artifact is a patch with the same effect.
         run.ok("revert_calls", json!({"toolCallIds": [back["toolCallId"]], "reason": "r"})).await;
-        assert_eq!(run.files(), after, "{patch}");
+        assert_eq!(run.present_files().await, after, "{patch}");
         let artifact = run.artifact(back["artifactUris"][0].as_str().unwrap()).await;
         run.patch(&artifact).await.ok();
-        assert_eq!(run.files(), start, "{artifact}");
+        assert_eq!(run.present_files().await, start, "{artifact}");
     }
     // A folder with another file is not replaced.
     assert_refused(
@@ -226,7 +226,7 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite)]
     run.ok("move_file", up).await;
     let down = json!({"from": "q/q", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"});
     run.ok("move_file", down).await;
-    assert_eq!(run.files(), start);
+    assert_eq!(run.present_files().await, start);
     assert_consistent(&run, &start).await;
 }
 
@@ -234,7 +234,7 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite)]
 #[tokio::test]
 async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("q", "a\n"), ("d/x", "a\n")]).await;
-    let start = run.files();
+    let start = run.present_files().await;
     let swap = json!([
         call("delete_file", &drop("q")),
         call("write_file", &write("q/r")),
@@ -244,7 +244,7 @@ async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite)
     ]);
     let output = run.batch(swap).await.ok();
     assert_eq!(output["ok"], true, "{output:#}");
-    assert_eq!(names(&run), ["d", "q/r/s"]);
+    assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), ["d", "q/r/s"]);
     for (calls, code) in [
         (json!([call("write_file", &write("n")), call("write_file", &write("n/m"))]), "NOT_A_DIRECTORY"),
         (json!([call("write_file", &write("n/m")), call("write_file", &write("n"))]), "NOT_A_FILE"),
@@ -254,7 +254,7 @@ async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite)
         assert_eq!(output["results"][1]["answer"]["code"], code, "{output:#}");
     }
     run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
-    assert_eq!(run.files(), start);
+    assert_eq!(run.present_files().await, start);
     assert_consistent(&run, &start).await;
 }
 
@@ -357,7 +357,6 @@ async fn an_empty_folder_instead_of_a_file_is_repaired(
     #[values("ledger", "tree")] accept: &str,
 ) {
     let (mut server, run) = obstructed(backend, |repo| {
-        std::fs::remove_file(repo.join("a.txt")).unwrap();
         std::fs::create_dir_all(repo.join("a.txt/deep/er")).unwrap();
         std::fs::create_dir_all(repo.join("new/b.txt")).unwrap();
     })

@@ -40,7 +40,7 @@ async fn a_replaced_file_keeps_its_form(#[values(Backend::Sqlite)] backend: Back
             .ok("write_file", json!({"path": path, "content": content, "expectedSha256": "seen", "reason": "t"}))
             .await;
         assert_eq!(answer["warnings"], json!([]), "{path}");
-        assert_eq!(std::fs::read(run.repo.join(path)).unwrap(), after, "{path}");
+        assert_eq!(std::fs::read(run.file(path)).unwrap(), after, "{path}");
     }
 }
 
@@ -63,7 +63,7 @@ async fn a_form_can_be_named_and_what_cannot_be_kept_is_told(#[values(Backend::S
     write("lf.txt", "a\nB\n", json!({"lineEnding": "crlf"})).await.ok();
     assert_eq!(run.on_disk("lf.txt"), "a\r\nB\r\n");
     write("lf.txt", "a\nB\n", json!({"lineEnding": "lf", "encoding": "utf-16le"})).await.ok();
-    assert_eq!(std::fs::read(run.repo.join("lf.txt")).unwrap(), utf16("a\nB\n"));
+    assert_eq!(std::fs::read(run.file("lf.txt")).unwrap(), utf16("a\nB\n"));
     let lost = write("latin.xml", "<a>漢</a>\n", json!({})).await.ok();
     assert!(lost["warnings"][0].as_str().unwrap().contains("is UTF-8 now"), "{lost:#}");
     assert_eq!(run.on_disk("latin.xml"), "<a>漢</a>\n");
@@ -74,7 +74,7 @@ async fn a_form_can_be_named_and_what_cannot_be_kept_is_told(#[values(Backend::S
         json!({"path": "new.txt", "content": "é\n", "encoding": "latin1", "lineEnding": "crlf", "reason": "t"}),
     )
     .await;
-    assert_eq!(std::fs::read(run.repo.join("new.txt")).unwrap(), b"\xe9\r\n");
+    assert_eq!(std::fs::read(run.file("new.txt")).unwrap(), b"\xe9\r\n");
 }
 
 #[rstest]
@@ -114,7 +114,7 @@ async fn a_guess_is_said_and_an_uncertain_one_is_not_written(#[values(Backend::S
     let lacking = run.edit("f.c", "void g", "// 关闭\nvoid g", json!({})).await.refused("UNSUPPORTED_BINARY");
     assert!(lacking["message"].as_str().unwrap().contains("euc-kr"), "{lacking:#}");
     run.edit("f.c", "// 打开串口", "// 关闭", json!({"encoding": "gbk"})).await.ok();
-    let bytes = std::fs::read(run.repo.join("f.c")).unwrap();
+    let bytes = std::fs::read(run.file("f.c")).unwrap();
     assert_eq!(bytes, b"#include <stdio.h>\n// \xb9\xd8\xb1\xd5\nvoid g(){}\n");
 }
 
@@ -128,7 +128,7 @@ async fn a_declared_encoding_is_written_and_one_that_is_not_known_makes_a_guess_
     run.put("dos.py", b"# -*- coding: cp850 -*-\n# f\xfcr\n");
     run.accept_tree().await;
     run.edit("latin9.xml", "für", "10 € für", json!({})).await.ok();
-    let bytes = std::fs::read(run.repo.join("latin9.xml")).unwrap();
+    let bytes = std::fs::read(run.file("latin9.xml")).unwrap();
     assert!(bytes.ends_with(b"<a>10 \xa4 f\xfcr</a>\n"), "{bytes:x?}");
     let refused = run.edit("dos.py", "für", "10 € für", json!({})).await.refused("INVALID_REQUEST");
     assert!(refused["message"].as_str().unwrap().contains("uncertain"), "{refused:#}");
@@ -187,7 +187,7 @@ async fn each_tool_that_changes_text_takes_the_encoding(#[values(Backend::Sqlite
     run.call("replace_range", range("f.c", 2, "// x\n", Some("nonsense"))).await.refused("INVALID_REQUEST");
     run.call("replace_range", range("f.c", 2, "// é 😀\n", Some("gbk"))).await.refused("UNSUPPORTED_BINARY");
     run.ok("replace_range", range("f.c", 2, "// 关闭\n", Some("gbk"))).await;
-    let on_disk = |path: &str| std::fs::read(run.repo.join(path)).unwrap();
+    let on_disk = |path: &str| std::fs::read(run.file(path)).unwrap();
     assert_eq!(on_disk("f.c"), b"#include <stdio.h>\n// \xb9\xd8\xb1\xd5\nvoid f(){}\n");
 
     let patch = "--- a/g.c\n+++ b/g.c\n@@ -2 +2,2 @@\n-// 打开串口\n+// 关闭串口\n+// 完\n\
@@ -245,7 +245,7 @@ async fn a_diff_shows_the_characters_that_a_read_shows(#[values(Backend::Sqlite)
     let artifact = run.artifact(edited["artifactUris"][0].as_str().unwrap()).await;
     assert!(artifact.contains(" // 中文注释 初始化\n-int a;\n+int b;\n"), "{artifact}");
     run.ok("revert_calls", json!({"last": 1, "reason": "t"})).await;
-    assert_eq!(std::fs::read(run.repo.join("g.c")).unwrap(), GBK);
+    assert_eq!(std::fs::read(run.file("g.c")).unwrap(), GBK);
     // Without permission to read, nothing of the content is told.
     let path = format!("/v1/runs/{}/tokens", run.id);
     let token = run.operator.post(&path, json!({"permissions": ["file:diff"]})).await.is(201);

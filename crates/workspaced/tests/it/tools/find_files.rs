@@ -181,6 +181,7 @@ async fn globs_match_names_and_paths(#[values(Backend::Sqlite)] backend: Backend
 #[tokio::test]
 async fn results_are_sorted_as_requested(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("b.txt", "22\n"), ("a.txt", "1\n"), ("c.txt", "333\n")]).await;
+    run.own(&["a.txt", "b.txt", "c.txt"]);
     for (path, seconds) in [("a.txt", 300), ("b.txt", 100), ("c.txt", 200)] {
         let file = std::fs::File::options().write(true).open(run.repo.join(path)).unwrap();
         file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();

@@ -48,7 +48,7 @@ async fn binary_files_are_moved_and_deleted(#[values(Backend::Sqlite)] backend: 
         changes.filter(|record| ["move_file", "delete_file"].contains(&record["tool"].as_str().unwrap())).collect();
     let ids: Vec<_> = changes.iter().take(2).map(|record| record["toolCallId"].clone()).collect();
     call(&run, "revert_calls", json!({"toolCallIds": ids})).await.ok();
-    assert_eq!(std::fs::read(run.repo.join("icon.png")).unwrap(), PICTURE);
+    assert_eq!(std::fs::read(run.file("icon.png")).unwrap(), PICTURE);
     assert_eq!(run.snapshot().len(), start.len() - 1);
 
     let policy = json!({"policy": {"kinds": {"BINARY": "DENY"}}});
@@ -82,7 +82,7 @@ async fn a_folder_is_moved_or_deleted_as_one_change(#[values(Backend::Sqlite)] b
     assert_eq!((&moved["summary"], moved.get("sha256")), (&json!("moved old/ to new/place/, 4 files"), None));
     assert_eq!(moved["files"][1]["from"], "old/in/b.txt");
     assert_eq!(run.on_disk("new/place/in/b.txt"), "b\nb\n");
-    assert!(!run.repo.join("old").exists());
+    assert!(!run.has("old").await);
     let path = format!("/v1/runs/{}/tool-calls/{}", run.id, moved["toolCallId"].as_str().unwrap());
     let record = run.operator.get(&path).await.ok();
     assert_eq!(record["files"].as_array().unwrap().len(), 8, "{record:#}");
@@ -228,7 +228,8 @@ async fn the_last_calls_of_a_token_are_undone(#[values(Backend::Sqlite)] backend
 #[tokio::test]
 async fn undoing_restores_modes_too(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("keep.txt", "k\n"), ("run.sh", "#!/bin/sh\n")]).await;
-    let mode = || std::fs::metadata(run.repo.join("run.sh")).unwrap().permissions().mode() & 0o777;
+    let mode = || std::fs::metadata(run.file("run.sh")).unwrap().permissions().mode() & 0o777;
+    run.own(&["run.sh"]);
     std::fs::set_permissions(run.repo.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     run.accept_tree().await;
     let delete = json!({"path": "run.sh", "expectedSha256": sha256("#!/bin/sh\n")});

@@ -43,7 +43,7 @@ async fn a_canonically_equal_name_is_followed(#[values(Backend::Sqlite)] backend
     run.create("d\u{f3}cs/new.txt", "x\n").await;
     assert_eq!(run.on_disk(&format!("{folder}/new.txt")), "x\n");
     run.call("delete_file", json!({"path": COMPOSED, "expectedSha256": "seen", "reason": "t"})).await.ok();
-    assert!(!run.repo.join(DECOMPOSED).exists());
+    assert!(!run.has(DECOMPOSED).await);
 }
 
 #[rstest]

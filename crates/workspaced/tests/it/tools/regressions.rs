@@ -17,7 +17,7 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 fn bytes_of(run: &Run, path: &str) -> Vec<u8> {
-    std::fs::read(run.repo.join(path)).unwrap()
+    std::fs::read(run.file(path)).unwrap()
 }
 
 #[rstest]
@@ -163,7 +163,7 @@ async fn an_aborted_upload_keeps_the_old_file(#[case] length: usize) {
 async fn the_etag_depends_on_the_content_and_not_on_the_time(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "aaaa")]).await;
     let path = format!("/v1/runs/{}/files/a.txt", run.id);
-    let time = std::fs::metadata(run.repo.join("a.txt")).unwrap().modified().unwrap();
+    let time = std::fs::metadata(run.file("a.txt")).unwrap().modified().unwrap();
     for content in ["aaaa", "bbbb", "cccc", "aaaa"] {
         run.put("a.txt", content);
         std::fs::File::options().write(true).open(run.repo.join("a.txt")).unwrap().set_modified(time).unwrap();

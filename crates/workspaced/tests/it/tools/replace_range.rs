@@ -75,7 +75,7 @@ async fn the_form_of_the_file_is_kept(#[values(Backend::Sqlite)] backend: Backen
         run.ok("read_file", json!({"path": path})).await;
         replace(&run, path, (2, 2), "x\n", json!({})).await.ok();
     }
-    let bytes = |path: &str| std::fs::read(run.repo.join(path)).unwrap();
+    let bytes = |path: &str| std::fs::read(run.file(path)).unwrap();
     assert_eq!(bytes("utf16.txt"), [0xff, 0xfe, b'a', 0, b'\n', 0, b'x', 0, b'\n', 0]);
     assert_eq!(bytes("latin.txt"), b"gr\xfc\xdfe\nx\n");
 }

@@ -22,9 +22,10 @@ async fn each_kind_of_change_is_reverted(#[values(Backend::Sqlite, Backend::Post
     let files = [("a.txt", "one\r\ntwo\nthree"), ("dir/b.txt", "b\n"), ("c.txt", "\u{feff}c \t\n"), ("empty.txt", "")];
     let (_server, run) = Run::shared(backend, &files).await;
     std::fs::write(run.repo.join("latin.txt"), b"caf\xe9 au lait\nna\xefve\n").unwrap();
+    run.own(&["dir/b.txt"]);
     std::fs::set_permissions(run.repo.join("dir/b.txt"), std::fs::Permissions::from_mode(0o755)).unwrap();
     run.accept_tree().await;
-    let start = run.files();
+    let start = run.present_files().await;
     let drop = |path: &str, old: &[u8]| json!({"path": path, "expectedSha256": sha256(old), "reason": "r"});
     for (tool, input) in [
         ("write_file", json!({"path": "new/n.txt", "content": "n\n", "reason": "r"})),
@@ -38,15 +39,15 @@ async fn each_kind_of_change_is_reverted(#[values(Backend::Sqlite, Backend::Post
         ),
     ] {
         let done = run.ok(tool, input.clone()).await;
-        assert_ne!(run.files(), start, "{input}");
-        let changed = run.files();
+        assert_ne!(run.present_files().await, start, "{input}");
+        let changed = run.present_files().await;
         let undone = revert(&run, &[&done]).await;
-        assert_eq!(run.files(), start, "{input}");
+        assert_eq!(run.present_files().await, start, "{input}");
         assert_eq!(undone["reverted"], ids(&[&done]), "{input}");
         let again = revert(&run, &[&undone]).await;
-        assert_eq!(run.files(), changed, "a revert of a revert: {input}");
+        assert_eq!(run.present_files().await, changed, "a revert of a revert: {input}");
         revert(&run, &[&again]).await;
-        assert_eq!(run.files(), start, "{input}");
+        assert_eq!(run.present_files().await, start, "{input}");
     }
     assert_eq!(run.verify().await["intact"], true);
 }
@@ -162,7 +163,7 @@ async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, B
     let wide: Vec<u8> =
         [0xff, 0xfe].into_iter().chain("wide\r\nline\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
     let latin = b"caf\xe9 au lait\n".as_slice();
-    let mut states = vec![run.files()];
+    let mut states = vec![run.present_files().await];
     let mut calls = Vec::new();
     for (path, old, new) in [
         ("pic.bin", Some(base), Some(&b"\0second\xff"[..])),
@@ -172,7 +173,7 @@ async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, B
         ("latin.txt", None, Some(latin)),
     ] {
         calls.push(store(&run, path, old, new).await);
-        states.push(run.files());
+        states.push(run.present_files().await);
     }
     for (tool, input) in [
         ("edit_file", json!({"path": "wide.txt", "oldString": "line", "newString": "Zeile", "reason": "r"})),
@@ -188,26 +189,26 @@ async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, B
         let mut input = input;
         let path = input["path"].as_str().or(input["from"].as_str()).map(str::to_owned);
         if input["expectedSha256"].is_string() {
-            input["expectedSha256"] = json!(sha256(std::fs::read(run.repo.join(path.unwrap())).unwrap()));
+            input["expectedSha256"] = json!(sha256(std::fs::read(run.file(path.unwrap())).unwrap()));
         }
         calls.push(run.ok(tool, input).await);
-        states.push(run.files());
+        states.push(run.present_files().await);
     }
     let last = states.last().unwrap().clone();
     let mut undone = Vec::new();
     for at in (0..calls.len()).rev() {
         undone.push(revert(&run, &[&calls[at]]).await);
-        assert_eq!(run.files(), states[at], "call {at}: {:#}", calls[at]);
+        assert_eq!(run.present_files().await, states[at], "call {at}: {:#}", calls[at]);
     }
     let again = revert(&run, &undone.iter().collect::<Vec<_>>()).await;
-    assert_eq!(run.files(), last, "a revert of all reverts");
+    assert_eq!(run.present_files().await, last, "a revert of all reverts");
     assert_eq!(again["reverted"].as_array().unwrap().len(), calls.len());
     let all = run.ok("revert_calls", json!({"toSeq": 0, "reason": "from the start"})).await;
-    assert_eq!(run.files(), states[0], "{all:#}");
     let record = run.last_record().await;
+    assert_eq!(run.present_files().await, states[0], "{all:#}");
     assert_eq!(record["seq"], all["seq"]);
     for file in record["files"].as_array().unwrap() {
-        let on_disk = std::fs::read(run.repo.join(file["path"].as_str().unwrap())).ok().map(sha256);
+        let on_disk = std::fs::read(run.file(file["path"].as_str().unwrap())).ok().map(sha256);
         assert_eq!(file["newSha256"].as_str().map(str::to_owned), on_disk, "{file:#}");
     }
     assert_eq!(run.verify().await["intact"], true);

@@ -292,9 +292,10 @@ async fn the_same_input_is_the_same_call_in_each_view(#[values(Backend::Sqlite)]
 #[tokio::test]
 async fn a_file_that_somebody_else_removed_can_be_made_again(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"outsideChanges": "RECORD"}});
-    let (_server, run) = Run::shared_with(backend, &[("a.txt", "one\n"), ("Cargo.lock", "old\n")], policy).await;
+    let (_server, run) = Run::shared_with(backend, &[], policy).await;
     let other = with_new_token(&run).await;
     for (path, content) in [("a.txt", "one\n"), ("Cargo.lock", "old\n")] {
+        run.put(path, content);
         read(&run, path).await;
         std::fs::remove_file(run.repo.join(path)).unwrap();
         other.ok("stat_path", json!({"path": path})).await;

@@ -30,7 +30,7 @@ async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite)] backe
     assert!(!answer["summary"].as_str().unwrap().is_empty());
     assert_eq!(answer["artifactUris"].as_array().unwrap().len(), 1);
     assert_eq!(run.on_disk("src/deep/new.rs"), "fn a() {}\nfn b() {}\n");
-    assert_eq!(run.repo.join("src/deep/new.rs").metadata().unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(run.file("src/deep/new.rs").metadata().unwrap().permissions().mode() & 0o777, 0o644);
 }
 
 #[rstest]
@@ -196,7 +196,7 @@ async fn text_is_stored_unchanged(#[values(Backend::Sqlite)] backend: Backend) {
     {
         let path = format!("f{number}.txt");
         let answer = run.create(&path, text).await;
-        assert_eq!(std::fs::read(run.repo.join(&path)).unwrap(), text.as_bytes(), "{text:?}");
+        assert_eq!(std::fs::read(run.file(&path)).unwrap(), text.as_bytes(), "{text:?}");
         assert_eq!((&answer["newSha256"], &answer["bytesWritten"]), (&json!(sha256(text)), &json!(text.len())));
     }
     run.call("write_file", json!({"path": "nul.txt", "content": "a\u{0}b", "reason": "r"}))
@@ -214,7 +214,7 @@ async fn a_text_too_large_to_read_can_be_moved_and_deleted(#[values(Backend::Sql
     let (_server, run) = Run::shared_with(backend, &[("large.txt", &text), ("small.txt", "s\n")], extra).await;
     run.put("huge.txt", "x\n".repeat(600_000));
     run.put("large.bin", vec![0; 20_000]);
-    let size = std::fs::metadata(run.repo.join("large.txt")).unwrap().len();
+    let size = std::fs::metadata(run.file("large.txt")).unwrap().len();
     assert_eq!(size, text.len() as u64);
     let moved = |from: &str, to: &str, dry: bool| json!({"from": from, "to": to, "expectedSha256": sha256(&text), "reason": "r", "dryRun": dry});
     let deleted =
@@ -234,7 +234,7 @@ async fn a_text_too_large_to_read_can_be_moved_and_deleted(#[values(Backend::Sql
 
     let answer = run.ok("move_file", moved("large.txt", "new/b.txt", false)).await;
     assert_eq!((&answer["to"], &answer["sha256"]), (&json!("new/b.txt"), &json!(sha256(&text))));
-    assert!(!run.repo.join("large.txt").exists());
+    assert!(!run.has("large.txt").await);
     assert_eq!(run.on_disk("new/b.txt"), text);
     let diff = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
     assert!(diff.contains("rename from large.txt") && diff.contains("rename to new/b.txt"), "{diff}");

@@ -138,7 +138,7 @@ fn a_secret_comes_in_under_no_other_name() {
     for (what, entries, kept, left_out) in table {
         let rig = TestWorkspaces::new();
         let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
+        let tree: Vec<_> = tree_of(&rig.imported("r")).into_keys().collect();
         assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
         let reported: BTreeSet<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(reported, left_out.iter().copied().collect(), "{what}");
@@ -181,7 +181,7 @@ fn what_git_ignores_comes_in_under_no_other_name() {
     for (what, entries, kept, left_out) in table {
         let rig = TestWorkspaces::new();
         let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
+        let tree: Vec<_> = tree_of(&rig.imported("r")).into_keys().collect();
         assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
         let reported: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(reported, left_out, "{what}");

@@ -2,16 +2,17 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{FileType, SeekFrom};
+use rustix::fs::FileType;
 
 use super::{JudgedName, Lister};
 use crate::WorkspaceError;
+use crate::error::check_cancelled;
+use crate::guard::{Root, TreeFolder};
 use crate::ignored::RuleScope;
-use crate::query::list::{MAX_COUNTED, skip_missing};
+use crate::query::list::MAX_COUNTED;
 use crate::query::not_shown::NotShown;
-use crate::walk::{WalkPath, each_entry};
+use crate::walk::WalkPath;
 
 impl Lister<'_> {
     /// Whether all entries are to be counted.
@@ -20,9 +21,9 @@ impl Lister<'_> {
     }
 
     /// Counts all entries of the requested folder, which is open as `dir`, and those that are left out. `None` if there are more than [`MAX_COUNTED`].
-    pub(crate) fn count(&mut self, dir: &OwnedFd, at: &WalkPath) -> Result<Option<u64>, WorkspaceError> {
+    pub(crate) fn count(&mut self, dir: &TreeFolder, at: &WalkPath) -> Result<Option<u64>, WorkspaceError> {
         // The listing has read the folder to its end.
-        rustix::fs::seek(dir, SeekFrom::Start(0))?;
+        Root::rewind(dir)?;
         let scope = self.scope.clone();
         let mut total = 0;
         self.not_shown = NotShown::default();
@@ -32,7 +33,7 @@ impl Lister<'_> {
 
     fn count_folder(
         &mut self,
-        dir: &OwnedFd,
+        dir: &TreeFolder,
         at: &WalkPath,
         scope: &RuleScope,
         depth: u32,
@@ -41,7 +42,8 @@ impl Lister<'_> {
         let (tree, filter, enters) = (self.tree, self.filter, depth < self.query.max_depth);
         let not_shown = &mut self.not_shown;
         let mut folders: Vec<(CString, WalkPath)> = Vec::new();
-        let counted = each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
+        let counted = tree.root.each_entry(dir, &mut self.buffer, |name, file_type| {
+            check_cancelled(self.cancel)?;
             if *total > MAX_COUNTED {
                 return Ok(());
             }
@@ -70,15 +72,15 @@ impl Lister<'_> {
             if *total > MAX_COUNTED {
                 break;
             }
-            let inner = match self.tree.root.open_entry(dir.as_fd(), &name) {
+            let inner = match self.tree.root.open_subfolder(dir, &name) {
                 Ok(inner) => inner,
-                Err(errno) => {
-                    skip_missing(errno)?;
+                Err(error) => {
+                    error.unless_disk()?;
                     continue;
                 }
             };
             let scope = match &self.tree.ignored {
-                Some(ignored) => ignored.enter(&self.tree.root, scope, at.real().as_str().as_bytes(), inner.as_fd())?,
+                Some(ignored) => ignored.enter(&self.tree.root, scope, at.real().as_str().as_bytes(), &inner)?,
                 None => RuleScope::default(),
             };
             self.count_folder(&inner, &at, &scope, depth + 1, total)?;

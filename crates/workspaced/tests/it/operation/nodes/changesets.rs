@@ -41,7 +41,7 @@ async fn a_change_set_goes_through_any_node_and_is_applied_once() {
     let path = format!("/v1/approvals/{}/approve", waits["approvalId"].as_str().unwrap());
     let decided = second.operator().post(&path, json!({"decidedBy": "ada"})).await.ok();
     assert_eq!(decided["state"], "approved", "{decided:#}");
-    assert!(!run.files().contains_key("b.txt"));
+    assert!(!run.has("b.txt").await);
 
     // The owner is killed: whoever has the run then answers what was answered, and takes the next set.
     first.kill();

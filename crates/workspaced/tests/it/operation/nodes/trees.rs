@@ -40,7 +40,7 @@ async fn a_node_that_gets_a_run_back_sees_what_another_one_has_written() {
     let back = first.reconnect(&run);
     assert_eq!(read(&back).await, "two\n");
     assert_eq!((back.on_disk("a.txt"), back.on_disk("new.txt")), ("two\n".to_owned(), "n\n".to_owned()));
-    assert!(!back.repo.join("b.txt").exists());
+    assert!(!back.has("b.txt").await);
     let drift = back.agent.get(&format!("/v1/runs/{}/drift", run.id)).await.ok();
     assert_eq!(drift["items"], json!([]), "{drift:#}");
     back.replace("a.txt", "three\n", &sha256("two\n")).await.ok();

@@ -76,7 +76,7 @@ async fn the_files_of_a_run_that_no_other_node_has_opened_are_kept() {
     away.call("read_file", json!({"path": "a.txt"})).await.refused("RUN_NEEDS_REPAIR");
     let back = first.reconnect(&run);
     assert_eq!(back.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await["content"], "a\n");
-    assert_eq!(std::fs::read(back.repo.join("large.bin")).unwrap(), large);
+    assert_eq!(std::fs::read(back.file("large.bin")).unwrap(), large);
     assert_chain(&run.id, &back.audit().await);
 }
 

@@ -46,7 +46,7 @@ async fn a_folder_that_is_cleared_again_and_again_is_looked_into_once(#[values(B
     let layer = (0..40_000).fold(Layer::new(), |layer, n| layer.file(&cleared(n), "")).file("many/new.txt", "n\n");
     let answer = send(&runner, &set, &packed(layer)).await.ok();
     assert_eq!(answer["applied"].as_array().unwrap().len(), 2001);
-    assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["many/new.txt"]);
+    assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), ["many/new.txt"]);
 }
 
 #[rstest]
@@ -165,7 +165,7 @@ async fn a_mode_that_others_have_changed_is_refused_or_kept(
     let unchanged = a(text).entry("b.sh", EntryType::Regular, 0o755, b"b\n").bytes();
     let changed = a(&text.replace('7', "seven")).bytes();
     let mode = |path: &str| {
-        let metadata = std::fs::metadata(run.repo.join(path)).unwrap();
+        let metadata = std::fs::metadata(run.file(path)).unwrap();
         std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
     };
     for layer in [unchanged, changed] {
@@ -288,7 +288,7 @@ async fn a_set_may_be_as_large_as_its_limits_say(#[values(Backend::Sqlite)] back
     let layer = (0..7).fold(Layer::new(), |layer, number| layer.file(&format!("z{number}.bin"), &zeros));
     let answer = send(&runner, &set, &packed(layer)).await.ok();
     assert_eq!(answer["applied"].as_array().unwrap().len(), 7);
-    assert_eq!(std::fs::metadata(run.repo.join("z6.bin")).unwrap().len(), 8 << 20);
+    assert_eq!(std::fs::metadata(run.file("z6.bin")).unwrap().len(), 8 << 20);
 
     let layer = Layer::new().file("noise.bin", noise((16 << 20) - 2048)).bytes();
     assert!(layer.len() <= 16 << 20);
@@ -430,7 +430,7 @@ async fn a_moved_file_keeps_its_mode_where_policy_allows_no_other(#[values(Backe
     let layer = Layer::new().file(".wh.a.sh", "").entry("b.sh", EntryType::Regular, 0o755, b"a\n").bytes();
     let answer = send(&runner, &set, &layer).await.ok();
     assert_eq!(answer["left"], json!([{"path": "b.sh", "rule": "modeChange"}]), "{answer:#}");
-    assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["b.sh"]);
-    let metadata = std::fs::metadata(run.repo.join("b.sh")).unwrap();
+    assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), ["b.sh"]);
+    let metadata = std::fs::metadata(run.file("b.sh")).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111, 0);
 }

@@ -57,12 +57,13 @@ async fn a_set_has_large_files_beside_small_ones(#[values(Backend::Sqlite, Backe
         let mode = if number == 0 { 0o755 } else { 0o644 };
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
     }
-    assert_eq!((run.on_disk("src/f199.txt"), run.files().contains_key("gone.txt")), ("199\n".to_owned(), false));
+    assert_eq!(run.on_disk("src/f199.txt"), "199\n");
     // The part of the layer that is in memory, and buffers.
     assert!(growth < 48 << 20, "{} MiB", growth >> 20);
     let record = run.last_record().await;
     let file = record["files"].as_array().unwrap().iter().find(|file| file["path"] == "data/1.bin").unwrap();
     assert_eq!((&file["newSha256"], &file["kind"]), (&json!(sha256(&large[1])), &json!("BINARY")));
+    assert!(!run.has("gone.txt").await);
     server.until_journal_is_empty().await;
     assert_tmp_is_empty(&server, &run).await;
     // Again it is the same set, and one that has nothing new.
@@ -226,10 +227,10 @@ async fn a_large_set_waits_with_its_contents(#[values(Backend::Sqlite, Backend::
         run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"onBehalfOf": "ada"})).await.ok();
         assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
         if verb == "approve" {
-            assert!(std::fs::read(run.repo.join("data/2.bin")).unwrap() == large[2]);
-            assert_eq!(run.files().len(), 203);
+            assert!(std::fs::read(run.file("data/2.bin")).unwrap() == large[2]);
+            assert_eq!(run.present_files().await.len(), 203);
         } else {
-            assert_eq!(run.files().into_keys().collect::<Vec<_>>(), ["gone.txt"]);
+            assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), ["gone.txt"]);
         }
         server.until_journal_is_empty().await;
         assert_tmp_is_empty(&server, &run).await;
@@ -277,10 +278,14 @@ async fn a_kill_while_a_large_set_waits_leaves_it_or_nothing(
         run.ok("list_dir", json!({})).await;
         let left = usize::from(!asks && !is_decided);
         assert_eq!(waiting(&server.workspace(&run.id)).len(), left, "{failpoint}");
-        assert_eq!(run.files().len(), if is_decided { 2 } else { 1 }, "{failpoint}");
+        assert_eq!(run.present_files().await.len(), if is_decided { 2 } else { 1 }, "{failpoint}");
         if left == 1 {
             run.operator.post(&path, json!({"onBehalfOf": "ada"})).await.ok();
-            assert_eq!((run.files().len(), waiting(&server.workspace(&run.id)).len()), (2, 0), "{failpoint}");
+            assert_eq!(
+                (run.present_files().await.len(), waiting(&server.workspace(&run.id)).len()),
+                (2, 0),
+                "{failpoint}"
+            );
         }
         server.until_journal_is_empty().await;
         assert_tmp_is_empty(&server, &run).await;

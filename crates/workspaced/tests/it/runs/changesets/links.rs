@@ -55,7 +55,7 @@ async fn links_are_made_led_elsewhere_replaced_deleted_and_restored(
     let mut server = Server::start(backend).await;
     let (run, folder) = linked_run(&server, json!({})).await;
     let by_runner = runner(&run, &[]).await;
-    let start = run.files();
+    let start = run.present_files().await;
     let first = head(&run).await;
     // A new one, one elsewhere, a file and a folder that become one, and ones that become a file and a folder.
     let layer = Layer::new()
@@ -71,14 +71,14 @@ async fn links_are_made_led_elsewhere_replaced_deleted_and_restored(
     let answer = send(&by_runner, &set, &layer).await.ok();
     let applied = ["d", "d/1.txt", "d/2.txt", "newest", "old", "old/3.txt", "run.sh", "up/deep/link"];
     assert_eq!(answer["applied"], json!(applied), "{answer:#}");
-    let linked = run.files();
+    let record = run.last_record().await;
+    let linked = run.present_files().await;
     let of = |path: &str| linked.get(path).map(String::as_str);
     assert_eq!((of("up/deep/link"), of("newest")), (Some("-> ../../b.txt"), Some("-> b.txt")));
     assert_eq!((of("run.sh"), of("d"), of("old")), (Some("-> a.txt"), Some("-> up"), None));
     assert_eq!(run.on_disk("old/3.txt"), "3\n");
 
     // As git shows it, in the artifact and in the diff of the workspace.
-    let record = run.last_record().await;
     let artifact = run.artifact(record["artifactUris"][0].as_str().unwrap()).await;
     let workspace = run.ok("diff_workspace", json!({})).await;
     for diff in [&artifact, workspace["diff"].as_str().unwrap()] {
@@ -143,12 +143,12 @@ async fn links_are_made_led_elsewhere_replaced_deleted_and_restored(
     server.restart();
     let run = server.reconnect(&run);
     run.ok("revert_calls", json!({"toolCallIds": ["cs_2"], "reason": "undo"})).await;
-    assert_eq!(run.files(), linked);
+    assert_eq!(run.present_files().await, linked);
     server.kill();
     server.restart();
     let run = server.reconnect(&run);
     run.ok("revert_calls", json!({"toolCallIds": ["cs_1"], "reason": "undo"})).await;
-    assert_eq!(run.files(), start);
+    assert_eq!(run.present_files().await, start);
     assert_eq!((drift(&run).await, &run.verify().await["intact"]), (json!([]), &json!(true)));
     assert_eq!(run.ok("diff_workspace", json!({})).await["diff"], "");
 }
@@ -208,7 +208,6 @@ async fn a_link_that_leads_elsewhere_is_refused_alone(#[values(Backend::Sqlite)]
     assert_eq!(answer["applied"], json!(applied), "{answer:#}");
     // Where a link leads is judged at each read.
     run.put(".env", "A=1\n");
-    std::fs::remove_file(run.repo.join("newest")).unwrap();
     run.link("newest", ".env");
     run.call("read_file", json!({"path": "chain"})).await.refused("POLICY_DENIED_SECRET");
 }
@@ -281,6 +280,6 @@ async fn a_policy_decides_about_links(#[values(Backend::Sqlite)] backend: Backen
     let approved = run.operator.post(&format!("{path}/approve"), json!({"decidedBy": "ada"})).await.ok();
     assert_eq!(approved["state"], "approved", "{approved:#}");
     assert_eq!(run.files()["l"], "-> d/1.txt");
-    assert!(!run.files().contains_key("newest"));
+    assert!(!run.has("newest").await);
     assert_eq!(run.verify().await["intact"], true);
 }

@@ -159,7 +159,7 @@ async fn nothing_that_a_run_names_is_deleted_under_load(
     for (run, bytes) in &left {
         let run = server.reconnect(run);
         run.ok("read_file", json!({"path": "a.txt"})).await;
-        assert_eq!(&std::fs::read(run.repo.join("large.bin")).unwrap(), bytes);
+        assert_eq!(&std::fs::read(run.file("large.bin")).unwrap(), bytes);
     }
     assert!(objects(&folder).len() < 20, "{:?}", objects(&folder));
 }

@@ -18,6 +18,7 @@ async fn a_store_whose_folder_disappears_is_unavailable_and_nothing_is_written_e
     let (mut server, folder) = storing(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let lost = server.run_with_files(&[("b.txt", "b\n")], json!({})).await;
+    std::fs::remove_dir_all(lost.base()).unwrap();
     let lost = lose_files(&mut server, &lost);
     let run = server.reconnect(&run);
     let away = server.home.join("away");

@@ -13,7 +13,7 @@ use crate::dir::entries;
 const MAX_SINGLY: usize = 64;
 
 /// Syncs everything in `dir`, which contains about `entries` files and folders.
-pub(super) fn sync(dir: &OwnedFd, entries: usize) -> io::Result<()> {
+pub(crate) fn sync(dir: &OwnedFd, entries: usize) -> io::Result<()> {
     if entries > MAX_SINGLY {
         return Ok(rustix::fs::syncfs(dir)?);
     }

@@ -1,0 +1,379 @@
+//! The bases of all runs, in `bases/` of the data folder: each is made once, and shared by every run that starts from it.
+//!
+//! | in `bases/{id}/` | |
+//! |---|---|
+//! | `tree/` | the files |
+//! | `manifest` | the list of the files, with their hashes |
+//! | `info` | what the base is, in a few lines |
+//! | `git/` | a bare repository with the base commit |
+//!
+//! `bases/sources/{origin}/{commit}` says which base a commit of a repository was imported as. Two repositories may name the same
+//! commit, and only one of them may be readable for a caller, so that the origin is a part of the name.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use model::Sha256;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rustix::fs::{Access, AtFlags, Mode, RenameFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::base::{Base, BaseLru, GIT_NAME, TREE_NAME};
+use crate::dir::{create_file, entries, fresh_name, open_dir, open_file};
+use crate::fsync_tree;
+use crate::git::{Git, GitHome};
+use crate::remove::remove_tree;
+use crate::skipped::SkippedReport;
+
+/// The folder in the data folder.
+const BASES: &str = "bases";
+/// The folder that says which commits were imported as which bases.
+const SOURCES: &str = "sources";
+/// The file with the description of a base.
+const INFO: &str = "info";
+/// The prefix of a folder's name while a base is made.
+const STAGING: &str = ".new-";
+/// The prefix of a folder's name while a base is removed.
+const TRASH: &str = ".trash-";
+/// The maximum size of a description: a report of skipped entries.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What a run started from, as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedBase {
+    /// The base commit.
+    pub commit: String,
+    /// The hash of its files: [`ImportedRun::manifest_sha256`](crate::ImportedRun::manifest_sha256).
+    pub manifest_sha256: Sha256,
+    /// The hash of the files that git ignores, if there were any:
+    /// [`ImportedRun::untracked_sha256`](crate::ImportedRun::untracked_sha256).
+    pub untracked_sha256: Option<Sha256>,
+}
+
+/// What a base is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BaseInfo {
+    pub(crate) commit: String,
+    /// The hash of the files that git tracks.
+    pub(crate) manifest_sha256: Sha256,
+    /// The hash of the files that git ignores, if there are any.
+    pub(crate) untracked_sha256: Option<Sha256>,
+    /// The number of files and links.
+    pub(crate) files: u64,
+    /// The size of the files.
+    pub(crate) bytes: u64,
+    /// The size that counts toward a quota at the import, with that of folders and links.
+    pub(crate) quota_bytes: u64,
+    /// The hash of what else a tree has: folders without files, and permissions that git does not know. `None` if it has nothing else.
+    pub(crate) variant: Option<Sha256>,
+}
+
+/// A commit of a repository that was imported before.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct KnownSource {
+    pub(crate) base: String,
+    pub(crate) commit: String,
+    pub(crate) skipped: SkippedReport,
+}
+
+/// The bases on this machine.
+pub(crate) struct BaseStore {
+    /// `None` if there are none yet, in a data folder that is only read.
+    dir: Option<OwnedFd>,
+    path: PathBuf,
+    home: Arc<GitHome>,
+    lru: Arc<BaseLru>,
+    open: Mutex<HashMap<String, Weak<Base>>>,
+    /// Held for reading while a base is chosen and touched, and until a run refers to it.
+    in_use: Arc<RwLock<()>>,
+}
+
+/// A base that is being made. Dropping it removes it, unless it was placed.
+pub(crate) struct StagedBase {
+    all: OwnedFd,
+    name: String,
+    pub(crate) dir: OwnedFd,
+    pub(crate) git: Git,
+    in_use: Arc<RwLock<()>>,
+    is_placed: bool,
+}
+
+impl BaseInfo {
+    pub(crate) fn recorded(&self) -> RecordedBase {
+        let Self { commit, manifest_sha256, untracked_sha256, .. } = self;
+        RecordedBase { commit: commit.clone(), manifest_sha256: *manifest_sha256, untracked_sha256: *untracked_sha256 }
+    }
+
+    fn id(&self) -> String {
+        let name = name_of(&self.recorded());
+        self.variant.map_or_else(|| name.clone(), |variant| format!("{name}-{}", &variant.to_string()[..16]))
+    }
+}
+
+/// Returns the name of a base, or what it begins with if it has a variant.
+fn name_of(recorded: &RecordedBase) -> String {
+    let RecordedBase { commit, manifest_sha256, untracked_sha256 } = recorded;
+    let untracked = untracked_sha256.map(|hash| hash.to_string()).unwrap_or_default();
+    Sha256::of(format!("{commit}\n{manifest_sha256}\n{untracked}\n").as_bytes()).to_string()[..40].to_owned()
+}
+
+impl BaseStore {
+    /// Creates the folder if it is missing.
+    pub(crate) fn create(data_dir: &Path) -> io::Result<()> {
+        match rustix::fs::mkdir(data_dir.join(BASES), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match rustix::fs::mkdir(data_dir.join(BASES).join(SOURCES), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Opens the folder as it is.
+    pub(crate) fn open_to_read(data_dir: &Path) -> io::Result<Self> {
+        let path = data_dir.join(BASES);
+        let dir = match open_dir(rustix::fs::CWD, &path) {
+            Err(Errno::NOENT) => None,
+            dir => Some(dir?),
+        };
+        let (open, in_use) = (Mutex::default(), Arc::default());
+        Ok(Self { dir, path, home: Arc::default(), lru: Arc::default(), open, in_use })
+    }
+
+    pub(crate) fn set_home(&mut self, home: Arc<GitHome>) {
+        self.home = home;
+    }
+
+    fn dir(&self) -> io::Result<&OwnedFd> {
+        self.dir.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// No base is removed until the guard is dropped.
+    pub(crate) fn keep(&self) -> RwLockReadGuard<'_, ()> {
+        self.in_use.read()
+    }
+
+    /// Opens the base `id`. All that have it open share one value.
+    pub(crate) fn get(&self, id: &str) -> io::Result<Arc<Base>> {
+        let mut open = self.open.lock();
+        if let Some(base) = open.get(id).and_then(Weak::upgrade) {
+            return Ok(base);
+        }
+        if id.contains('/') || id.starts_with('.') {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let dir = open_dir(self.dir()?, id).map_err(|errno| match errno {
+            Errno::NOENT => io::Error::new(ErrorKind::NotFound, "the run's base is missing"),
+            errno => errno.into(),
+        })?;
+        let base = Base::open(id.to_owned(), dir.as_fd(), &self.path.join(id), &self.home, Arc::clone(&self.lru))?;
+        let base = Arc::new(base);
+        open.retain(|_, base| base.strong_count() > 0);
+        open.insert(id.to_owned(), Arc::downgrade(&base));
+        Ok(base)
+    }
+
+    /// Opens the folder of the base `id`.
+    pub(crate) fn folder(&self, id: &str) -> io::Result<OwnedFd> {
+        Ok(open_dir(self.dir()?, id)?)
+    }
+
+    /// Returns what the base `id` is.
+    pub(crate) fn info(&self, id: &str) -> io::Result<BaseInfo> {
+        read_json(&self.folder(id)?, INFO)
+    }
+
+    /// Returns the base that a run is recorded to start from, if it is on this machine: the one called `preferred`, if it is that, since
+    /// the record does not say which variant the run has. It is not removed soon.
+    pub(crate) fn find(&self, recorded: &RecordedBase, preferred: Option<&str>) -> io::Result<Option<Arc<Base>>> {
+        let Some(dir) = &self.dir else { return Ok(None) };
+        let _kept = self.keep();
+        let name = name_of(recorded);
+        let is_one = |found: &str| {
+            found.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+                && open_dir(dir, found).is_ok()
+        };
+        let mut found = preferred.into_iter().chain([&*name]).find(|name| is_one(name)).map(str::to_owned);
+        if found.is_none() {
+            let mut names = entries(dir, usize::MAX)?.into_iter();
+            found = names.find_map(|(found, _)| found.into_string().ok().filter(|found| is_one(found)));
+        }
+        let Some(found) = found else { return Ok(None) };
+        self.touch(&found)?;
+        self.get(&found).map(Some)
+    }
+
+    /// Notes that `commit` of `origin` was imported as a base.
+    pub(crate) fn note(&self, origin: &Sha256, commit: &str, known: &KnownSource) -> io::Result<()> {
+        let _kept = self.keep();
+        let sources = open_dir(self.dir()?, SOURCES)?;
+        match rustix::fs::mkdirat(&sources, origin.to_string(), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let folder = open_dir(&sources, origin.to_string())?;
+        let name = fresh_name(STAGING);
+        create_file(&folder, &*name)?.write_all(&serde_json::to_vec(known)?)?;
+        Ok(rustix::fs::renameat(&folder, &*name, &folder, commit)?)
+    }
+
+    /// Begins to make a base: an empty tree, and no repository yet.
+    pub(crate) fn stage(&self) -> io::Result<StagedBase> {
+        let all = self.dir()?.try_clone()?;
+        let name = fresh_name(STAGING);
+        rustix::fs::mkdirat(&all, &*name, Mode::RWXU)?;
+        let dir = open_dir(&all, &*name)?;
+        let git = Git::new(self.path.join(&name).join(GIT_NAME), &self.home);
+        let staged = StagedBase { all, name, dir, git, in_use: Arc::clone(&self.in_use), is_placed: false };
+        rustix::fs::mkdirat(&staged.dir, TREE_NAME, Mode::RWXU)?;
+        Ok(staged)
+    }
+
+    /// Notes that a run is about to refer to the base `id`.
+    pub(crate) fn touch(&self, id: &str) -> io::Result<()> {
+        touch(self.dir()?, id)
+    }
+
+    /// Removes what killed processes have left, and the bases that are not `used` and that no run has begun to use for `unused_for`.
+    /// Returns the number of bases.
+    pub(crate) fn sweep(&self, used: &HashSet<String>, unused_for: Duration) -> io::Result<usize> {
+        let dir = self.dir()?;
+        let mut trash = Vec::new();
+        let mut removed = 0;
+        {
+            // What a run has begun to use since `used` was read was touched.
+            let _nobody_begins = self.in_use.write();
+            for (name, file_type) in entries(dir, usize::MAX)? {
+                let Some(name) = name.to_str().ok().filter(|name| file_type.is_dir() && *name != SOURCES) else {
+                    continue;
+                };
+                if name.starts_with(TRASH) {
+                    trash.push(name.to_owned());
+                    continue;
+                }
+                // A new one may be placed or given up meanwhile.
+                let is_old = age_of(dir, name)?.is_some_and(|age| age > unused_for);
+                if used.contains(name) || !is_old {
+                    continue;
+                }
+                let gone = fresh_name(TRASH);
+                rustix::fs::renameat(dir, name, dir, &*gone)?;
+                self.open.lock().remove(name);
+                removed += usize::from(!name.starts_with(STAGING));
+                trash.push(gone);
+            }
+            if removed > 0 {
+                self.forget_sources()?;
+            }
+        }
+        for name in trash {
+            remove_tree(dir.as_fd(), name.as_bytes())?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes the notes of commits whose bases are gone.
+    fn forget_sources(&self) -> io::Result<()> {
+        let sources = open_dir(self.dir()?, SOURCES)?;
+        for (origin, _) in entries(&sources, usize::MAX)? {
+            let folder = open_dir(&sources, &*origin)?;
+            for (commit, _) in entries(&folder, usize::MAX)? {
+                let known = commit.to_str().ok().and_then(|name| read_json::<KnownSource>(&folder, name).ok());
+                if known.is_none_or(|known| self.folder(&known.base).is_err()) {
+                    crate::dir::remove_file(&folder, &*commit)?;
+                }
+            }
+            match crate::dir::remove_dir(&sources, &*origin) {
+                Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BaseStore {
+    /// Whether any commit of `origin` was imported before.
+    pub(crate) fn knows(&self, origin: &Sha256) -> bool {
+        rustix::fs::access(self.path.join(SOURCES).join(origin.to_string()), Access::EXISTS).is_ok()
+    }
+
+    /// Returns the base that `commit` of `origin` was imported as, if it is here. It is not removed soon.
+    pub(crate) fn known(&self, origin: &Sha256, commit: &str) -> Option<KnownSource> {
+        let folder = open_dir(self.dir().ok()?, format!("{SOURCES}/{origin}")).ok()?;
+        let _kept = self.keep();
+        let known: KnownSource = read_json(&folder, commit).ok()?;
+        // It may have been removed, and is imported again then.
+        self.touch(&known.base).ok()?;
+        self.get(&known.base).ok().map(|_| known)
+    }
+}
+
+fn touch(all: &OwnedFd, id: &str) -> io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    Ok(rustix::fs::utimensat(all, id, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Returns how long ago the folder `name` was used; `None` if it is gone.
+fn age_of(dir: &OwnedFd, name: &str) -> io::Result<Option<Duration>> {
+    #[expect(clippy::disallowed_methods, reason = "compared with a time of the file system")]
+    let now = SystemTime::now();
+    let folder = match open_dir(dir, name) {
+        Err(Errno::NOENT) => return Ok(None),
+        folder => File::from(folder?),
+    };
+    Ok(Some(now.duration_since(folder.metadata()?.modified()?).unwrap_or_default()))
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(dir: &OwnedFd, name: &str) -> io::Result<T> {
+    let mut bytes = Vec::new();
+    open_file(dir, name)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+impl StagedBase {
+    /// Opens the folder of its files.
+    pub(crate) fn tree(&self) -> io::Result<OwnedFd> {
+        Ok(open_dir(&self.dir, TREE_NAME)?)
+    }
+
+    /// Makes it the base of its content, of about `entries` files and folders. One that is there already stays. Returns its name.
+    pub(crate) fn place(mut self, info: &BaseInfo, entries: usize) -> io::Result<String> {
+        create_file(&self.dir, INFO)?.write_all(&serde_json::to_vec(info)?)?;
+        fsync_tree::sync(&self.dir, entries)?;
+        failpoint::hit("base.made");
+        let id = info.id();
+        {
+            let _kept = self.in_use.read();
+            match rustix::fs::renameat_with(&self.all, &*self.name, &self.all, &*id, RenameFlags::NOREPLACE) {
+                Ok(()) => self.is_placed = true,
+                // Another import has made it meanwhile, or before.
+                Err(Errno::EXIST | Errno::NOTEMPTY) => touch(&self.all, &id)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        rustix::fs::fsync(&self.all)?;
+        Ok(id)
+    }
+}
+
+impl Drop for StagedBase {
+    fn drop(&mut self) {
+        if self.is_placed {
+            return;
+        }
+        if let Err(error) = remove_tree(self.all.as_fd(), self.name.as_bytes()) {
+            // A sweep removes it.
+            tracing::warn!(%error, "the files of a base that was not made could not be removed");
+        }
+    }
+}
