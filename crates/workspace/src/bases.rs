@@ -242,42 +242,47 @@ impl BaseStore {
         touch(self.dir()?, id)
     }
 
-    /// Removes what killed processes have left, and the bases that are not `used` and that no run has begun to use for `unused_for`.
-    /// Returns the number of bases.
+    /// Removes the folders of bases that an earlier process was making or removing, and returns how many. No other process may be
+    /// making any.
+    pub(crate) fn remove_unfinished(&self) -> io::Result<u64> {
+        let dir = self.dir()?;
+        let mut removed = 0;
+        for (name, _) in entries(dir, usize::MAX)? {
+            let name = name.as_bytes();
+            if [STAGING, TRASH].iter().any(|prefix| name.starts_with(prefix.as_bytes())) {
+                remove_tree(dir.as_fd(), name)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes the bases that are not `used` and that no run has begun to use for `unused_for`. Returns how many.
     pub(crate) fn sweep(&self, used: &HashSet<String>, unused_for: Duration) -> io::Result<usize> {
         let dir = self.dir()?;
         let mut trash = Vec::new();
-        let mut removed = 0;
         {
             // What a run has begun to use since `used` was read was touched.
             let _nobody_begins = self.in_use.write();
             for (name, file_type) in entries(dir, usize::MAX)? {
-                let Some(name) = name.to_str().ok().filter(|name| file_type.is_dir() && *name != SOURCES) else {
-                    continue;
-                };
-                if name.starts_with(TRASH) {
-                    trash.push(name.to_owned());
-                    continue;
-                }
-                // A new one may be placed or given up meanwhile.
-                let is_old = age_of(dir, name)?.is_some_and(|age| age > unused_for);
-                if used.contains(name) || !is_old {
+                let is_base = |name: &&str| file_type.is_dir() && !name.starts_with('.') && *name != SOURCES;
+                let Some(name) = name.to_str().ok().filter(is_base) else { continue };
+                if used.contains(name) || age_of(dir, name)? <= unused_for {
                     continue;
                 }
                 let gone = fresh_name(TRASH);
                 rustix::fs::renameat(dir, name, dir, &*gone)?;
                 self.open.lock().remove(name);
-                removed += usize::from(!name.starts_with(STAGING));
                 trash.push(gone);
             }
-            if removed > 0 {
+            if !trash.is_empty() {
                 self.forget_sources()?;
             }
         }
-        for name in trash {
+        for name in &trash {
             remove_tree(dir.as_fd(), name.as_bytes())?;
         }
-        Ok(removed)
+        Ok(trash.len())
     }
 
     /// Removes the notes of commits whose bases are gone.
@@ -323,15 +328,12 @@ fn touch(all: &OwnedFd, id: &str) -> io::Result<()> {
     Ok(rustix::fs::utimensat(all, id, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Returns how long ago the folder `name` was used; `None` if it is gone.
-fn age_of(dir: &OwnedFd, name: &str) -> io::Result<Option<Duration>> {
+/// Returns how long ago the base `name` was used.
+fn age_of(dir: &OwnedFd, name: &str) -> io::Result<Duration> {
     #[expect(clippy::disallowed_methods, reason = "compared with a time of the file system")]
     let now = SystemTime::now();
-    let folder = match open_dir(dir, name) {
-        Err(Errno::NOENT) => return Ok(None),
-        folder => File::from(folder?),
-    };
-    Ok(Some(now.duration_since(folder.metadata()?.modified()?).unwrap_or_default()))
+    let modified = File::from(open_dir(dir, name)?).metadata()?.modified()?;
+    Ok(now.duration_since(modified).unwrap_or_default())
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(dir: &OwnedFd, name: &str) -> io::Result<T> {
@@ -372,7 +374,7 @@ impl Drop for StagedBase {
             return;
         }
         if let Err(error) = remove_tree(self.all.as_fd(), self.name.as_bytes()) {
-            // A sweep removes it.
+            // The next start removes it.
             tracing::warn!(%error, "the files of a base that was not made could not be removed");
         }
     }

@@ -164,6 +164,27 @@ pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, WorkspaceError>) -> Cod
     }
 }
 
+/// Returns a search for `text` in the whole tree.
+pub(crate) fn search_query(text: &str) -> crate::SearchQuery {
+    crate::SearchQuery {
+        query: text.to_owned(),
+        mode: crate::SearchMode::Literal,
+        path: path("."),
+        include_glob: Vec::new(),
+        exclude_glob: Vec::new(),
+        file_type: None,
+        case_sensitive: true,
+        whole_word: false,
+        multiline: false,
+        max_matches: 100,
+        context_lines: 0,
+        paths_only: false,
+        one_per_file: false,
+        after: None,
+        max_time: std::time::Duration::from_mins(1),
+    }
+}
+
 /// Returns a cancel flag that is not set.
 pub(crate) fn not_cancelled() -> AtomicBool {
     AtomicBool::new(false)
@@ -295,6 +316,20 @@ pub(crate) fn git_command(dir: &Path) -> Command {
     git.args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main"]);
     git.args(["-c", "core.excludesFile=/dev/null"]);
     git
+}
+
+/// Runs git on `tree` and the repository of `run`'s base, with an index of its own.
+pub(crate) fn git_on_base(rig: &TestWorkspaces, run: &str, tree: &Path, args: &[&str]) -> String {
+    let output = git_command(tree)
+        .env("GIT_INDEX_FILE", rig.outside().join("index"))
+        .env("GIT_DIR", rig.base(run).join("git"))
+        .env("GIT_WORK_TREE", tree)
+        .args(["-c", "core.bare=false"])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Runs git in `dir` without the configuration of any user.

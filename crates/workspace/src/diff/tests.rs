@@ -6,7 +6,7 @@ use model::{Code, PolicyOverrides, Profiles};
 
 use super::*;
 use crate::ImportSource;
-use crate::test_support::{TestWorkspaces, git, git_command, rules};
+use crate::test_support::{TestWorkspaces, git, git_on_base, rules};
 
 const ALL: DiffQuery = DiffQuery { path: None, stat_only: false, max_bytes: usize::MAX };
 
@@ -24,18 +24,7 @@ fn git_says(rig: &TestWorkspaces, run: &str, args: &[&str]) -> String {
     let repo = rig.repo(run);
     let index = rig.outside().join("index");
     let _ = fs::remove_file(&index);
-    let run_git = |args: &[&str]| {
-        let output = git_command(&repo)
-            .env("GIT_INDEX_FILE", &index)
-            .env("GIT_DIR", rig.base(run).join("git"))
-            .env("GIT_WORK_TREE", &repo)
-            .args(["-c", "core.bare=false"])
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let run_git = |args: &[&str]| git_on_base(rig, run, &repo, args);
     let base = rig.workspaces.get(&model::RunId::parse(run).unwrap()).unwrap().base_commit().to_owned();
     run_git(&["read-tree", &base]);
     run_git(&["add", "-A"]);

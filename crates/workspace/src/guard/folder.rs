@@ -26,7 +26,10 @@ pub(crate) struct TreeFolder {
 impl Opened {
     /// Returns the folder, whose real path is `path`.
     pub(crate) fn into_folder(self, path: &LogicalPath) -> TreeFolder {
-        let path = if path.is_root() { String::new() } else { path.as_str().to_owned() };
+        self.into_folder_at(if path.is_root() { String::new() } else { path.as_str().to_owned() })
+    }
+
+    fn into_folder_at(self, path: String) -> TreeFolder {
         match self.layer {
             TreeLayer::Own => TreeFolder { own: Some(self.file), base: self.below, path },
             TreeLayer::Base => TreeFolder { own: None, base: Some(self.file), path },
@@ -43,7 +46,7 @@ impl Root {
             None => Err(Errno::NOENT),
         };
         match own {
-            Err(Errno::NOENT) => Ok(Opened::new(self.open_below(folder, name, flags)?, TreeLayer::Base, None)?),
+            Err(Errno::NOENT) => Ok(self.open_below(folder, name, flags)?),
             own => {
                 let opened = Opened::new(own?, TreeLayer::Own, None)?;
                 if !opened.file_type().is_dir() {
@@ -51,7 +54,7 @@ impl Root {
                 }
                 let below = match self.open_below(folder, name, flags | OFlags::DIRECTORY) {
                     Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::NAMETOOLONG) => None,
-                    below => Some(below?),
+                    below => Some(below?.file),
                 };
                 Ok(Opened { below, ..opened })
             }
@@ -66,10 +69,7 @@ impl Root {
         }
         let name = name.to_string_lossy();
         let path = if folder.path.is_empty() { name.into_owned() } else { format!("{}/{name}", folder.path) };
-        Ok(match opened.layer {
-            TreeLayer::Own => TreeFolder { own: Some(opened.file), base: opened.below, path },
-            TreeLayer::Base => TreeFolder { own: None, base: Some(opened.file), path },
-        })
+        Ok(opened.into_folder_at(path))
     }
 
     /// Returns the metadata of the entry `name` of `folder`, without following a link. `None` if there is none.
@@ -99,7 +99,8 @@ impl Root {
         };
         let target = match own {
             Err(Errno::NOENT) => {
-                self.open_below(folder, name, LOOK_FLAGS).and_then(|link| rustix::fs::readlinkat(link, "", Vec::new()))
+                let link = self.open_below(folder, name, LOOK_FLAGS);
+                link.and_then(|link| rustix::fs::readlinkat(link.file, "", Vec::new()))
             }
             own => own,
         };
@@ -145,12 +146,12 @@ impl Root {
     }
 
     /// Opens the entry `name` of the base's part of `folder`, if it is shown.
-    fn open_below(&self, folder: &TreeFolder, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_below(&self, folder: &TreeFolder, name: &CStr, flags: OFlags) -> Result<Opened, Errno> {
         let (Some(below), Some(base)) = (&folder.base, &self.base) else { return Err(Errno::NOENT) };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let opened = open_under(below.as_fd(), name, flags, resolve)?;
-        let file_type = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
-        if base.shows_entry(&folder.path, name.to_bytes(), file_type) { Ok(opened) } else { Err(Errno::NOENT) }
+        let opened = Opened::new(open_under(below.as_fd(), name, flags, resolve)?, TreeLayer::Base, None)?;
+        let is_shown = base.shows_entry(&folder.path, name.to_bytes(), opened.file_type());
+        if is_shown { Ok(opened) } else { Err(Errno::NOENT) }
     }
 
     /// Returns the handle of the run's own part of `folder`, if there is one.

@@ -10,10 +10,8 @@ use model::{LINK_MODE, RunId, Sha256, Step, StepBytes, StepContent};
 use proptest::prelude::*;
 
 use super::open_ambient_folder;
-use crate::test_support::{TestWorkspaces, git_command, not_cancelled, path, rules, tree_of, visible};
-use crate::{
-    DiffQuery, FindQuery, FindSort, ImportSource, ListQuery, SearchMode, SearchQuery, Tree, Workspace, WorkspaceError,
-};
+use crate::test_support::{TestWorkspaces, git_on_base, not_cancelled, path, rules, search_query, tree_of, visible};
+use crate::{DiffQuery, FindQuery, FindSort, ImportSource, ListQuery, SearchQuery, Tree, Workspace, WorkspaceError};
 
 /// What a change puts at a path.
 #[derive(Clone, Debug)]
@@ -151,23 +149,7 @@ fn answers(tree: &Tree) -> Vec<String> {
         });
         all.push(format!("find {folder}: {}", show(found)));
         all.push(format!("stats {folder}: {}", show(tree.stats(&rules, &path(folder), &cancel))));
-        let query = SearchQuery {
-            query: "needle".to_owned(),
-            mode: SearchMode::Literal,
-            path: path(folder),
-            include_glob: Vec::new(),
-            exclude_glob: Vec::new(),
-            file_type: None,
-            case_sensitive: true,
-            whole_word: false,
-            multiline: false,
-            max_matches: 100,
-            context_lines: 1,
-            paths_only: false,
-            one_per_file: false,
-            after: None,
-            max_time: std::time::Duration::from_mins(1),
-        };
+        let query = SearchQuery { path: path(folder), context_lines: 1, ..search_query("needle") };
         all.push(format!("search {folder}: {}", show(tree.search(&rules, &query, &cancel))));
     }
     add_answers_by_name(tree, &rules, &mut all);
@@ -200,18 +182,7 @@ fn add_answers_by_name(tree: &Tree, rules: &model::Rules, all: &mut Vec<String>)
 fn git_diff(rig: &TestWorkspaces, plain: &Path, written: &BTreeSet<&str>) -> Vec<(String, char)> {
     let index = rig.outside().join("index");
     let _ = fs::remove_file(&index);
-    let git = |tree: &Path, args: &[&str]| {
-        let output = git_command(tree)
-            .env("GIT_INDEX_FILE", &index)
-            .env("GIT_DIR", rig.base("r").join("git"))
-            .env("GIT_WORK_TREE", tree)
-            .args(["-c", "core.bare=false"])
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let git = |tree: &Path, args: &[&str]| git_on_base(rig, "r", tree, args);
     // With what git ignores, which the base has and its commit has not.
     git(&rig.base("r").join("tree"), &["add", "-A", "-f"]);
     let base = git(&rig.base("r").join("tree"), &["write-tree"]);

@@ -282,7 +282,11 @@ fn a_sweep_removes_what_was_killed_half_made_and_no_run() {
     let workspaces = rig.data().join("workspaces");
     fs::create_dir_all(workspaces.join(".import-0123/repo/a")).unwrap();
     fs::create_dir_all(workspaces.join(".trash-0123/repo/.up-1/b")).unwrap();
-    assert_eq!(rig.workspaces.sweep().unwrap(), 2);
+    for name in [".new-0123/tree/a", ".trash-0123/git"] {
+        fs::create_dir_all(rig.data().join("bases").join(name)).unwrap();
+    }
+    assert_eq!(rig.workspaces.sweep().unwrap(), 4);
+    assert_eq!(fs::read_dir(rig.data().join("bases")).unwrap().count(), 2, "the base, and the sources");
     assert_eq!(rig.names(), [".git-home", "known"]);
     assert_eq!(rig.workspaces.sweep().unwrap(), 0);
 }

@@ -3,14 +3,13 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::guard::GuardError;
 use crate::query::list::ListQuery;
 use crate::targets::Existing;
-use crate::test_support::{CANARY, TestTree, not_cancelled, path, rules};
+use crate::test_support::{CANARY, TestTree, not_cancelled, path, rules, search_query};
 use crate::{SearchMode, SearchQuery};
 use crate::{Tree, WorkspaceError};
 
@@ -110,23 +109,7 @@ fn no_listing_gets_out() {
 fn no_search_gets_out() {
     let fixture = fixture();
     let rules = rules();
-    let query = |raw: &str, text: &str| SearchQuery {
-        query: text.to_owned(),
-        mode: SearchMode::Regex,
-        path: path(raw),
-        include_glob: Vec::new(),
-        exclude_glob: Vec::new(),
-        file_type: None,
-        case_sensitive: true,
-        whole_word: false,
-        multiline: false,
-        max_matches: 100,
-        context_lines: 1,
-        paths_only: false,
-        one_per_file: false,
-        after: None,
-        max_time: Duration::from_mins(1),
-    };
+    let query = |raw: &str, text: &str| SearchQuery { mode: SearchMode::Regex, path: path(raw), ..search_query(text) };
     let text = format!("{CANARY}|inside");
     let queries = [query(".", &text), query("folder", &text), query("link", &text), query("link/deep", &text)];
     race(&fixture, 3_000, |tree, round| match tree.search(&rules, &queries[round % queries.len()], &not_cancelled()) {

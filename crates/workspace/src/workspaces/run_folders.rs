@@ -142,14 +142,14 @@ impl Workspaces {
         Ok(names)
     }
 
-    /// Removes the temporary folders of partial imports and removals by other processes, and returns how many. Those of this
-    /// process are left alone.
+    /// Removes what earlier processes have left of imports and removals, of runs and of bases, and returns how many folders there were.
+    /// Runs of this process are left alone; it must not have begun a base.
     ///
     /// # Errors
     ///
     /// If the disk fails.
     pub fn sweep(&self) -> io::Result<u64> {
-        let mut removed = 0;
+        let mut removed = self.bases.remove_unfinished()?;
         for name in folder_names(&self.dir)? {
             if (name.starts_with(STAGING) || name.starts_with(TRASH)) && !name.contains(&self.tag) {
                 remove_tree(self.dir.as_fd(), name.as_bytes())?;

@@ -8,28 +8,10 @@ use model::{Code, Encoding, FileKind, PolicyOverrides};
 use rustix::fs::{CWD, Mode};
 
 use super::{Match, SearchMode, SearchQuery, SearchReport};
-use crate::test_support::{CANARY, TestBase, TestTree, code, not_cancelled, path, rules, rules_with};
+use crate::test_support::{
+    CANARY, TestBase, TestTree, code, not_cancelled, path, rules, rules_with, search_query as query,
+};
 use crate::{Tree, WorkspaceError};
-
-fn query(text: &str) -> SearchQuery {
-    SearchQuery {
-        query: text.to_owned(),
-        mode: SearchMode::Literal,
-        path: path("."),
-        include_glob: Vec::new(),
-        exclude_glob: Vec::new(),
-        file_type: None,
-        case_sensitive: true,
-        whole_word: false,
-        multiline: false,
-        max_matches: 100,
-        context_lines: 0,
-        paths_only: false,
-        one_per_file: false,
-        after: None,
-        max_time: Duration::from_mins(1),
-    }
-}
 
 fn regex(text: &str) -> SearchQuery {
     SearchQuery { mode: SearchMode::Regex, ..query(text) }

@@ -238,6 +238,9 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, exhaustive::POS
             interrupted += 1;
             let mut remaining = crate::harness::snapshot(&server.data_dir().join("workspaces"));
             remaining.retain(|path, _| !path.starts_with(".git-home"));
+            // A base that was made stays for a day.
+            let bases = crate::harness::snapshot(&server.data_dir().join("bases"));
+            remaining.extend(bases.into_iter().filter(|(path, _)| path.starts_with('.')));
             assert!(remaining.is_empty(), "a killed import left files: {remaining:#?}");
             assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 0);
         } else {
@@ -251,6 +254,27 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, exhaustive::POS
         let run = server.run_from(&server.operator().post("/v1/runs", body).await.is(201)).await;
         assert_eq!(run.get().await["import"]["files"], 3000);
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_base_that_was_made_and_not_placed_is_made_again(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let body = json!({"runId": "r", "source": {"type": "directory", "path": server.template(&[("a.txt", "a\n")])}});
+    std::fs::write(&armed, "base.made").unwrap();
+    let operator = server.operator();
+    let request = operator.request(reqwest::Method::POST, "/v1/runs").json(&body);
+    assert!(operator.try_send(request).await.is_err(), "the server survived the failpoint");
+    server.wait();
+    std::fs::remove_file(&armed).unwrap();
+    server.restart();
+    let bases = std::fs::read_dir(server.data_dir().join("bases")).unwrap();
+    let names: Vec<_> = bases.map(|base| base.unwrap().file_name()).collect();
+    assert_eq!(names, ["sources"]);
+    assert_eq!(server.operator().get("/v1/runs/r").await.status, 404);
+    assert_eq!(server.run(body).await.on_disk("a.txt"), "a\n");
 }
 
 #[rstest]
