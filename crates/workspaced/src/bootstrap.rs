@@ -370,6 +370,10 @@ async fn close(service: &Service, timeout: Duration) {
         service.state.checkpoints.close().await;
         // After the last commit, so that other nodes can take the runs at once.
         if let Some(membership) = &service.state.node {
+            // Those that a call or a sync used until now.
+            if let Err(error) = service.runs.give_back_unused().await {
+                tracing::warn!(error = &error as &dyn Error, "not every run was given back");
+            }
             membership.end().await;
             if let Err(error) = service.state.ledger.leave().await {
                 tracing::warn!(

@@ -213,6 +213,36 @@ async fn a_node_that_stops_gives_its_runs_back_at_once() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_left_owns_no_run() {
+    let [mut first, second] = two().await;
+    let mut writers = Vec::new();
+    for _ in 0..8 {
+        let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+        // Until the node takes no more calls.
+        writers.push(tokio::spawn(async move {
+            for number in 0.. {
+                let input = json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r"});
+                let path = format!("/v1/runs/{}/tools/write_file", run.id);
+                let request = run.agent.request(reqwest::Method::POST, &path).json(&input);
+                if !run.agent.try_send(request).await.is_ok_and(|answer| answer.status < 300) {
+                    return number;
+                }
+            }
+            unreachable!("a node never stops")
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(first.stop().success());
+    for writer in writers {
+        assert!(writer.await.unwrap() > 0, "a run was not used");
+    }
+    let nodes = second.auditor().get("/v1/nodes").await.ok();
+    let owned: Vec<_> =
+        nodes["items"].as_array().unwrap().iter().map(|node| (&node["isThis"], &node["ownedRuns"])).collect();
+    assert!(owned.iter().all(|(is_this, runs)| **is_this == json!(true) || **runs == json!(0)), "{nodes:#}");
+}
+
+#[tokio::test]
 async fn a_process_whose_name_another_one_takes_ends() {
     let mut first = prepare(None).await;
     first.setup = first.setup.clone().arg("--node-id", "same");
