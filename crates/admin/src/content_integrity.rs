@@ -52,7 +52,7 @@ pub(super) async fn explain_absent(
 ) -> Result<BTreeMap<Absence, Vec<LogicalPath>>, StartError> {
     let mut groups: BTreeMap<Absence, Vec<LogicalPath>> = BTreeMap::new();
     for path in paths {
-        let Some(seq) = expected.files().get(&path).and_then(seq_of) else { continue };
+        let Some(seq) = expected.get(&path).as_ref().and_then(seq_of) else { continue };
         let stored = run.ledger.record(run.id(), seq).await.map_err(database)?;
         let absence = match stored.and_then(|stored| content_history::parse(&stored.text).ok()) {
             Some(record) => absence_of(run, &record).await?,
@@ -85,7 +85,7 @@ pub(super) async fn check_earlier(run: &OfflineRun, expected: &Snapshot) -> Resu
             let record = record.map_err(|error| StartError::failed("the run's history", &error))?;
             since = record.seq;
             for (path, sha256) in written_by(&record) {
-                if expected.files().get(path).and_then(seq_of) == Some(record.seq) {
+                if expected.get(path).as_ref().and_then(seq_of) == Some(record.seq) {
                     continue;
                 }
                 match run.ledger.content(run.id(), record.seq, &sha256).await.map_err(database)? {

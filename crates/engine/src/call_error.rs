@@ -248,6 +248,11 @@ impl From<std::io::Error> for CallError {
             Ok(error) => return error.into(),
             Err(error) => error,
         };
+        if let Some(cause) = error.get_ref()
+            && cause.is::<workspace::DamagedBase>()
+        {
+            return Self::Refused(refusals::damaged_base(&error));
+        }
         match error.kind() {
             StorageFull | QuotaExceeded | ReadOnlyFilesystem => Self::unavailable(&error),
             _ => Self::Internal(Box::new(error)),

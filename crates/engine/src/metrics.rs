@@ -10,7 +10,7 @@ use tracing::Span;
 /// The target of spans that are for traces only. Logs leave them out.
 pub const SPANS: &str = "otel";
 
-/// Counts a run that could not be opened because its data is missing or damaged.
+/// Counts a call that found a run's data missing or damaged.
 pub(crate) fn run_damaged() {
     metrics::counter!("workspaced_runs_broken_total").increment(1);
 }

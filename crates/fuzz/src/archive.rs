@@ -4,14 +4,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 use std::time::Duration;
 
-use model::{PolicyOverrides, Profiles, Rules, RunId};
+use model::{PolicyOverrides, Profiles, Rules, RunId, Sha256};
 use tempfile::TempDir;
-use workspace::{ImportError, ImportLimits, ImportObserver, ImportSource, Workspaces};
+use workspace::{Base, ImportError, ImportLimits, ImportObserver, ImportSource, Workspaces};
 
 use crate::Target;
 
@@ -115,9 +116,8 @@ fn import(folder: &DataFolder, input: &[u8]) {
     let run_folder = folder.home.path().join("data/workspaces/run");
     match folder.workspaces.import(&run, ImportSource::Archive(&mut archive), &folder.rules, &NoObserver) {
         Ok(imported) => {
-            let base = fs::read_to_string(run_folder.join("base")).expect("the name of a base");
-            let tree = folder.home.path().join("data/bases").join(base.trim_end()).join("tree");
-            assert_eq!(check(&tree, &tree), imported.files, "the reported number of files differs");
+            let base = folder.workspaces.base(&run).expect("a base");
+            assert!(check(&base) <= imported.files, "the reported number of files differs");
             assert_eq!(fs::read_dir(run_folder.join("repo")).expect("a folder").count(), 0, "the run has a copy");
             folder.workspaces.remove(&run).expect("removed");
             folder.workspaces.remove_unused_bases(Duration::ZERO).expect("removed");
@@ -131,31 +131,19 @@ fn import(folder: &DataFolder, input: &[u8]) {
     assert_eq!(folder.outside(), before, "an import created a file outside");
 }
 
-/// Returns the number of files and links in `folder`. Asserts that no link escapes and no file has special mode bits.
-fn check(root: &Path, folder: &Path) -> u64 {
-    let mut files = 0;
-    for entry in fs::read_dir(folder).expect("a folder").flatten() {
-        let (path, found) = (entry.path(), entry.metadata().expect("metadata"));
-        assert!(
-            found.permissions().mode() & 0o7000 == 0 || found.is_symlink(),
-            "{} has special mode bits",
-            path.display()
-        );
-        assert!(!entry.file_name().eq_ignore_ascii_case(".git"), "{} was imported", path.display());
-        if found.is_dir() {
-            files += check(root, &path);
-            continue;
-        }
-        files += 1;
-        if found.is_symlink() {
-            let target = fs::read_link(&path).expect("a link");
-            let depth = folder.strip_prefix(root).expect("a folder in the root").components().count();
-            assert!(is_inside(&target, depth), "{} links to {}, which is outside", path.display(), target.display());
-        } else {
-            assert!(found.is_file(), "{} is not a file", path.display());
+/// Returns the number of files and links that a call can name. Asserts that each can be read, and that no link escapes.
+fn check(base: &Base) -> u64 {
+    let files = base.files().expect("a list");
+    for file in &files {
+        let bytes = base.read(&file.path, u64::MAX).expect("its bytes").expect("a file");
+        assert_eq!(Sha256::of(&bytes), file.sha256);
+        assert!(!file.path.components().any(|name| name.eq_ignore_ascii_case(".git")), "{} was imported", file.path);
+        if file.is_link {
+            let (target, depth) = (Path::new(OsStr::from_bytes(&bytes)), file.path.components().count() - 1);
+            assert!(is_inside(target, depth), "{} links to {}, which is outside", file.path, target.display());
         }
     }
-    files
+    files.len() as u64
 }
 
 /// Returns whether `target`, resolved from a folder at this depth, is inside the root.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::Workspace;
 use crate::dir::fresh_name;
-use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root, TreeLayer};
+use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
 use crate::stamp::FileStamp;
 
 pub use contents::{SpooledFile, StagedContents, StagedFile};
@@ -219,7 +219,7 @@ impl Replaced {
     /// Whether the run's own layer has what the step replaces. If only the base has it, the new file hides it.
     fn is_own(self, root: &Root, path: &LogicalPath) -> Result<bool, MoveError> {
         let found = root.find(path)?;
-        Ok(!found.is_some_and(|found| found.layer == TreeLayer::Base && self.matches(&found.stat)))
+        Ok(!found.is_some_and(|found| found.is_of_base() && self.matches(&found.stat)))
     }
 
     /// Whether the file `name`, which was taken out of the tree and is in `tmp` now, is what the step expects.

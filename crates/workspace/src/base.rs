@@ -3,14 +3,13 @@
 mod blobs;
 mod cache;
 mod file_change;
-pub(crate) mod manifest;
 mod read;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -22,21 +21,22 @@ pub(crate) use blobs::{Blobs, missing_from_base};
 pub(crate) use cache::{BaseLru, DiffCache};
 pub use file_change::DiffFile;
 pub(crate) use file_change::FileChange;
-use manifest::{BaseManifest, FileIndex, Head};
 pub use read::BaseFile;
 pub(crate) use read::describe;
 
-use crate::dir::{open_dir, open_file};
-use crate::git::{Git, GitHome};
+use crate::base_files::manifest::{self, FileIndex};
+use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
+use crate::dir::open_file;
+use crate::git::{Bounds, Git, GitError, GitHome};
 use crate::guard::LowerLayer;
 use crate::ignored::{BaseRules, Baseline, RuleFile, RuleSet, SimilarPaths};
 
 /// The file that lists what a base has.
 pub(crate) const MANIFEST_NAME: &str = "manifest";
-/// The folder with its files.
-pub(crate) const TREE_NAME: &str = "tree";
 /// The bare repository with its commit.
 pub(crate) const GIT_NAME: &str = "git";
+/// The time limit for packing the objects of a base.
+const REPACK_SECONDS: u64 = 900;
 /// The largest manifest that is read, which is more than any import writes.
 pub(crate) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
@@ -49,19 +49,14 @@ pub struct Base {
     submodules: Vec<String>,
     git: Git,
     file: File,
-    tree: OwnedFd,
+    locations: File,
+    segments: Arc<Segments>,
     lru: Arc<BaseLru>,
-    loaded: Mutex<Weak<LoadedBase>>,
+    repacking: Mutex<()>,
+    loaded: Mutex<Weak<BaseFiles>>,
     /// Tracked folders with the names of build output; determined on first use.
     source_folders: OnceLock<HashSet<String>>,
     rules: OnceLock<Arc<BaseRules>>,
-}
-
-/// A base in memory.
-pub(crate) struct LoadedBase {
-    pub(crate) manifest: BaseManifest,
-    /// The `.gitignore` files of the base, each with its folder (empty for the root).
-    pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl fmt::Debug for Base {
@@ -78,16 +73,30 @@ impl Base {
         dir: BorrowedFd<'_>,
         path: &Path,
         home: &Arc<GitHome>,
-        lru: Arc<BaseLru>,
+        (segments, lru): (Arc<Segments>, Arc<BaseLru>),
     ) -> io::Result<Self> {
         let file = open_file(dir, MANIFEST_NAME).map_err(|errno| missing_part(errno, MANIFEST_NAME))?;
-        let tree = open_dir(dir, TREE_NAME).map_err(|errno| missing_part(errno, TREE_NAME))?;
+        let locations = open_file(dir, LOCATIONS_NAME).map_err(|errno| missing_part(errno, LOCATIONS_NAME))?;
         let (commit, submodules) = manifest::read_start(&mut BufReader::with_capacity(512, &file))?;
         // No tool can name a path that is not UTF-8.
         let submodules = submodules.into_iter().filter_map(|path| String::from_utf8(path).ok()).collect();
         let git = Git::new(path.join(GIT_NAME), home);
-        let (loaded, source_folders, rules) = (Mutex::default(), OnceLock::new(), OnceLock::new());
-        Ok(Self { id, commit, submodules, git, file, tree, lru, loaded, source_folders, rules })
+        let (repacking, loaded) = (Mutex::default(), Mutex::default());
+        let (source_folders, rules) = (OnceLock::new(), OnceLock::new());
+        Ok(Self {
+            id,
+            commit,
+            submodules,
+            git,
+            file,
+            locations,
+            segments,
+            lru,
+            repacking,
+            loaded,
+            source_folders,
+            rules,
+        })
     }
 
     /// Returns the name of its folder.
@@ -101,15 +110,16 @@ impl Base {
     }
 
     /// Returns the base's files, loaded from disk if they are not in memory.
-    pub(crate) fn load(&self) -> io::Result<Arc<LoadedBase>> {
+    pub(crate) fn load(&self) -> io::Result<Arc<BaseFiles>> {
         let mut loaded = self.loaded.lock();
         if let Some(loaded) = loaded.upgrade() {
             self.lru.touch(&loaded);
             return Ok(loaded);
         }
-        let bytes = read_whole(&self.file, self.file.metadata()?.len())?;
-        let (Head { ignores, .. }, manifest) = manifest::read(&bytes)?;
-        let fresh = Arc::new(LoadedBase { manifest, ignores });
+        let bytes = self.manifest_bytes()?;
+        let locations = read_whole(&self.locations, self.locations.metadata()?.len())?;
+        let fresh = BaseFiles::read(&bytes, rustix::fs::fstat(&self.file)?, &self.segments, &locations)?;
+        let fresh = Arc::new(fresh);
         *loaded = Arc::downgrade(&fresh);
         self.lru.touch(&fresh);
         Ok(fresh)
@@ -123,6 +133,30 @@ impl Base {
     /// Returns git on the base's repository.
     pub(crate) fn git(&self) -> &Git {
         &self.git
+    }
+
+    /// Makes the repository one that has nothing but the base commit, as its copies must: it may have packs of an earlier base, whose
+    /// commit its source may have withdrawn since.
+    pub(crate) fn drop_other_objects(&self) -> io::Result<()> {
+        let _alone = self.repacking.lock();
+        let dir = self.git.dir();
+        let packs = std::fs::read_dir(dir.join("objects/pack")).into_iter().flatten().flatten();
+        if packs.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "pack")).count() < 2 {
+            return Ok(());
+        }
+        // On a disk that permits no writes, a copy has them too.
+        if rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) == Err(Errno::ROFS) {
+            return Ok(());
+        }
+        let shallow = dir.join("shallow");
+        if std::fs::read_to_string(&shallow).is_ok_and(|text| text.lines().any(|line| line == self.commit)) {
+            std::fs::write(shallow, format!("{}\n", self.commit))?;
+        }
+        let repacked = self.git.output(&["repack", "-a", "-d", "-q"], 64 * 1024, &Bounds::seconds(REPACK_SECONDS));
+        repacked.map(drop).map_err(|error| match error {
+            GitError::Io(error) => error,
+            error => io::Error::other(error),
+        })
     }
 
     /// Returns the bytes of the file list.
@@ -183,17 +217,14 @@ impl BaseFolders for Base {
 }
 
 impl LowerLayer for Base {
-    fn dir(&self) -> BorrowedFd<'_> {
-        self.tree.as_fd()
+    fn files(&self) -> io::Result<Arc<BaseFiles>> {
+        self.load()
     }
 
-    fn has_file(&self, path: &str) -> io::Result<bool> {
-        Ok(self.load()?.manifest.get(path.as_bytes()).is_some())
-    }
-
-    fn files_under(&self, paths: &[&str]) -> io::Result<Vec<u64>> {
-        let loaded = self.load()?;
-        Ok(paths.iter().map(|path| loaded.manifest.files_under(path.as_bytes())).collect())
+    fn files_in_memory(&self) -> Option<Arc<BaseFiles>> {
+        let loaded = self.loaded.try_lock()?.upgrade()?;
+        self.lru.touch(&loaded);
+        Some(loaded)
     }
 }
 
@@ -239,12 +270,6 @@ impl Baseline for Base {
             })
             .collect();
         Ok(Arc::clone(self.rules.get_or_init(|| Arc::new(rules))))
-    }
-}
-
-impl LoadedBase {
-    fn weight(&self) -> usize {
-        self.manifest.weight() + self.ignores.iter().map(|(folder, text)| folder.len() + text.len()).sum::<usize>()
     }
 }
 

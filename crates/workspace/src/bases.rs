@@ -2,18 +2,19 @@
 //!
 //! | in `bases/{id}/` | |
 //! |---|---|
-//! | `tree/` | the files |
 //! | `manifest` | the list of the files, with their hashes |
+//! | `contents` | where the bytes of each file are |
 //! | `info` | what the base is, in a few lines |
 //! | `git/` | a bare repository with the base commit |
 //!
-//! `bases/sources/{origin}/{commit}` says which base a commit of a repository was imported as. Two repositories may name the same
+//! `bases/segments/` has the bytes of all bases. `bases/sources/{origin}/{commit}` says which base a commit of a repository was imported as. Two repositories may name the same
 //! commit, and only one of them may be readable for a caller, so that the origin is a part of the name.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -24,23 +25,37 @@ use rustix::fs::{Access, AtFlags, Mode, RenameFlags, Timespec, Timestamps, UTIME
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Base, BaseLru, GIT_NAME, TREE_NAME};
+use crate::base::{Base, BaseLru, GIT_NAME};
+use crate::base_files::manifest::ManifestRow;
+use crate::base_files::{LOCATIONS_NAME, NewContents, Segments, segment_names};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_file};
 use crate::fsync_tree;
 use crate::git::{Git, GitHome};
 use crate::remove::remove_tree;
 use crate::skipped::SkippedReport;
 
+/// The format of a base. Those of another one have other names.
+const FORMAT: u32 = 2;
 /// The folder in the data folder.
 const BASES: &str = "bases";
 /// The folder that says which commits were imported as which bases.
 const SOURCES: &str = "sources";
+/// The folder with the bytes of all bases.
+const SEGMENTS: &str = "segments";
 /// The file with the description of a base.
 const INFO: &str = "info";
 /// The prefix of a folder's name while a base is made.
 const STAGING: &str = ".new-";
 /// The prefix of a folder's name while a base is removed.
 const TRASH: &str = ".trash-";
+/// The packs of a repository.
+const PACKS: &str = "objects/pack";
+/// The file of a repository that names the commits without their parents.
+const SHALLOW: &str = "shallow";
+/// The ref that names the commit of an earlier base while another one is made.
+pub(crate) const EARLIER: &str = "refs/workspaced/earlier";
+/// A repository with more files of packs is not shared.
+const MAX_SHARED_FILES: usize = 64;
 /// The maximum size of a description: a report of skipped entries.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -87,6 +102,7 @@ pub(crate) struct KnownSource {
 pub(crate) struct BaseStore {
     /// `None` if there are none yet, in a data folder that is only read.
     dir: Option<OwnedFd>,
+    segments: Option<Arc<Segments>>,
     path: PathBuf,
     home: Arc<GitHome>,
     lru: Arc<BaseLru>,
@@ -101,6 +117,8 @@ pub(crate) struct StagedBase {
     name: String,
     pub(crate) dir: OwnedFd,
     pub(crate) git: Git,
+    pub(crate) contents: NewContents,
+    segments: Arc<Segments>,
     in_use: Arc<RwLock<()>>,
     is_placed: bool,
 }
@@ -121,20 +139,17 @@ impl BaseInfo {
 fn name_of(recorded: &RecordedBase) -> String {
     let RecordedBase { commit, manifest_sha256, untracked_sha256 } = recorded;
     let untracked = untracked_sha256.map(|hash| hash.to_string()).unwrap_or_default();
-    Sha256::of(format!("{commit}\n{manifest_sha256}\n{untracked}\n").as_bytes()).to_string()[..40].to_owned()
+    Sha256::of(format!("{FORMAT}\n{commit}\n{manifest_sha256}\n{untracked}\n").as_bytes()).to_string()[..40].to_owned()
 }
 
 impl BaseStore {
     /// Creates the folder if it is missing.
     pub(crate) fn create(data_dir: &Path) -> io::Result<()> {
-        match rustix::fs::mkdir(data_dir.join(BASES), Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
+        let bases = data_dir.join(BASES);
+        for folder in [bases.join(SOURCES), bases.join(SEGMENTS)] {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        match rustix::fs::mkdir(data_dir.join(BASES).join(SOURCES), Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(())
     }
 
     /// Opens the folder as it is.
@@ -144,8 +159,9 @@ impl BaseStore {
             Err(Errno::NOENT) => None,
             dir => Some(dir?),
         };
+        let segments = dir.as_ref().map(|dir| Segments::open(dir, SEGMENTS).map(Arc::new)).transpose()?;
         let (open, in_use) = (Mutex::default(), Arc::default());
-        Ok(Self { dir, path, home: Arc::default(), lru: Arc::default(), open, in_use })
+        Ok(Self { dir, segments, path, home: Arc::default(), lru: Arc::default(), open, in_use })
     }
 
     pub(crate) fn set_home(&mut self, home: Arc<GitHome>) {
@@ -154,6 +170,10 @@ impl BaseStore {
 
     fn dir(&self) -> io::Result<&OwnedFd> {
         self.dir.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn segments(&self) -> io::Result<&Arc<Segments>> {
+        self.segments.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// No base is removed until the guard is dropped.
@@ -174,7 +194,8 @@ impl BaseStore {
             Errno::NOENT => io::Error::new(ErrorKind::NotFound, "the run's base is missing"),
             errno => errno.into(),
         })?;
-        let base = Base::open(id.to_owned(), dir.as_fd(), &self.path.join(id), &self.home, Arc::clone(&self.lru))?;
+        let shared = (Arc::clone(self.segments()?), Arc::clone(&self.lru));
+        let base = Base::open(id.to_owned(), dir.as_fd(), &self.path.join(id), &self.home, shared)?;
         let base = Arc::new(base);
         open.retain(|_, base| base.strong_count() > 0);
         open.insert(id.to_owned(), Arc::downgrade(&base));
@@ -225,16 +246,16 @@ impl BaseStore {
         Ok(rustix::fs::renameat(&folder, &*name, &folder, commit)?)
     }
 
-    /// Begins to make a base: an empty tree, and no repository yet.
+    /// Begins to make a base, which has no files and no repository yet.
     pub(crate) fn stage(&self) -> io::Result<StagedBase> {
         let all = self.dir()?.try_clone()?;
         let name = fresh_name(STAGING);
         rustix::fs::mkdirat(&all, &*name, Mode::RWXU)?;
         let dir = open_dir(&all, &*name)?;
         let git = Git::new(self.path.join(&name).join(GIT_NAME), &self.home);
-        let staged = StagedBase { all, name, dir, git, in_use: Arc::clone(&self.in_use), is_placed: false };
-        rustix::fs::mkdirat(&staged.dir, TREE_NAME, Mode::RWXU)?;
-        Ok(staged)
+        let segments = Arc::clone(self.segments()?);
+        let (contents, in_use) = (segments.begin(None), Arc::clone(&self.in_use));
+        Ok(StagedBase { all, name, dir, git, contents, segments, in_use, is_placed: false })
     }
 
     /// Notes that a run is about to refer to the base `id`.
@@ -246,7 +267,7 @@ impl BaseStore {
     /// making any.
     pub(crate) fn remove_unfinished(&self) -> io::Result<u64> {
         let dir = self.dir()?;
-        let mut removed = 0;
+        let mut removed = self.segments()?.remove_unfinished()?;
         for (name, _) in entries(dir, usize::MAX)? {
             let name = name.as_bytes();
             if [STAGING, TRASH].iter().any(|prefix| name.starts_with(prefix.as_bytes())) {
@@ -261,28 +282,41 @@ impl BaseStore {
     pub(crate) fn sweep(&self, used: &HashSet<String>, unused_for: Duration) -> io::Result<usize> {
         let dir = self.dir()?;
         let mut trash = Vec::new();
-        {
+        let swept = {
             // What a run has begun to use since `used` was read was touched.
             let _nobody_begins = self.in_use.write();
-            for (name, file_type) in entries(dir, usize::MAX)? {
-                let is_base = |name: &&str| file_type.is_dir() && !name.starts_with('.') && *name != SOURCES;
-                let Some(name) = name.to_str().ok().filter(is_base) else { continue };
-                if used.contains(name) || age_of(dir, name)? <= unused_for {
+            for name in names(dir)? {
+                if used.contains(&name) || age_of(dir, &name)? <= unused_for {
                     continue;
                 }
                 let gone = fresh_name(TRASH);
-                rustix::fs::renameat(dir, name, dir, &*gone)?;
-                self.open.lock().remove(name);
+                rustix::fs::renameat(dir, &*name, dir, &*gone)?;
+                self.open.lock().remove(&name);
                 trash.push(gone);
             }
             if !trash.is_empty() {
                 self.forget_sources()?;
             }
-        }
+            self.remove_unused_segments()
+        };
         for name in &trash {
             remove_tree(dir.as_fd(), name.as_bytes())?;
         }
-        Ok(trash.len())
+        swept.map(|()| trash.len())
+    }
+
+    /// Removes the segments to which no base refers.
+    fn remove_unused_segments(&self) -> io::Result<()> {
+        let dir = self.dir()?;
+        let mut used = HashSet::new();
+        for name in names(dir)? {
+            match open_file(&self.folder(&name)?, LOCATIONS_NAME) {
+                // A base of an earlier format.
+                Err(Errno::NOENT) => {}
+                locations => used.extend(segment_names(&mut locations?)?),
+            }
+        }
+        self.segments()?.sweep(|name| used.contains(name)).map(drop)
     }
 
     /// Removes the notes of commits whose bases are gone.
@@ -311,6 +345,15 @@ impl BaseStore {
         rustix::fs::access(self.path.join(SOURCES).join(origin.to_string()), Access::EXISTS).is_ok()
     }
 
+    /// Returns the base of the commit of `origin` that was imported last, if there is one. It is not removed soon.
+    pub(crate) fn newest(&self, origin: &Sha256) -> Option<Arc<Base>> {
+        let folder = open_dir(self.dir().ok()?, format!("{SOURCES}/{origin}")).ok()?;
+        let commits = entries(&folder, usize::MAX).ok()?.into_iter().filter_map(|(name, _)| name.into_string().ok());
+        let modified = |commit: &String| open_file(&folder, &**commit).ok()?.metadata().ok()?.modified().ok();
+        let newest = commits.filter(|commit| !commit.starts_with('.')).max_by_key(modified)?;
+        self.known(origin, &newest).and_then(|known| self.get(&known.base).ok())
+    }
+
     /// Returns the base that `commit` of `origin` was imported as, if it is here. It is not removed soon.
     pub(crate) fn known(&self, origin: &Sha256, commit: &str) -> Option<KnownSource> {
         let folder = open_dir(self.dir().ok()?, format!("{SOURCES}/{origin}")).ok()?;
@@ -320,6 +363,13 @@ impl BaseStore {
         self.touch(&known.base).ok()?;
         self.get(&known.base).ok().map(|_| known)
     }
+}
+
+/// Returns the names of all bases.
+fn names(dir: &OwnedFd) -> io::Result<Vec<String>> {
+    let is_base = |name: &str| !name.starts_with('.') && name != SOURCES && name != SEGMENTS;
+    let folders = entries(dir, usize::MAX)?.into_iter().filter(|(_, file_type)| file_type.is_dir());
+    Ok(folders.filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_base(name)).collect())
 }
 
 fn touch(all: &OwnedFd, id: &str) -> io::Result<()> {
@@ -343,22 +393,44 @@ fn read_json<T: serde::de::DeserializeOwned>(dir: &OwnedFd, name: &str) -> io::R
 }
 
 impl StagedBase {
-    /// Opens the folder of its files.
-    pub(crate) fn tree(&self) -> io::Result<OwnedFd> {
-        Ok(open_dir(&self.dir, TREE_NAME)?)
+    /// Shares what `earlier` has, so that only what differs is fetched and written. Nothing must have been written yet. A base that is
+    /// damaged is not shared.
+    pub(crate) fn share(&mut self, earlier: &Base) -> io::Result<()> {
+        let shared = earlier.load().and_then(|files| {
+            self.contents = self.segments.begin(Some(&*files));
+            share_objects(earlier.git(), &self.git, earlier.commit())
+        });
+        if let Err(error) = shared {
+            tracing::warn!(%error, "an earlier base is not shared");
+            self.contents = self.segments.begin(None);
+            missing_is_fine(std::fs::remove_dir_all(self.git.dir().join(PACKS)))?;
+            for name in [SHALLOW, EARLIER] {
+                missing_is_fine(std::fs::remove_file(self.git.dir().join(name)))?;
+            }
+        }
+        Ok(())
     }
 
-    /// Makes it the base of its content, of about `entries` files and folders. One that is there already stays. Returns its name.
-    pub(crate) fn place(mut self, info: &BaseInfo, entries: usize) -> io::Result<String> {
+    /// Makes it the base of its content, whose files are `rows` in the order of its list. One that is there already stays. Returns its
+    /// name.
+    pub(crate) fn place(mut self, info: &BaseInfo, rows: &[ManifestRow]) -> io::Result<String> {
+        missing_is_fine(std::fs::remove_file(self.git.dir().join(EARLIER)))?;
+        create_file(&self.dir, LOCATIONS_NAME)?.write_all(&self.contents.locations(rows)?)?;
         create_file(&self.dir, INFO)?.write_all(&serde_json::to_vec(info)?)?;
-        fsync_tree::sync(&self.dir, entries)?;
+        self.contents.sync()?;
+        fsync_tree::sync(&self.dir, 0)?;
         failpoint::hit("base.made");
         let id = info.id();
         {
             let _kept = self.in_use.read();
+            // Another import may have made it meanwhile, or before.
+            if open_dir(&self.all, &*id).is_ok() {
+                touch(&self.all, &id)?;
+                return Ok(id);
+            }
+            self.contents.keep()?;
             match rustix::fs::renameat_with(&self.all, &*self.name, &self.all, &*id, RenameFlags::NOREPLACE) {
                 Ok(()) => self.is_placed = true,
-                // Another import has made it meanwhile, or before.
                 Err(Errno::EXIST | Errno::NOTEMPTY) => touch(&self.all, &id)?,
                 Err(errno) => return Err(errno.into()),
             }
@@ -366,6 +438,29 @@ impl StagedBase {
         rustix::fs::fsync(&self.all)?;
         Ok(id)
     }
+}
+
+/// Links the packs of the repository `from` into that of `to`, which has none, and names `commit` there, so that a fetch asks for what
+/// differs from it. A repository with many packs is not shared.
+fn share_objects(from: &Git, to: &Git, commit: &str) -> io::Result<()> {
+    let (from_packs, to_packs) = (from.dir().join(PACKS), to.dir().join(PACKS));
+    let packs: Vec<_> = std::fs::read_dir(from_packs)?.collect::<io::Result<_>>()?;
+    if packs.len() > MAX_SHARED_FILES {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&to_packs)?;
+    for pack in packs {
+        std::fs::hard_link(pack.path(), to_packs.join(pack.file_name()))?;
+    }
+    // Says which commits are there without their parents.
+    missing_is_fine(std::fs::copy(from.dir().join(SHALLOW), to.dir().join(SHALLOW)).map(drop))?;
+    let name = to.dir().join(EARLIER);
+    std::fs::create_dir_all(name.parent().unwrap_or(to.dir()))?;
+    std::fs::write(name, format!("{commit}\n"))
+}
+
+fn missing_is_fine(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 impl Drop for StagedBase {

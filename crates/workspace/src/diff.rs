@@ -14,7 +14,8 @@ use std::sync::atomic::AtomicBool;
 use model::{Access, LogicalPath, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
 
-use crate::base::{DiffFile, LoadedBase};
+use crate::base::DiffFile;
+use crate::base_files::BaseFiles;
 use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
 use crate::{Workspace, WorkspaceError};
@@ -135,7 +136,7 @@ impl Workspace {
     fn candidates(
         &self,
         rules: &Rules,
-        loaded: &LoadedBase,
+        loaded: &BaseFiles,
         area: &Area,
         paths: Option<&BTreeSet<LogicalPath>>,
         cancel: &AtomicBool,
@@ -165,7 +166,7 @@ impl Workspace {
     }
 
     /// Returns the area to compare: the whole tree, a folder, or one file. A link on the path is followed, as by any read.
-    fn area(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &LoadedBase) -> Result<Area, WorkspaceError> {
+    fn area(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &BaseFiles) -> Result<Area, WorkspaceError> {
         let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Area::Folder(LogicalPath::root())) };
         let tree = self.tree();
         let found = match tree.root.open(path, Blocking::Allowed) {

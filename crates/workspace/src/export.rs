@@ -8,7 +8,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
@@ -22,10 +21,10 @@ use tar::{Builder, EntryType as HeaderType, Header};
 
 use crate::error::check_cancelled;
 use crate::error::file_too_large;
-use crate::guard::{self, Blocking, GuardError, Opened, TreeFolder};
+use crate::guard::{self, Blocking, GuardError, OpenFile, Opened, TreeFolder};
 use crate::ignored::{GITIGNORE_NAME, RuleScope};
 use crate::kept_files::Pin;
-use crate::opened_file::{is_readable, is_secret_file};
+use crate::opened_file::{is_readable, is_secret, is_secret_file};
 use crate::stamp::FileStamp;
 use crate::{Workspace, WorkspaceError};
 
@@ -266,7 +265,7 @@ impl ExportLister<'_> {
             return Ok(PresentEntry::Missing);
         }
         let kind = match self.file_kind(&opened.stat, path)? {
-            Some(kind) if !is_secret_file(self.rules, path, &File::from(opened.file))? => kind,
+            Some(kind) if !is_secret(self.rules, path, &opened)? => kind,
             _ => return Ok(PresentEntry::LeftOutFiles),
         };
         Ok(PresentEntry::Exported(kind))
@@ -416,7 +415,7 @@ impl TreeExport {
                         tar.append_pax_extensions([("mtime", fraction.as_bytes())])?;
                     }
                     // Exactly as many bytes as the header says, even if the file changes meanwhile.
-                    let mut bytes = Exactly { from: file.take(size), left: size };
+                    let mut bytes = Exactly { from: file.into_reader()?.take(size), left: size };
                     tar.append_data(&mut header, path.as_str(), &mut bytes)?;
                 }
             }
@@ -425,27 +424,28 @@ impl TreeExport {
     }
 
     /// Opens the file that was at `path` when the export began, and returns its size. `None` if it was removed since, but by no change.
-    fn open_file(&self, path: &LogicalPath, stamp: FileStamp) -> Result<Option<(File, u64)>, WorkspaceError> {
+    fn open_file(&self, path: &LogicalPath, stamp: FileStamp) -> Result<Option<(OpenFile, u64)>, WorkspaceError> {
         let present = open(&self.workspace, path)?;
         if let Some(opened) = &present
             && FileStamp::of(&opened.stat).has_same_content(&stamp)
         {
-            return Ok(present.map(|opened| (File::from(opened.file), stamp.size)));
+            return Ok(present.map(|opened| (opened.file, stamp.size)));
         }
         if let Some(kept) = self.pin.open(path, stamp)? {
-            return Ok(Some((kept, stamp.size)));
+            return Ok(Some((kept.into(), stamp.size)));
         }
         // The run has replaced or removed it since.
-        if let Ok(file) = self.workspace.base().open_file(path.as_str().as_bytes())
-            && FileStamp::of(&rustix::fs::fstat(&file)?).has_same_content(&stamp)
+        let files = self.workspace.base().load()?;
+        if let Some(entry) = files.entry(path.as_str().as_bytes())
+            && FileStamp::of(&files.stat(entry)).has_same_content(&stamp)
         {
-            return Ok(Some((file, stamp.size)));
+            return Ok(Some((OpenFile::Base(files, entry), stamp.size)));
         }
         // Changed from outside.
         let changed = present.filter(|opened| opened.file_type().is_file() && !guard::is_hard_linked(&opened.stat));
         Ok(changed.map(|opened| {
             let size = opened.size();
-            (File::from(opened.file), size)
+            (opened.file, size)
         }))
     }
 }

@@ -12,10 +12,12 @@ mod folder;
 #[cfg(test)]
 mod layer_tests;
 mod links;
+mod open_file;
 mod self_test;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,13 +28,15 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
+use crate::base_files::{BaseEntry, BaseFiles, damaged};
 use crate::dir::MAX_ATTEMPTS;
 
-use base_layer::BaseLayer;
 pub(crate) use base_layer::LowerLayer;
+use base_layer::{BaseFolder, BaseLayer};
 pub(crate) use empty_dirs::IsRemoved;
 pub(crate) use folder::TreeFolder;
 use links::Links;
+pub(crate) use open_file::{FileReader, OpenFile};
 pub(crate) use self_test::self_test;
 
 /// The flags of every open: the handle closes on `exec`, a FIFO does not block, a terminal does not take over.
@@ -50,37 +54,26 @@ pub(crate) struct Root {
     base: Option<BaseLayer>,
 }
 
-/// A layer of a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TreeLayer {
-    /// What the run has written, or somebody else has put there.
-    Own,
-    /// What the run started from.
-    Base,
-}
-
 /// A file or folder that was opened under a root.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Its handle, for reading. Of a folder in both layers, that of the run's own.
-    pub(crate) file: OwnedFd,
-    /// Its metadata, taken from the handle.
+    /// The file, for reading. Of a folder in both layers, that of the run's own.
+    pub(crate) file: OpenFile,
+    /// Its metadata, taken from the file.
     pub(crate) stat: Stat,
     /// Its real path, if the path led through a symbolic link.
     pub(crate) real: Option<LogicalPath>,
-    layer: TreeLayer,
-    /// Of a folder in both layers, the handle of the base's.
-    below: Option<OwnedFd>,
+    /// Of a folder in both layers, that of the base.
+    below: Option<BaseFolder>,
 }
 
 /// What is at a path, without following a symbolic link.
 #[derive(Debug)]
 pub(crate) struct FoundEntry {
-    /// A handle that can only be looked at.
-    handle: OwnedFd,
-    /// Its metadata, taken from the handle.
+    /// It can only be looked at.
+    file: OpenFile,
+    /// Its metadata, taken from the file.
     pub(crate) stat: Stat,
-    pub(crate) layer: TreeLayer,
 }
 
 /// A symbolic link that was opened under a root, and not followed.
@@ -182,10 +175,7 @@ impl Root {
     /// Returns what is at `path`, without following a link; `None` if nothing is. A path through a link is refused.
     pub(crate) fn find(&self, path: &LogicalPath) -> Result<Option<FoundEntry>, GuardError> {
         let found = match self.find_plain(path.as_str(), Blocking::Allowed) {
-            Err(Errno::LOOP) => match self.real_path(path, Links::Refused, Blocking::Allowed) {
-                Ok(_) => self.find_plain(path.as_str(), Blocking::Allowed).map_err(GuardError::from),
-                Err(error) => Err(error),
-            },
+            Err(Errno::LOOP) => self.find_in_folder(path),
             found => found.map_err(GuardError::from),
         };
         match found {
@@ -272,11 +262,9 @@ impl Root {
     /// Returns the metadata of the base's file or link at `path`; `None` if the base has none or the run has removed it.
     pub(crate) fn base_file(&self, path: &LogicalPath) -> io::Result<Option<Stat>> {
         let Some(base) = &self.base else { return Ok(None) };
-        match base.open(path.as_str().as_bytes(), LOOK_FLAGS, Blocking::Allowed) {
-            Ok(handle) => {
-                let stat = rustix::fs::fstat(handle)?;
-                Ok((!FileType::from_raw_mode(stat.st_mode).is_dir()).then_some(stat))
-            }
+        match base.find(path.as_str().as_bytes(), Blocking::Allowed) {
+            Ok((files, entry @ BaseEntry::File(_))) => Ok(Some(files.stat(entry))),
+            Ok(_) => Ok(None),
             Err(errno) => GuardError::from(errno).unless_disk().map(|()| None),
         }
     }
@@ -288,15 +276,15 @@ impl Root {
 
     /// Opens `path` without following a link: in the run's own layer, or else in the base. `LOOP` if a link may be on it.
     fn open_plain(&self, path: &str, blocking: Blocking) -> Result<Opened, Errno> {
-        let flags = OFlags::RDONLY | OPEN_FLAGS;
-        match (self.open_in_own(path.as_bytes(), flags, blocking), &self.base) {
-            (Err(Errno::NOENT), Some(base)) => {
-                Opened::new(base.open(path.as_bytes(), flags, blocking)?, TreeLayer::Base, None)
-            }
+        match (self.open_in_own(path.as_bytes(), OFlags::RDONLY | OPEN_FLAGS, blocking), &self.base) {
+            (Err(Errno::NOENT), Some(base)) => match base.find(path.as_bytes(), blocking)? {
+                (files, entry) if files.file_type(entry) == FileType::Symlink => Err(Errno::LOOP),
+                found => Ok(Opened::of_base(found)),
+            },
             (own, base) => {
-                let own = Opened::new(own?, TreeLayer::Own, None)?;
+                let own = Opened::own(own?)?;
                 let below = match base {
-                    Some(base) if own.file_type().is_dir() => base.open_folder(path.as_bytes(), blocking)?,
+                    Some(base) if own.file_type().is_dir() => base.find_folder(path.as_bytes(), blocking)?,
                     _ => None,
                 };
                 Ok(Opened { below, ..own })
@@ -306,11 +294,25 @@ impl Root {
 
     /// Finds what is at `path` without following a link, as [`open_plain`](Self::open_plain) does.
     fn find_plain(&self, path: &str, blocking: Blocking) -> Result<FoundEntry, Errno> {
-        let (handle, layer) = match (self.open_in_own(path.as_bytes(), LOOK_FLAGS, blocking), &self.base) {
-            (Err(Errno::NOENT), Some(base)) => (base.open(path.as_bytes(), LOOK_FLAGS, blocking)?, TreeLayer::Base),
-            (own, _) => (own?, TreeLayer::Own),
+        let file = match (self.open_in_own(path.as_bytes(), LOOK_FLAGS, blocking), &self.base) {
+            (Err(Errno::NOENT), Some(base)) => {
+                let (files, entry) = base.find(path.as_bytes(), blocking)?;
+                OpenFile::Base(files, entry)
+            }
+            (own, _) => OpenFile::Own(own?),
         };
-        Ok(FoundEntry { stat: rustix::fs::fstat(&handle)?, handle, layer })
+        Ok(FoundEntry { stat: file.stat()?, file })
+    }
+
+    /// As [`find`](Self::find), by the name in the opened folder.
+    fn find_in_folder(&self, path: &LogicalPath) -> Result<FoundEntry, GuardError> {
+        let parent = path.parent().ok_or(GuardError::Special)?;
+        let opened = self.open_linked(&parent, Links::Refused, Blocking::Allowed)?;
+        if !opened.file_type().is_dir() {
+            return Err(GuardError::NotADirectory);
+        }
+        let name = CString::new(path.file_name()).map_err(|_| GuardError::Missing)?;
+        Ok(self.look(&opened.into_folder(&parent), &name)?)
     }
 
     fn enter(&self, dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
@@ -331,9 +333,12 @@ impl fmt::Debug for Root {
 }
 
 impl Opened {
-    fn new(file: OwnedFd, layer: TreeLayer, below: Option<OwnedFd>) -> Result<Self, Errno> {
-        let stat = rustix::fs::fstat(&file)?;
-        Ok(Self { file, stat, real: None, layer, below })
+    fn own(file: OwnedFd) -> Result<Self, Errno> {
+        Ok(Self { stat: rustix::fs::fstat(&file)?, file: OpenFile::Own(file), real: None, below: None })
+    }
+
+    fn of_base((files, entry): (Arc<BaseFiles>, BaseEntry)) -> Self {
+        Self { stat: files.stat(entry), file: OpenFile::Base(files, entry), real: None, below: None }
     }
 
     pub(crate) fn file_type(&self) -> FileType {
@@ -361,9 +366,18 @@ impl FoundEntry {
         if self.file_type() != FileType::Symlink {
             return Ok(None);
         }
-        // The empty name means the link itself, whatever has taken its place meanwhile.
-        let target = rustix::fs::readlinkat(&self.handle, "", Vec::new())?.into_bytes();
+        let target = match &self.file {
+            // The empty name means the link itself, whatever has taken its place meanwhile.
+            OpenFile::Own(link) => rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes(),
+            OpenFile::Base(files, BaseEntry::File(link)) => files.bytes(*link).map_err(GuardError::Io)?,
+            OpenFile::Base(..) => return Ok(None),
+        };
         Ok(Some(OpenedLink { target, stat: self.stat }))
+    }
+
+    /// Whether only the base has it.
+    pub(crate) fn is_of_base(&self) -> bool {
+        matches!(self.file, OpenFile::Base(..))
     }
 }
 
@@ -395,6 +409,7 @@ impl From<Errno> for GuardError {
             Errno::NOTDIR => Self::NotADirectory,
             Errno::NXIO | Errno::NODEV => Self::Special,
             Errno::ACCESS | Errno::PERM => Self::Unreadable,
+            Errno::UCLEAN => Self::Io(damaged("the base of the run is damaged")),
             other => Self::Io(other.into()),
         }
     }

@@ -1,37 +1,9 @@
-//! Hashes of files in a tree, and of bytes that are copied.
+//! The hash of bytes that are copied.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 
-use model::{LogicalPath, PathRejected, Sha256};
+use model::Sha256;
 use sha2::Digest as _;
-
-use crate::guard::{GuardError, Root};
-use crate::stamp::FileStamp;
-
-/// Returns the hash and the stamp of the file at `path`, of a symbolic link that of its target. `None` if there is neither, or the file
-/// changed meanwhile.
-pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, FileStamp)>> {
-    let opened = match root.open_unlinked(path) {
-        Ok(opened) => opened,
-        Err(GuardError::Rejected(PathRejected::LinkInMutation)) => {
-            let link = root.find_link(path)?;
-            return Ok(link.map(|link| (Sha256::of(&link.target), FileStamp::of(&link.stat))));
-        }
-        Err(error) => {
-            error.unless_disk()?;
-            return Ok(None);
-        }
-    };
-    if !opened.file_type().is_file() || opened.is_hard_linked() {
-        return Ok(None);
-    }
-    let before = FileStamp::of(&opened.stat);
-    let mut file = File::from(opened.file);
-    let (sha256, _) = copy_hashed(&mut file, &mut io::sink(), before.size)?;
-    let after = FileStamp::of(&rustix::fs::fstat(&file)?);
-    Ok((before == after).then_some((sha256, after)))
-}
 
 /// Copies `from` to `to` until its end, and returns the hash and the number of the bytes. `expected_size` only determines the
 /// size of the buffer.

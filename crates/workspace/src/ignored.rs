@@ -25,7 +25,7 @@ use crate::guard::{Blocking, GuardError, Root, TreeFolder};
 use crate::stamp::DeviceStamp;
 pub(crate) use rule_set::{ExcludedFiles, RuleSet};
 use rules::is_excluded;
-pub(crate) use rules::{RuleFile, read as read_rules};
+pub(crate) use rules::{MAX_BYTES as MAX_RULES_BYTES, RuleFile, read as read_rules};
 
 /// The name of a file with ignore rules.
 pub const GITIGNORE_NAME: &str = ".gitignore";
@@ -216,7 +216,7 @@ impl Ignored {
             return Ok(RuleScope { excluded: true, ..above.clone() });
         }
         let now = match root.open_entry(dir, c".gitignore") {
-            Ok(opened) => self.compile(&opened.stat, || read_rules(opened.file))?,
+            Ok(opened) => self.compile(&opened.stat, || read_rules(opened.file.into_reader()?))?,
             Err(GuardError::Io(error)) => return Err(error),
             Err(_) => None,
         };
@@ -266,7 +266,7 @@ impl Ignored {
             Some(stat) => self.compile(&stat, || match blocking {
                 Blocking::Forbidden => Err(Errno::AGAIN.into()),
                 Blocking::Allowed => match LogicalPath::parse(&file).map(|path| root.open_unlinked(&path)) {
-                    Ok(Ok(opened)) => read_rules(opened.file),
+                    Ok(Ok(opened)) => read_rules(opened.file.into_reader()?),
                     // It was removed since the probe, so it has no rules.
                     Ok(Err(_)) | Err(_) => Ok(Vec::new()),
                 },

@@ -1,4 +1,4 @@
-//! Reading the tree of a new run from a source, and writing it and its base into a folder.
+//! Making the base of a new run from a source.
 
 mod archive;
 mod bare;
@@ -27,7 +27,6 @@ pub(crate) use fill::{FilledBase, NewBase, describe};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer};
-pub(crate) use writer::{ImportWriter, WriteError};
 
 use directory::FolderId;
 

@@ -6,6 +6,7 @@
 
 mod apply;
 mod base;
+mod base_files;
 mod bases;
 mod byte_path;
 mod diff;
@@ -39,6 +40,7 @@ pub use apply::{
     Applied, ApplyError, Replay, RestoredState, SpooledFile, StagedContents, StagedFile, StagedSteps, is_fsync_failure,
 };
 pub use base::{Base, BaseFile, DiffFile};
+pub use base_files::DamagedBase;
 pub use bases::RecordedBase;
 pub use diff::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
@@ -68,6 +70,6 @@ pub use targets::Target;
 pub use transfer::Transfer;
 pub use tree::{Tree, Workspace};
 pub use workspaces::{
-    BaseMaker, BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, RestoredRun, RunEntry, RunEntryKind, RunFolder,
-    RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
+    BaseMaker, BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, PartContent, RestoredRun, RunEntry,
+    RunEntryKind, RunFolder, RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
 };

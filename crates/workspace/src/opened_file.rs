@@ -1,18 +1,16 @@
 //! What is read of an open file: its first bytes, its kind, all of it.
 
-use std::fs::File;
-use std::io::{self, IoSliceMut};
-use std::os::fd::AsFd;
+use std::io;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
-use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::guard::{Blocking, Opened};
+pub(crate) use crate::base_files::HEAD_BYTES;
+use crate::guard::{Blocking, OpenFile, Opened};
 use crate::stamp::DeviceStamp;
 
-/// How many first bytes a file's kind is detected from.
-pub(crate) const HEAD_BYTES: usize = 8 * 1024;
+/// A longer file is not hashed where a call must not block.
+pub(crate) const MAX_NON_BLOCKING_HASH_BYTES: usize = 256 * 1024;
 /// How often a file is read again if it is written to while it is read.
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -28,10 +26,9 @@ pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
     head(&opened.file)
 }
 
-fn head(file: impl AsFd) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    rustix::io::pread(file, rustix::buffer::spare_capacity(&mut head), 0)?;
-    head.truncate(HEAD_BYTES);
+fn head(file: &OpenFile) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.append_to(&mut head, HEAD_BYTES, 0)?;
     Ok(head)
 }
 
@@ -41,7 +38,7 @@ pub(crate) fn is_secret(rules: &Rules, path: &LogicalPath, opened: &Opened) -> i
 }
 
 /// As [`is_secret`], for the contents of a regular file that may have been replaced in the tree.
-pub(crate) fn is_secret_file(rules: &Rules, path: &LogicalPath, file: &File) -> io::Result<bool> {
+pub(crate) fn is_secret_file(rules: &Rules, path: &LogicalPath, file: &OpenFile) -> io::Result<bool> {
     Ok(rules.is_secret_content(path, &head(file)?))
 }
 
@@ -79,11 +76,16 @@ pub(crate) fn read_whole(
         let limit = usize::try_from(max_bytes.saturating_add(1)).unwrap_or(usize::MAX);
         let size = usize::try_from(before.st_size).unwrap_or(0).min(limit);
         bytes = match blocking {
-            Blocking::Allowed => read_bytes(opened, size)?,
+            Blocking::Allowed => {
+                let mut bytes = Vec::new();
+                opened.file.append_to(&mut bytes, size, 0)?;
+                bytes
+            }
             Blocking::Forbidden => read_cached_bytes(opened, size)?,
         };
-        let after = rustix::fs::fstat(&opened.file)?;
+        let after = opened.file.stat()?;
         if DeviceStamp::of(&after) == DeviceStamp::of(&before) {
+            opened.file.check_bytes(&bytes)?;
             return Ok((bytes, Some(DeviceStamp::of(&after))));
         }
         before = after;
@@ -91,33 +93,17 @@ pub(crate) fn read_whole(
     Ok((bytes, None))
 }
 
-fn read_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(size);
-    while bytes.len() < size {
-        let offset = bytes.len() as u64;
-        match rustix::io::pread(&opened.file, rustix::buffer::spare_capacity(&mut bytes), offset) {
-            Ok(0) => break,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    bytes.truncate(size);
-    Ok(bytes)
-}
-
-/// As [`read_bytes`], but only from the page cache.
+/// Reads the first `size` bytes, but only from the page cache.
 fn read_cached_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
+    if opened.file.is_unchecked() && size > MAX_NON_BLOCKING_HASH_BYTES {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
     let mut bytes = vec![0; size];
     let mut done = 0;
     while done < size {
-        let part = &mut [IoSliceMut::new(&mut bytes[done..])];
-        match rustix::io::preadv2(&opened.file, part, done as u64, ReadWriteFlags::NOWAIT) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            // Some file systems do not support this; they count as slow.
-            Err(Errno::OPNOTSUPP) => return Err(Errno::AGAIN.into()),
-            Err(errno) => return Err(errno.into()),
+        match opened.file.read_cached_at(&mut bytes[done..], done as u64)? {
+            0 => break,
+            count => done += count,
         }
     }
     bytes.truncate(done);

@@ -12,11 +12,8 @@ use rustix::io::Errno;
 
 use crate::error::{WorkspaceError, file_too_large, unsupported_binary};
 use crate::guard::{Blocking, GuardError};
-use crate::opened_file::{is_binary, kind_of, read_whole};
+use crate::opened_file::{MAX_NON_BLOCKING_HASH_BYTES, is_binary, kind_of, read_whole};
 use crate::tree::{Admitted, Tree};
-
-/// The largest file that is hashed where nothing may block.
-const MAX_NON_BLOCKING_HASH_BYTES: usize = 256 * 1024;
 
 /// A file that was read.
 #[derive(Debug)]

@@ -16,29 +16,33 @@ pub use drift::{Drift, DriftedPath, EntryState};
 pub use inherited::{Inherited, InheritedContent, InheritedFile};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;
-pub(crate) use writer::{FileOutcome, SnapshotWriter, io_error};
+pub(crate) use writer::{FileOutcome, RebuiltFiles, SnapshotWriter};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use model::{FileKind, LINK_MODE, LogicalPath, Record, Sha256, diff_modes, is_link_mode};
 
-use crate::{Base, BaseFile, Workspace, WorkspaceError};
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::FileIndex;
+use crate::byte_path::join;
+use crate::{Base, Workspace, WorkspaceError};
 
 /// The permission bits of a file whose diff does not show any.
 const DEFAULT_MODE: u32 = 0o644;
 
-/// The files of a run at one of its records.
-#[derive(Clone, Debug, Default)]
+/// The files of a run at one of its records: its base, and over it what its records have written.
+#[derive(Clone, Debug)]
 pub struct Snapshot {
-    files: BTreeMap<LogicalPath, SnapshotFile>,
-    /// Every path that a record wrote.
-    written: BTreeSet<LogicalPath>,
+    base: Arc<BaseFiles>,
+    /// What is left at every path that a record wrote; `None` if nothing is.
+    written: BTreeMap<LogicalPath, Option<SnapshotFile>>,
 }
 
 /// One file or symbolic link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotFile {
     /// The hash of its bytes; for a link, of its target.
     pub sha256: Sha256,
@@ -96,18 +100,7 @@ impl Snapshot {
     ///
     /// If the disk fails.
     pub fn of_base(base: &Base) -> io::Result<Self> {
-        let files = base.files()?.into_iter().map(|file| (file.path.clone(), SnapshotFile::of_base(&file)));
-        Ok(Self { files: files.collect(), written: BTreeSet::new() })
-    }
-
-    /// Returns only the file that a run started with at `path`.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn of_base_file(base: &Base, path: &LogicalPath) -> io::Result<Self> {
-        let file = base.file(path)?.map(|file| (path.clone(), SnapshotFile::of_base(&file)));
-        Ok(Self { files: file.into_iter().collect(), written: BTreeSet::new() })
+        Ok(Self { base: base.load()?, written: BTreeMap::new() })
     }
 
     /// Adds what a mutation wrote. `diff` is its diff, which contains the files' modes.
@@ -118,64 +111,109 @@ impl Snapshot {
         let modes = diff_modes(diff);
         let mut after = Vec::with_capacity(record.files.len());
         for file in &record.files {
-            self.written.insert(file.path.clone());
             let Some(sha256) = file.new_sha256 else { continue };
             let mut entries = modes.iter().filter(|modes| modes.path == file.path).peekable();
             let from = entries.peek().map_or(&file.path, |modes| &modes.from);
-            let before = self.files.get(from).map(SnapshotFile::git_mode);
+            let before = self.get(from).map(|file| file.git_mode());
             // A link that replaces a file is shown as a removal and a creation.
             let mode = entries.find_map(|modes| modes.new).or(before).unwrap_or(DEFAULT_MODE);
             let location = ContentLocation::Ledger { seq: record.seq, kind: file.kind };
             let file_then = SnapshotFile { sha256, mode: mode & 0o777, is_link: is_link_mode(mode), location };
-            after.push((file.path.clone(), file_then));
+            after.push((file.path.clone(), Some(file_then)));
         }
-        for file in &record.files {
-            self.files.remove(&file.path);
-        }
-        self.files.extend(after);
+        self.written.extend(record.files.iter().map(|file| (file.path.clone(), None)));
+        self.written.extend(after);
+    }
+
+    /// Whether both share one base in memory, so that they differ at no other paths than those that records wrote. False says nothing.
+    pub fn has_base_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.base, &other.base)
+    }
+
+    /// Returns the file or link at `path`.
+    pub fn get(&self, path: &LogicalPath) -> Option<SnapshotFile> {
+        self.written.get(path).copied().unwrap_or_else(|| {
+            let file = self.base.manifest.get(path.as_str().as_bytes())?;
+            Some(SnapshotFile::of_base(&self.base, file))
+        })
     }
 
     /// Returns every file and link, sorted by path.
-    pub fn files(&self) -> &BTreeMap<LogicalPath, SnapshotFile> {
-        &self.files
+    pub fn files(&self) -> BTreeMap<LogicalPath, SnapshotFile> {
+        self.files_under(&LogicalPath::root())
+    }
+
+    /// Returns the files and links that records wrote, sorted by path.
+    pub fn changed(&self) -> impl Iterator<Item = (&LogicalPath, &SnapshotFile)> {
+        self.written.iter().filter_map(|(path, file)| Some((path, file.as_ref()?)))
     }
 
     /// Whether a record wrote `path`.
     pub fn has_written(&self, path: &LogicalPath) -> bool {
-        self.written.contains(path)
+        self.written.contains_key(path)
     }
 
     /// Returns every path that a record wrote, sorted.
-    pub fn written(&self) -> &BTreeSet<LogicalPath> {
-        &self.written
+    pub fn written(&self) -> impl Iterator<Item = &LogicalPath> {
+        self.written.keys()
     }
 
     /// Returns every path at which records have left no file.
     pub fn removed(&self) -> impl Iterator<Item = &LogicalPath> {
-        self.written.iter().filter(|path| !self.files.contains_key(*path))
+        self.written.iter().filter(|(_, file)| file.is_none()).map(|(path, _)| path)
     }
 
-    /// Returns the files under the folder at `path`.
-    fn under<'a>(&'a self, path: &LogicalPath) -> impl Iterator<Item = (&'a LogicalPath, &'a SnapshotFile)> + use<'a> {
-        let prefix = if path.is_root() { String::new() } else { format!("{path}/") };
-        // Names that begin with the folder's own, such as `a.txt` and `a`, may sort before what is in the folder.
-        let low = if path.is_root() { Bound::Unbounded } else { Bound::Excluded(path.clone()) };
-        let stem = prefix.strip_suffix('/').unwrap_or_default().to_owned();
-        let from = self.files.range((low, Bound::Unbounded));
-        from.take_while(move |(path, _)| path.as_str().starts_with(&stem))
-            .filter(move |(path, _)| path.as_str().starts_with(&prefix))
+    /// Returns the files and links under the folder at `path`.
+    pub(crate) fn files_under(&self, path: &LogicalPath) -> BTreeMap<LogicalPath, SnapshotFile> {
+        let manifest = &self.base.manifest;
+        let mut files = BTreeMap::new();
+        let top = if path.is_root() { Vec::new() } else { path.as_str().as_bytes().to_vec() };
+        let mut folders: Vec<_> = manifest.folder(&top).map(|folder| (top, folder)).into_iter().collect();
+        while let Some((path, folder)) = folders.pop() {
+            for file in manifest.files_in(folder).map(FileIndex) {
+                let path = manifest.logical_path(&path, file).filter(|path| !self.written.contains_key(path));
+                files.extend(path.map(|path| (path, SnapshotFile::of_base(&self.base, file))));
+            }
+            folders.extend(manifest.folders_in(folder).map(|(inner, name)| (join(&path, name), inner)));
+        }
+        files.extend(self.written_under(path).filter_map(|(path, file)| Some((path.clone(), (*file)?))));
+        files
     }
 
     /// Whether any file is under the folder at `path`. Always true for the root.
     pub(crate) fn has_files_under(&self, path: &LogicalPath) -> bool {
-        path.is_root() || self.under(path).next().is_some()
+        if path.is_root() {
+            return true;
+        }
+        let manifest = &self.base.manifest;
+        let (mut in_base, mut is_written) = (manifest.files_under(path.as_str().as_bytes()), false);
+        for (path, file) in self.written_under(path) {
+            is_written |= file.is_some();
+            in_base -= u64::from(manifest.get(path.as_str().as_bytes()).is_some());
+        }
+        is_written || in_base > 0
+    }
+
+    fn written_under(&self, path: &LogicalPath) -> impl Iterator<Item = (&LogicalPath, &Option<SnapshotFile>)> {
+        let prefix = if path.is_root() { String::new() } else { format!("{path}/") };
+        // Names that begin with the folder's own, such as `a.txt` and `a`, may sort before what is in the folder.
+        let low = if path.is_root() { Bound::Unbounded } else { Bound::Excluded(path.clone()) };
+        let stem = prefix.strip_suffix('/').unwrap_or_default().to_owned();
+        let from = self.written.range((low, Bound::Unbounded));
+        from.take_while(move |(path, _)| path.as_str().starts_with(&stem))
+            .filter(move |(path, _)| path.as_str().starts_with(&prefix))
     }
 }
 
 impl SnapshotFile {
-    fn of_base(file: &BaseFile) -> Self {
-        let location = ContentLocation::Base { size_bytes: file.size_bytes };
-        Self { sha256: file.sha256, mode: file.mode, is_link: file.is_link, location }
+    fn of_base(base: &BaseFiles, file: FileIndex) -> Self {
+        let (manifest, mode) = (&base.manifest, base.manifest.mode(file));
+        Self {
+            sha256: Sha256::from_bytes(*manifest.sha256(file)),
+            mode: mode & 0o777,
+            is_link: base.is_link(file),
+            location: ContentLocation::Base { size_bytes: manifest.size(file) },
+        }
     }
 
     /// Returns its permission bits, or [`LINK_MODE`].
@@ -205,6 +243,6 @@ impl Workspace {
         let Some(at) = loaded.manifest.get(path.as_str().as_bytes()) else {
             return Err(io::Error::from(io::ErrorKind::NotFound).into());
         };
-        Ok(Some(self.base().bytes_of(&loaded, path.as_str().as_bytes(), at)?))
+        Ok(Some(loaded.bytes(at)?))
     }
 }

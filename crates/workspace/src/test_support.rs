@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use model::{Code, LogicalPath, PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 
+use crate::base_files::BaseEntry;
 use crate::guard::{Root, open_ambient_folder};
 use crate::ignored::{BaseRules, Baseline, RuleFile, SimilarPaths};
 use crate::{
@@ -265,9 +266,41 @@ impl TestWorkspaces {
         self.data().join("bases").join(name.trim())
     }
 
-    /// Returns the folder with the files that a run has started from.
+    /// Writes the files that a run has started from to a folder of their own, and returns it.
     pub(crate) fn imported(&self, run: &str) -> PathBuf {
-        self.base(run).join("tree")
+        let folder = self.dir.path().join("imported").join(run);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        let files = self.workspaces.base(&RunId::parse(run).unwrap()).unwrap().load().unwrap();
+        let at = |path: &[u8]| folder.join(std::ffi::OsStr::from_bytes(path));
+        for path in files.manifest.sorted_folders() {
+            fs::create_dir_all(at(path)).unwrap();
+        }
+        for (file, row) in files.manifest.indexed_rows() {
+            let bytes = files.bytes(file).unwrap();
+            if files.is_link(file) {
+                std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&bytes), at(&row.path)).unwrap();
+                continue;
+            }
+            fs::write(at(&row.path), bytes).unwrap();
+            let mode = files.stat(BaseEntry::File(file)).st_mode & 0o7777;
+            fs::set_permissions(at(&row.path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        folder
+    }
+
+    /// Changes the first place of all bases at which the bytes `old` are.
+    pub(crate) fn alter_bases(&self, old: &[u8]) {
+        for segment in fs::read_dir(self.data().join("bases/segments")).unwrap() {
+            let path = segment.unwrap().path();
+            let mut bytes = fs::read(&path).unwrap();
+            if let Some(at) = memchr::memmem::find(&bytes, old) {
+                bytes[at] ^= 1;
+                return fs::write(path, bytes).unwrap();
+            }
+        }
+        panic!("no base has these bytes");
     }
 
     /// Imports a run without files, and writes these into its own layer.
@@ -291,7 +324,7 @@ impl TestWorkspaces {
 
     /// Copies the base's files into the run's own layer, as calls that write them would.
     pub(crate) fn write_all(&self, run: &str) {
-        copy_tree(&self.base(run).join("tree"), &self.repo(run));
+        copy_tree(&self.imported(run), &self.repo(run));
     }
 
     /// Runs git on a run's base.
@@ -374,7 +407,7 @@ pub(crate) fn visible(workspace: &Workspace) -> BTreeMap<PathBuf, (u32, Vec<u8>)
                 found.insert(path, (mode, root.read_link(&folder, &name).unwrap().unwrap()));
             } else {
                 let mut bytes = Vec::new();
-                let mut file = fs::File::from(root.open_entry(&folder, &name).unwrap().file);
+                let mut file = root.open_entry(&folder, &name).unwrap().file.into_reader().unwrap();
                 io::Read::read_to_end(&mut file, &mut bytes).unwrap();
                 found.insert(path, (mode, bytes));
             }

@@ -1,13 +1,10 @@
 //! Whole files of any kind as bytes, as the files endpoints transfer them. Uses constant memory.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-
 use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent, Sha256};
 use rustix::fs::FileType;
 
 use crate::error::{file_too_large, not_a_file};
-use crate::guard::{Blocking, Opened};
+use crate::guard::{Blocking, OpenFile, Opened};
 use crate::hashing::copy_hashed;
 use crate::opened_file::{HEAD_BYTES, head_of};
 use crate::read::hash_cache;
@@ -33,7 +30,7 @@ enum TransferSource {
     /// From memory, if they are one chunk, so that a concurrent write does not interrupt the transfer.
     Memory(Vec<u8>),
     /// From the disk. [`Transfer::read_chunk`] detects that the file was written to meanwhile.
-    File(File),
+    File(OpenFile),
 }
 
 impl Tree {
@@ -87,7 +84,7 @@ impl Transfer {
         let mut chunk = vec![0; at_most];
         let count = file.read_at(&mut chunk, offset)?;
         chunk.truncate(count);
-        if Some(DeviceStamp::of(&rustix::fs::fstat(file)?)) != self.stamp {
+        if Some(DeviceStamp::of(&file.stat()?)) != self.stamp {
             return Err(std::io::Error::other("the file was written to while it was sent"));
         }
         Ok(chunk)
@@ -171,7 +168,8 @@ pub(crate) fn transfer(
         }
     }
     let kind = opened_file::kind_of(rules, &name, &head_of(&opened)?);
-    let file = File::from(opened.file);
+    let file = opened.file;
+    file.check()?;
     let (sha256, size_bytes) = match hash_cache::get(&stamp) {
         Some(sha256) => (sha256, size),
         None => hash_file(&file, path, max_bytes, stamp)?,
@@ -185,17 +183,17 @@ pub(crate) fn transfer(
 
 /// Returns the hash and the length of a file.
 fn hash_file(
-    file: &File,
+    file: &OpenFile,
     path: &LogicalPath,
     max_bytes: u64,
     stamp: DeviceStamp,
 ) -> Result<(Sha256, u64), WorkspaceError> {
-    let mut from = std::io::Read::take(file, max_bytes.saturating_add(1));
+    let mut from = std::io::Read::take(file.reader(), max_bytes.saturating_add(1));
     let (sha256, size_bytes) = copy_hashed(&mut from, &mut std::io::sink(), u64::MAX)?;
     if size_bytes > max_bytes {
         return Err(file_too_large(path, max_bytes, size_bytes).into());
     }
-    let unchanged = DeviceStamp::of(&rustix::fs::fstat(file)?) == stamp;
+    let unchanged = DeviceStamp::of(&file.stat()?) == stamp;
     hash_cache::insert(unchanged.then_some(stamp), sha256);
     Ok((sha256, size_bytes))
 }

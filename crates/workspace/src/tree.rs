@@ -16,8 +16,8 @@ use model::LogicalPath;
 use parking_lot::Mutex;
 use rustix::fs::{FileType, OFlags};
 
-use crate::base::manifest::FileIndex;
 use crate::base::{Base, DiffCache, missing_part};
+use crate::base_files::manifest::FileIndex;
 use crate::byte_path::logical_path;
 use crate::dir;
 use crate::guard::{self, Blocking, GuardError, LowerLayer, Root};

@@ -33,7 +33,7 @@ use crate::remove::remove_tree;
 use crate::skipped::SkippedReport;
 use crate::tree::Workspace;
 
-pub use base_parts::BasePart;
+pub use base_parts::{BasePart, PartContent};
 pub use node_folder::FolderState;
 pub use restore::{BaseMaker, MadeRun, RestoredRun, RunRestorer};
 pub(crate) use run_copy::visit;
@@ -255,9 +255,9 @@ impl Workspaces {
         if is_empty && let Some(known) = self.bases.known(&nothing, NO_COMMIT) {
             return Ok((known.base, known.skipped, Vec::new()));
         }
-        let staged = self.bases.stage()?;
-        let (done, uncommitted) = self.importer.fill(&staged, &self.bases, source, rules, watch)?;
-        let NewBase { info, skipped, entries, source } = match done {
+        let mut staged = self.bases.stage()?;
+        let (done, uncommitted) = self.importer.fill(&mut staged, &self.bases, source, rules, watch)?;
+        let NewBase { info, skipped, rows, source } = match done {
             FilledBase::Known(known) => {
                 let info = self.bases.info(&known.base)?;
                 watch.check_quota(info.files, info.quota_bytes)?;
@@ -268,7 +268,7 @@ impl Workspaces {
         if watch.cancelled() {
             return Err(ImportError::Cancelled);
         }
-        let base = staged.place(&info, entries)?;
+        let base = staged.place(&info, &rows)?;
         let known = KnownSource { base, commit: info.commit, skipped };
         match source {
             Some((origin, commit)) => self.bases.note(&origin, &commit, &known)?,

@@ -158,7 +158,7 @@ fn describe() {
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests refused by a rate or concurrency limit.");
     metrics::describe_counter!("workspaced_authentication_failures_total", "Requests without a valid token.");
     metrics::describe_counter!("workspaced_reads_cancelled_total", "Reads cancelled before their end, by tool.");
-    metrics::describe_counter!("workspaced_runs_broken_total", "Failures to open a run with missing or damaged data.");
+    metrics::describe_counter!("workspaced_runs_broken_total", "Calls that found a run's data missing or damaged.");
     metrics::describe_counter!("workspaced_webhook_deliveries_total", "Attempts to deliver a message, by outcome.");
     metrics::describe_counter!("workspaced_webhook_dropped_total", "Messages given up as too old or too many.");
     metrics::describe_gauge!("workspaced_webhook_pending", "Messages that no receiver has accepted yet.");

@@ -48,6 +48,8 @@ pub(crate) struct BackupFolder {
     stamps: HashMap<String, SavedContent>,
     /// Those of this backup.
     new_stamps: BTreeMap<String, SavedContent>,
+    /// The parts of the bases that this backup has copied, by the names of the bases.
+    pub(crate) bases: HashMap<String, Vec<(String, SavedContent)>>,
     /// The number of the backup that is written next.
     next_number: u64,
     /// The backup that is being written.
@@ -103,6 +105,7 @@ impl BackupFolder {
             known: HashSet::new(),
             stamps: HashMap::new(),
             new_stamps: BTreeMap::new(),
+            bases: HashMap::new(),
             next_number: 1,
             current: None,
             rows: HashMap::new(),
@@ -244,7 +247,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be read, or the object not be written.
-    pub(crate) fn store(&mut self, file: &mut File) -> Result<SavedContent, BackupCopyError> {
+    pub(crate) fn store(&mut self, file: &mut dyn Read) -> Result<SavedContent, BackupCopyError> {
         let new = self.root.join(NEW_OBJECT);
         let content = copy(file, &new)?;
         if self.known.contains(&content) {
@@ -422,7 +425,7 @@ fn stamp(file: &File) -> io::Result<Option<String>> {
     Ok(is_settled.then(|| format!("{}:{}:{}:{modified}:{changed}", meta.dev(), meta.ino(), meta.len())))
 }
 
-fn copy(from: &mut File, to: &Path) -> Result<SavedContent, BackupCopyError> {
+fn copy(from: &mut dyn Read, to: &Path) -> Result<SavedContent, BackupCopyError> {
     pump(from, &mut create(to).map_err(BackupCopyError::Target)?)
 }
 

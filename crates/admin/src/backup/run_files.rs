@@ -9,7 +9,7 @@ use ledger::{CopiedRun, Ledger, LedgerError, RecordFilter};
 use model::{ARCHIVE_TOOL, LogicalPath, RunId, RunState, Sha256, StepBytes};
 use serde::Deserialize;
 use serde_json::Value;
-use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
+use workspace::{BasePart, ContentLocation, PartContent, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
 use crate::backup::folder::{BackupCopyError, BackupFolder, failed};
 use crate::backup::manifest::{ArchivedRun, RunEnd};
@@ -171,7 +171,7 @@ impl RunCopier<'_> {
     async fn copy_large(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = &saved.run_id;
         let stored: HashSet<_> = self.ledger.stored_contents(run).await?.into_iter().collect();
-        for (logical, file) in expected.files() {
+        for (logical, file) in expected.changed() {
             let ContentLocation::Ledger { seq, .. } = file.location else { continue };
             if stored.contains(&(seq, file.sha256)) {
                 continue;
@@ -211,14 +211,15 @@ impl RunCopier<'_> {
     /// use, empty folders.
     async fn copy_others(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = saved.run_id.clone();
-        let folders: HashSet<&str> = expected.files().keys().flat_map(|path| folders_of(path.as_str())).collect();
+        let files = expected.files();
+        let folders: HashSet<&str> = files.keys().flat_map(|path| folders_of(path.as_str())).collect();
         let is_other = |entry: &RunEntry| {
             let Some(path) = entry.path.strip_prefix(b"repo/") else { return false };
             let Ok(path) = std::str::from_utf8(path) else { return true };
             match entry.kind {
                 RunEntryKind::Folder => !folders.contains(path),
                 RunEntryKind::File { .. } | RunEntryKind::Link { .. } => LogicalPath::parse(path)
-                    .map_or(true, |path| !expected.files().contains_key(&path) && !expected.has_written(&path)),
+                    .map_or(true, |path| !files.contains_key(&path) && !expected.has_written(&path)),
             }
         };
         let mut others = Vec::new();
@@ -258,21 +259,21 @@ impl RunCopier<'_> {
 
     /// Copies what makes the run's base again. Runs share it, and so do their copies.
     fn copy_base(&mut self, run: &RunId, saved: &mut Vec<SavedEntry>) -> Result<(), CopyStop> {
-        let (folder, mut failed) = (&mut *self.folder, None);
-        let visited = self.workspaces.visit_base(run, &mut |entry, file| {
-            match file.map(|file| folder.add(file)).transpose() {
-                Ok(content) => saved.extend(SavedEntry::new(&entry, content)),
-                Err(error) => {
-                    failed = Some(error);
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
+        let base = self.workspaces.base_name(run)?;
+        if !self.folder.bases.contains_key(&base) {
+            let mut parts = Vec::new();
+            for BasePart { name, content, .. } in self.workspaces.base_parts(run)? {
+                let content = match content {
+                    PartContent::File(file) => self.folder.add(file)?,
+                    PartContent::Stream(mut stream) => self.folder.store(&mut stream)?,
+                };
+                parts.push((name, content));
             }
-            Ok(())
-        });
-        match failed {
-            Some(error) => Err(error.into()),
-            None => Ok(visited?),
+            self.folder.bases.insert(base.clone(), parts);
         }
+        let parts = self.folder.bases.get(&base).into_iter().flatten();
+        saved.extend(parts.map(|(name, content)| SavedEntry::Base { name: name.clone(), content: *content }));
+        Ok(())
     }
 
     fn copy_part(

@@ -37,7 +37,7 @@ pub(crate) struct SavedRun {
     pub(crate) problem: Option<String>,
 }
 
-/// An entry of a run's folder, or a content of its tree.
+/// An entry of a run's folder, a part of its base, or a content of its tree.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub(crate) enum SavedEntry {
@@ -52,6 +52,12 @@ pub(crate) enum SavedEntry {
     Link { path: String, target: String },
     /// A folder.
     Folder { path: String },
+    /// A part of the run's base.
+    Base {
+        name: String,
+        #[serde(flatten)]
+        content: SavedContent,
+    },
     /// A content whose path the rows name.
     Content {
         #[serde(flatten)]
@@ -101,7 +107,9 @@ impl SavedRun {
     /// Returns every content that the entries name.
     pub(crate) fn contents(&self) -> impl Iterator<Item = SavedContent> {
         self.entries.iter().filter_map(|entry| match entry {
-            SavedEntry::File { content, .. } | SavedEntry::Content { content } => Some(*content),
+            SavedEntry::File { content, .. } | SavedEntry::Base { content, .. } | SavedEntry::Content { content } => {
+                Some(*content)
+            }
             SavedEntry::Link { .. } | SavedEntry::Folder { .. } => None,
         })
     }
@@ -119,13 +127,13 @@ impl SavedEntry {
         })
     }
 
-    /// Returns the entry as it is written, and the content of a file. `None` for a content without a path.
+    /// Returns the entry as it is written, and the content of a file. `None` for what is not in the run's folder.
     pub(crate) fn entry(&self) -> Option<(RunEntry, Option<SavedContent>)> {
         let (path, kind, content) = match self {
             Self::File { path, mode, content } => (path, RunEntryKind::File { mode: *mode }, Some(*content)),
             Self::Link { path, target } => (path, RunEntryKind::Link { target: unescape(target) }, None),
             Self::Folder { path } => (path, RunEntryKind::Folder, None),
-            Self::Content { .. } => return None,
+            Self::Base { .. } | Self::Content { .. } => return None,
         };
         Some((RunEntry { path: unescape(path), kind }, content))
     }

@@ -149,7 +149,7 @@ async fn waiting_hash(
 
 /// Returns the files that records wrote, with the record and the hash of each.
 fn recorded_files(snapshot: &Snapshot) -> impl Iterator<Item = (&LogicalPath, u64, Sha256)> {
-    snapshot.files().iter().filter_map(|(path, file)| match file.location {
+    snapshot.changed().filter_map(|(path, file)| match file.location {
         ContentLocation::Ledger { seq, .. } => Some((path, seq, file.sha256)),
         ContentLocation::Base { .. } => None,
     })

@@ -33,14 +33,15 @@ pub(super) async fn ledger(
     drift: Vec<Drift>,
     journal: &[JournalEntry],
 ) -> Result<bool, StartError> {
-    if let Some((parent, child)) = LogicalPath::find_nested(expected.files().keys()) {
+    let files = expected.files();
+    if let Some((parent, child)) = LogicalPath::find_nested(files.keys()) {
         // Old versions did not refuse such a change.
         print_paths("is a file in the ledger", std::slice::from_ref(parent));
         print_paths("is a file under it in the ledger", std::slice::from_ref(child));
         print("nothing was changed; both cannot exist, so use --accept tree");
         return Ok(false);
     }
-    let is_known = |path: &LogicalPath| expected.files().contains_key(path) || expected.has_written(path);
+    let is_known = |path: &LogicalPath| expected.get(path).is_some() || expected.has_written(path);
     let (known, unknown): (Vec<_>, Vec<_>) = drift.into_iter().partition(|entry| is_known(&entry.path));
     let unknown: Vec<_> = unknown.into_iter().map(|entry| entry.path).collect();
     print_paths("stays, because the ledger does not know it", &unknown);
@@ -88,8 +89,8 @@ async fn restore_target(
     path: &LogicalPath,
     journal: &[JournalEntry],
 ) -> Result<Option<RestoredState>, StartError> {
-    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoredState::Nothing)) };
-    let (at, wanted, contents) = (path.clone(), file.clone(), run.contents());
+    let Some(file) = expected.get(path) else { return Ok(Some(RestoredState::Nothing)) };
+    let (at, wanted, contents) = (path.clone(), file, run.contents());
     let bytes =
         run.blocking("the run's history", move |workspace| workspace.snapshot_content(&at, &wanted, &contents)).await?;
     if let Some(bytes) = bytes {

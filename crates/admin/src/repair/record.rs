@@ -40,7 +40,7 @@ pub(super) async fn append(run: &OfflineRun, entry: Entry) -> Result<ChainPoint,
 /// Returns the entry of files that are restored from the ledger. They are paths read, not written: in the run's history
 /// nothing changes, and the record leaves no content.
 pub(super) fn restore_entry(run: &OfflineRun, config: &RepairConfig, expected: &Snapshot, known: &[Drift]) -> Entry {
-    let kind = |path: &LogicalPath| match expected.files().get(path).map(|file| file.location) {
+    let kind = |path: &LogicalPath| match expected.get(path).map(|file| file.location) {
         Some(ContentLocation::Ledger { kind, .. }) => kind,
         Some(ContentLocation::Base { .. }) | None => FileKind::of_path(path),
     };

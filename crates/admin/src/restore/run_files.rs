@@ -39,28 +39,26 @@ impl FilesRestorer<'_> {
         }
         let base = self.make_base(known)?;
         self.workspaces.create_folder(&self.run.run_id, &base)?;
-        self.write_entries(|path| !is_in_tree(path) && !BaseMaker::is_part(path))
+        self.write_entries(|path| !is_in_tree(path))
     }
 
     /// Makes the run's base, unless it is among those that are `known` by their lists of files. Returns its name, which no base has if
     /// the backup lacks it.
     fn make_base(&self, known: &mut HashMap<SavedContent, String>) -> io::Result<String> {
-        let parts =
-            || self.run.entries.iter().filter_map(SavedEntry::entry).filter(|(part, _)| BaseMaker::is_part(&part.path));
-        let list = parts().find(|(part, _)| BaseMaker::is_list(&part.path)).and_then(|(_, content)| content);
+        let parts = || {
+            self.run.entries.iter().filter_map(|entry| match entry {
+                SavedEntry::Base { name, content } => Some((name, *content)),
+                _ => None,
+            })
+        };
+        let list = parts().find(|(part, _)| **part == *BaseMaker::LIST).map(|(_, content)| content);
         let Some(list) = list else { return Ok("missing".to_owned()) };
         if let Some(base) = known.get(&list) {
             return Ok(base.clone());
         }
         let mut maker = self.workspaces.base_maker()?;
         for (part, content) in parts() {
-            match content {
-                Some(content) => {
-                    let mut object = open_object(&self.backup.root, &content)?;
-                    maker.add_entry(&part, content.size, &mut object)?;
-                }
-                None => maker.add_entry(&part, 0, &mut io::empty())?,
-            }
+            maker.add_part(part, &mut open_object(&self.backup.root, &content)?)?;
         }
         let base = maker.finish(None)?;
         known.insert(list, base.clone());
@@ -108,7 +106,7 @@ impl FilesRestorer<'_> {
         let ledger = VerifiedContents(LedgerContents::of(Arc::clone(ledger), run.clone()));
         let large = self.run.entries.iter().filter_map(|entry| match entry {
             SavedEntry::Content { content } => Some((content.sha256, *content)),
-            SavedEntry::File { .. } | SavedEntry::Link { .. } | SavedEntry::Folder { .. } => None,
+            _ => None,
         });
         let contents = BackupContents { ledger, root: self.backup.root.clone(), large: large.collect() };
         let (workspaces, id) = (Arc::clone(self.workspaces), run.clone());

@@ -179,14 +179,17 @@ fn compare_files(
     after: Option<&str>,
     limit: usize,
 ) -> (Vec<ComparedFile>, Option<String>) {
-    let paths: BTreeSet<_> = [first, second].iter().flat_map(|one| one.files().keys().chain(one.written())).collect();
+    let mut paths: BTreeSet<_> = first.written().chain(second.written()).cloned().collect();
+    if !first.has_base_of(second) {
+        paths.extend([first, second].iter().flat_map(|one| one.files().into_keys()));
+    }
     let mut files = Vec::new();
-    for path in paths.into_iter().filter(|path| after.is_none_or(|after| path.as_str() > after)) {
-        let version = |file: &SnapshotFile| {
+    for path in paths.iter().filter(|path| after.is_none_or(|after| path.as_str() > after)) {
+        let version = |file: SnapshotFile| {
             let mode = format!("{:06o}", git_mode(file.git_mode()));
             ComparedVersion { sha256: file.sha256, mode }
         };
-        let [in_first, in_second] = [first, second].map(|one| one.files().get(path).map(version));
+        let [in_first, in_second] = [first, second].map(|one| one.get(path).map(version));
         let status = match (&in_first, &in_second) {
             (one, other) if one == other && !first.has_written(path) && !second.has_written(path) => continue,
             (None, None) => ComparedStatus::Neither,

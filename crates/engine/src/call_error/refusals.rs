@@ -78,6 +78,17 @@ pub(crate) fn needs_repair() -> Refusal {
     )
 }
 
+/// A file that the run started from has other bytes than it must have.
+pub(crate) fn damaged_base(error: &std::io::Error) -> Refusal {
+    tracing::error!(%error, "what a run started from is damaged");
+    crate::metrics::run_damaged();
+    Refusal::new(
+        Code::Unavailable,
+        "a file that the run started from is damaged on the service's disk; nothing was changed",
+        "Go on without this file. Only an operator can bring it back, from a backup or the object store.",
+    )
+}
+
 /// The caller has none of `permissions`.
 pub fn forbidden(permissions: &[Permission]) -> Refusal {
     let names: Vec<_> = permissions.iter().map(|permission| permission.as_str()).collect();

@@ -207,7 +207,7 @@ impl Engine {
         if let Some(path) = only {
             let permit = self.read_permit(call.tool.is_expensive).await;
             let files = self.load_one(open_run, seq, &path).await?;
-            if files.files().contains_key(&path) {
+            if files.get(&path).is_some() {
                 return Ok((permit, view(files)));
             }
             // The path may be a folder, which only the files in it show.
@@ -219,8 +219,8 @@ impl Engine {
     /// Loads the file at `path` at the record `seq`, if it existed.
     async fn load_one(&self, open_run: &Arc<OpenRun>, seq: u64, path: &LogicalPath) -> Result<Snapshot, CallError> {
         let ledger = &self.ledger;
-        let (run, at) = (Arc::clone(open_run), path.clone());
-        let mut files = self.blocking(move || Ok(Snapshot::of_base_file(run.workspace.base(), &at)?)).await?;
+        let run = Arc::clone(open_run);
+        let mut files = self.blocking(move || Ok(Snapshot::of_base(run.workspace.base())?)).await?;
         if let Some(stored) = ledger.last_change(&open_run.run_id, path, seq).await? {
             let record = content_history::parse(&stored.text)?;
             files.add(&record, &diff_of(ledger.as_ref(), &open_run.run_id, &record).await?);

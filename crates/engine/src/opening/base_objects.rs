@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::opening::recorded_base;
 
 /// The version of the format of the parts.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The largest index, which has a few parts for each pack.
 const MAX_INDEX_BYTES: u64 = 1 << 20;
 
@@ -167,7 +167,7 @@ pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), Obje
 async fn put_parts(objects: &Objects, base: &BaseId, parts: Vec<BasePart>) -> Result<(), CallError> {
     let mut index = BaseIndex { format: FORMAT, parts: Vec::with_capacity(parts.len()) };
     for BasePart { name, size_bytes, content } in parts {
-        let sha256 = objects.store().put(&part(base, &name)?, size_bytes, content, None).await?;
+        let sha256 = objects.store().put(&part(base, &name)?, size_bytes, Box::new(content), None).await?;
         failpoint::hit("base.part_put");
         index.parts.push(IndexedPart { name, sha256, size_bytes });
     }

@@ -13,8 +13,8 @@ use shared_pool::Parties;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use workspace::{
-    ChainPoint, ContentLocation, LargeContent, MadeRun, RecordedBase, RestoredRun, RunRestorer, Snapshot,
-    StoredContents, WorkspaceError, Workspaces,
+    ChainPoint, LargeContent, MadeRun, RecordedBase, RestoredRun, RunRestorer, Snapshot, StoredContents,
+    WorkspaceError, Workspaces,
 };
 
 use super::damaged;
@@ -245,9 +245,7 @@ pub(super) struct FolderContents {
 
 impl FolderContents {
     pub(super) fn new(ledger: LedgerContents, workspaces: Arc<Workspaces>, run: RunId, snapshot: &Snapshot) -> Self {
-        let recorded = snapshot.files().iter();
-        let recorded = recorded.filter(|(_, file)| matches!(file.location, ContentLocation::Ledger { .. }));
-        let paths = recorded.map(|(path, file)| (file.sha256, path.clone())).collect();
+        let paths = snapshot.changed().map(|(path, file)| (file.sha256, path.clone())).collect();
         Self { ledger, workspaces, run, paths }
     }
 }

@@ -11,7 +11,7 @@ use super::{Applied, MoveError, Replaced, TargetState, move_in, move_out, one_of
 use crate::Workspace;
 use crate::dir::{open_file, remove_file};
 use crate::guard::{FoundEntry, IsRemoved, Root};
-use crate::hashing::{copy_hashed, hash};
+use crate::hashing::copy_hashed;
 
 /// Files up to this size are checked for a torn write.
 const MAX_TORN_BYTES: u64 = 64 << 20;
@@ -122,7 +122,7 @@ impl Workspace {
         let found = match target_state(root, path, is_removed)? {
             TargetState::Other => return Ok(StepProgress::ChangedOutside),
             TargetState::Nothing => None,
-            TargetState::File(stamp) => match hash(root, path)? {
+            TargetState::File(stamp) => match root.hash(path)? {
                 Some((sha256, _)) if chain.states.contains(&Some(sha256)) => Some(sha256),
                 Some(_) if stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
                     return Ok(StepProgress::Pending { replaces: true });
@@ -220,7 +220,7 @@ fn chains(steps: &[Step]) -> BTreeMap<&LogicalPath, Chain<'_>> {
 fn is_torn(root: &Root, path: &LogicalPath, chain: &Chain<'_>) -> io::Result<bool> {
     let Ok(opened) = root.open_unlinked(path) else { return Ok(false) };
     let mut found = Vec::new();
-    std::fs::File::from(opened.file).take(MAX_TORN_BYTES).read_to_end(&mut found)?;
+    opened.file.into_reader()?.take(MAX_TORN_BYTES).read_to_end(&mut found)?;
     let left_of = |content: &&StepContent| match &content.bytes {
         StepBytes::Inline(bytes) => {
             found.len() <= bytes.len() && found.iter().zip(bytes).all(|(found, wanted)| found == wanted || *found == 0)

@@ -1,7 +1,6 @@
 //! Staging: new content is written to the run's `tmp/`, on the tree's file system, before anything in the tree changes.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::{Replaced, TargetState, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
 use crate::guard::{FOLDER_MODE, GuardError, IsRemoved, Root};
-use crate::hashing::{copy_hashed, hash};
+use crate::hashing::copy_hashed;
 use crate::kept_files::KeptFiles;
 use crate::remove::remove_tree;
 use crate::stamp::FileStamp;
@@ -104,7 +103,7 @@ impl Workspace {
             Err(error) => return error.unless_disk().map(|()| false),
         };
         let mut file = create_file(self.tmp(), name)?;
-        let copied = copy_hashed(&mut File::from(opened.file), &mut file, u64::MAX)
+        let copied = copy_hashed(&mut opened.file.into_reader()?, &mut file, u64::MAX)
             .and_then(|(copied, _)| fsync(&file).map(|()| copied == sha256))
             .and_then(|is_same| fsync(self.tmp()).map(|()| is_same));
         if !matches!(copied, Ok(true)) {
@@ -234,7 +233,7 @@ fn matches_before(
         (Some(_), TargetState::File(found)) if Some(found) == stamp => (true, stamp),
         // The stamp may have changed without the bytes.
         (Some(before), TargetState::File(_)) => {
-            let stamp = hash(root, path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp);
+            let stamp = root.hash(path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp);
             (stamp.is_some(), stamp)
         }
         (Some(_), TargetState::Nothing | TargetState::Other) => (false, None),

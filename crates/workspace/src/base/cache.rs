@@ -7,9 +7,9 @@ use lru::LruCache;
 use model::Sha256;
 use parking_lot::Mutex;
 
-use super::LoadedBase;
 use super::file_change::FileChange;
-use super::manifest::FileIndex;
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::FileIndex;
 use crate::stamp::FileStamp;
 
 /// What an entry counts besides its own bytes.
@@ -47,7 +47,7 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
 }
 
 /// The bases that were used last, so that the next call of the same run need not load them again.
-pub(crate) struct BaseLru(Mutex<ByteLru<usize, Arc<LoadedBase>>>);
+pub(crate) struct BaseLru(Mutex<ByteLru<usize, Arc<BaseFiles>>>);
 
 impl Default for BaseLru {
     fn default() -> Self {
@@ -58,7 +58,7 @@ impl Default for BaseLru {
 
 impl BaseLru {
     /// Marks `loaded` as the last used, and evicts the least recently used ones beyond the bounds.
-    pub(super) fn touch(&self, loaded: &Arc<LoadedBase>) {
+    pub(super) fn touch(&self, loaded: &Arc<BaseFiles>) {
         let (mut cache, key) = (self.0.lock(), Arc::as_ptr(loaded).addr());
         if cache.get(&key).is_none() {
             cache.insert(key, Arc::clone(loaded), loaded.weight());

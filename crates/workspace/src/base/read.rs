@@ -1,16 +1,12 @@
 //! Reading files of the base.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 use model::{LogicalPath, Sha256};
-use rustix::fs::OFlags;
 
-use super::manifest::{FileIndex, MODE_LINK, ManifestRow};
-use super::{Base, LoadedBase};
-use crate::byte_path::split;
-use crate::dir::open_under;
-use crate::opened_file::HEAD_BYTES;
+use super::Base;
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::{FileIndex, MODE_LINK};
 
 /// A file of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,56 +66,11 @@ impl Base {
     pub fn read(&self, path: &LogicalPath, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         let (loaded, path) = (self.load()?, path.as_str().as_bytes());
         let file = loaded.manifest.get(path).filter(|file| loaded.manifest.size(*file) <= max_bytes);
-        file.map(|file| self.bytes_of(&loaded, path, file)).transpose()
-    }
-
-    /// Opens the file at `path`, which the base has.
-    pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
-        Ok(File::from(open_under(&self.tree, path, OFlags::NONBLOCK | OFlags::NOCTTY)?))
-    }
-
-    /// Returns the bytes of a file, of a link its target.
-    pub(crate) fn content_of(&self, row: &ManifestRow) -> io::Result<Box<dyn Read>> {
-        if row.mode == MODE_LINK {
-            return Ok(Box::new(io::Cursor::new(self.target_of(&row.path)?)));
-        }
-        Ok(Box::new(self.open_file(&row.path)?))
-    }
-
-    fn target_of(&self, path: &[u8]) -> io::Result<Vec<u8>> {
-        let (folder, name) = split(path);
-        let folder = open_under(&self.tree, if folder.is_empty() { b"." } else { folder }, OFlags::DIRECTORY)?;
-        Ok(rustix::fs::readlinkat(folder, name, Vec::new())?.into_bytes())
-    }
-
-    /// Returns the first bytes of the file at `path`.
-    pub(crate) fn head_of(&self, path: &[u8]) -> io::Result<Vec<u8>> {
-        let mut head = Vec::new();
-        self.open_file(path)?.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
-        Ok(head)
-    }
-
-    /// Returns the bytes of the file `file` at `path`, of a link its target.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails, or the bytes are not those that the base must have ([`io::ErrorKind::InvalidData`]).
-    pub(crate) fn bytes_of(&self, loaded: &LoadedBase, path: &[u8], file: FileIndex) -> io::Result<Vec<u8>> {
-        let bytes = if loaded.manifest.mode(file) == MODE_LINK {
-            self.target_of(path)?
-        } else {
-            let mut bytes = Vec::with_capacity(usize::try_from(loaded.manifest.size(file)).unwrap_or(0));
-            self.open_file(path)?.take(loaded.manifest.size(file).saturating_add(1)).read_to_end(&mut bytes)?;
-            bytes
-        };
-        if Sha256::of(&bytes).as_bytes() == loaded.manifest.sha256(file) {
-            return Ok(bytes);
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "a file of a base was altered"))
+        file.map(|file| loaded.bytes(file)).transpose()
     }
 }
 
-pub(crate) fn describe(path: LogicalPath, loaded: &LoadedBase, file: FileIndex) -> BaseFile {
+pub(crate) fn describe(path: LogicalPath, loaded: &BaseFiles, file: FileIndex) -> BaseFile {
     let manifest = &loaded.manifest;
     let mode = manifest.mode(file);
     BaseFile {

@@ -1,7 +1,6 @@
 //! Building a diff from candidates: counts, text up to a bound, and the hash of the whole text.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,11 +12,11 @@ use sha2::Digest as _;
 
 use super::scan::{DiffCandidate, PresentFile};
 use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff, stat_table};
-use crate::base::manifest::FileIndex;
-use crate::base::{DiffFile, FileChange, LoadedBase};
+use crate::base::{DiffFile, FileChange};
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::FileIndex;
 use crate::error::{check_cancelled, file_too_large};
 use crate::guard::OpenedLink;
-use crate::hashing::hash;
 use crate::opened_file::HEAD_BYTES;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::stamp::FileStamp;
@@ -32,7 +31,7 @@ const ENTRY_OVERHEAD: usize = 300;
 pub(super) struct Report<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
-    loaded: &'a LoadedBase,
+    loaded: &'a BaseFiles,
     stat_only: bool,
     max_bytes: usize,
     /// Larger files are not hashed: the service accepts none that large.
@@ -73,7 +72,7 @@ pub(super) struct DiffedVersion {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(workspace: &'a Workspace, rules: &'a Rules, loaded: &'a LoadedBase, query: &DiffQuery) -> Self {
+    pub(super) fn new(workspace: &'a Workspace, rules: &'a Rules, loaded: &'a BaseFiles, query: &DiffQuery) -> Self {
         Self {
             workspace,
             rules,
@@ -131,7 +130,7 @@ impl<'a> Report<'a> {
 
     fn sha256_of(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<Sha256>, WorkspaceError> {
         self.check_size(path, now)?;
-        let hashed = hash(&self.workspace.tree().root, path)?;
+        let hashed = self.workspace.tree().root.hash(path)?;
         Ok(hashed.filter(|(_, stamp)| *stamp == now.stamp).map(|(sha256, _)| sha256))
     }
 
@@ -208,7 +207,7 @@ impl<'a> Report<'a> {
         {
             return Ok(Some(change));
         }
-        let old = candidate.base.map(|file| self.read_base(path, file)).transpose()?;
+        let old = candidate.base.map(|file| self.read_base(file)).transpose()?;
         if old.iter().chain(&new).any(|version| version.is_secret(self.rules, path)) {
             return Ok(None);
         }
@@ -252,14 +251,14 @@ impl<'a> Report<'a> {
         }
         self.check_size(path, now)?;
         if now.stamp.size > MAX_SHOWN_BYTES {
-            return Ok(hash(root, path)?.map(|(sha256, stamp)| version(sha256, stamp.size, None)));
+            return Ok(root.hash(path)?.map(|(sha256, stamp)| version(sha256, stamp.size, None)));
         }
         let Ok(opened) = root.open_unlinked(path) else { return Ok(None) };
         if !opened.file_type().is_file() || opened.is_hard_linked() {
             return Ok(None);
         }
         let mut bytes = Vec::with_capacity(usize::try_from(now.stamp.size).unwrap_or(0));
-        io::Read::read_to_end(&mut io::Read::take(File::from(opened.file), MAX_SHOWN_BYTES + 1), &mut bytes)?;
+        io::Read::read_to_end(&mut io::Read::take(opened.file.into_reader()?, MAX_SHOWN_BYTES + 1), &mut bytes)?;
         Ok(Some(version(Sha256::of(&bytes), bytes.len() as u64, Some(bytes))))
     }
 
@@ -271,14 +270,10 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn read_base(&self, path: &LogicalPath, file: FileIndex) -> Result<DiffedVersion, WorkspaceError> {
+    fn read_base(&self, file: FileIndex) -> Result<DiffedVersion, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let size = manifest.size(file);
-        let bytes = if size > MAX_SHOWN_BYTES {
-            None
-        } else {
-            Some(self.workspace.base().bytes_of(self.loaded, path.as_str().as_bytes(), file)?)
-        };
+        let bytes = if size > MAX_SHOWN_BYTES { None } else { Some(self.loaded.bytes(file)?) };
         let sha256 = Sha256::from_bytes(*manifest.sha256(file));
         Ok(DiffedVersion { sha256, size, bytes, mode: manifest.mode(file) })
     }

@@ -8,11 +8,11 @@ use model::{LINK_MODE, LogicalPath, git_mode, is_link_mode};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use crate::base::LoadedBase;
-use crate::base::manifest::FileIndex;
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::FileIndex;
 use crate::dir::each_entry;
 use crate::error::check_cancelled;
-use crate::guard::{self, Blocking, GuardError, Root};
+use crate::guard::{self, Blocking, FoundEntry, GuardError, Root};
 use crate::ignored::{Ignored, RuleScope};
 use crate::stamp::FileStamp;
 use crate::{Tree, Workspace, WorkspaceError};
@@ -45,7 +45,7 @@ pub(super) struct Scan<'a> {
     workspace: &'a Workspace,
     tree: &'a Tree,
     ignored: &'a Ignored,
-    loaded: &'a LoadedBase,
+    loaded: &'a BaseFiles,
     cancel: &'a AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Scan<'a> {
     /// Returns every file in `area` that may differ from the base, except ignored ones, in no particular order.
     pub(super) fn run(
         workspace: &'a Workspace,
-        loaded: &'a LoadedBase,
+        loaded: &'a BaseFiles,
         area: &Area,
         cancel: &'a AtomicBool,
     ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
@@ -70,7 +70,7 @@ impl<'a> Scan<'a> {
     /// Returns those of `paths` that may differ from the base.
     pub(super) fn run_files<'p>(
         workspace: &'a Workspace,
-        loaded: &'a LoadedBase,
+        loaded: &'a BaseFiles,
         paths: impl IntoIterator<Item = &'p LogicalPath>,
         cancel: &'a AtomicBool,
     ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
@@ -83,7 +83,7 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    fn new(workspace: &'a Workspace, loaded: &'a LoadedBase, cancel: &'a AtomicBool) -> Option<Self> {
+    fn new(workspace: &'a Workspace, loaded: &'a BaseFiles, cancel: &'a AtomicBool) -> Option<Self> {
         let tree = workspace.tree();
         Some(Self { workspace, tree, ignored: tree.ignored.as_ref()?, loaded, cancel })
     }
@@ -101,7 +101,7 @@ impl<'a> Scan<'a> {
             Err(GuardError::NotADirectory) => None,
             Err(error) => return Err(error.at(path)),
         };
-        if found.as_ref().is_some_and(|found| found.layer == guard::TreeLayer::Base) {
+        if found.as_ref().is_some_and(FoundEntry::is_of_base) {
             return Ok(None);
         }
         if base.is_none() && self.ignored.is_file_ignored(&self.tree.root, path, Blocking::Allowed)? {

@@ -7,7 +7,7 @@ use model::{Access, LINK_MODE, LogicalPath, Rules, is_link_mode, link_stays_insi
 use super::report::{DiffedVersion, Report, diff_versions};
 use super::scan::{Area, DiffCandidate};
 use super::{DiffQuery, WorkspaceDiff};
-use crate::base::LoadedBase;
+use crate::base_files::BaseFiles;
 use crate::error::check_cancelled;
 use crate::guard::Blocking;
 use crate::snapshot::{ContentLocation, not_in_snapshot};
@@ -30,7 +30,7 @@ impl Workspace {
         let loaded = self.base().load()?;
         let area = self.area_in_snapshot(rules, snapshot, query.path.as_ref(), &loaded)?;
         let mut candidates = Vec::new();
-        for path in snapshot.written().iter().filter(|path| area.contains(path)) {
+        for path in snapshot.written().filter(|path| area.contains(path)) {
             check_cancelled(cancel)?;
             let base = loaded.manifest.get(path.as_str().as_bytes());
             let candidate = DiffCandidate { path: path.clone(), base, now: None };
@@ -77,7 +77,7 @@ impl Workspace {
         rules: &Rules,
         snapshot: &Snapshot,
         path: Option<&LogicalPath>,
-        loaded: &LoadedBase,
+        loaded: &BaseFiles,
     ) -> Result<Area, WorkspaceError> {
         let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Area::Folder(LogicalPath::root())) };
         let raw = path.as_str().as_bytes();
@@ -85,7 +85,7 @@ impl Workspace {
             return Ok(Area::Folder(path.clone()));
         }
         self.tree().judge(rules, Access::Read, path, None, rules.kind_of_path(path), Blocking::Allowed)?;
-        if !snapshot.files().contains_key(path) && loaded.manifest.get(raw).is_none() {
+        if snapshot.get(path).is_none() && loaded.manifest.get(raw).is_none() {
             return Err(not_in_snapshot(path).into());
         }
         Ok(Area::File(path.clone()))
@@ -97,8 +97,8 @@ impl Workspace {
         path: &LogicalPath,
         contents: &dyn StoredContents,
     ) -> Result<Option<DiffedVersion>, WorkspaceError> {
-        let Some(file) = snapshot.files().get(path) else { return Ok(None) };
-        let bytes = self.snapshot_content(path, file, contents)?;
+        let Some(file) = snapshot.get(path) else { return Ok(None) };
+        let bytes = self.snapshot_content(path, &file, contents)?;
         let size = match (&bytes, file.location) {
             (Some(bytes), _) => bytes.len() as u64,
             (None, ContentLocation::Base { size_bytes }) => size_bytes,

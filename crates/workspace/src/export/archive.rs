@@ -47,6 +47,7 @@ impl Workspaces {
         let mut archive = RunTar { tar: &mut tar, cancel };
         let manifest = workspace.base().manifest_bytes()?;
         archive.file(b"base.manifest", 0o644, manifest.len() as u64, &*manifest)?;
+        workspace.base().drop_other_objects()?;
         let folder = self.base_folder(run)?;
         visit(&folder, GIT_NAME, &mut |RunEntry { path, kind }| {
             let content = match kind {
@@ -119,8 +120,7 @@ impl<W: Write> RunTar<'_, W> {
                 }
                 FileType::RegularFile => match root.open_entry(folder, &name) {
                     Ok(opened) => {
-                        let mode = opened.stat.st_mode & 0o777;
-                        self.entry(&path, RunEntryKind::File { mode }, Some(std::fs::File::from(opened.file)))?;
+                        self.regular_file(&path, opened.stat.st_mode, opened.size(), opened.file.into_reader()?)?;
                     }
                     Err(error) => error.unless_disk()?,
                 },
@@ -140,10 +140,14 @@ impl<W: Write> RunTar<'_, W> {
             }
             (RunEntryKind::File { mode }, Some(file)) => {
                 let size = file.metadata()?.len();
-                self.file(path, if mode & 0o111 == 0 { 0o644 } else { 0o755 }, size, file)
+                self.regular_file(path, mode, size, file)
             }
             (RunEntryKind::File { .. }, None) => Ok(()),
         }
+    }
+
+    fn regular_file(&mut self, path: &[u8], mode: u32, size: u64, from: impl io::Read) -> io::Result<()> {
+        self.file(path, if mode & 0o111 == 0 { 0o644 } else { 0o755 }, size, from)
     }
 
     fn folder(&mut self, path: &[u8]) -> io::Result<()> {

@@ -2,7 +2,6 @@
 //! a mail for `git am`.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 use model::{LogicalPath, Refusal, Rules};
 
-use crate::base::LoadedBase;
-use crate::base::manifest::{FileIndex, MODE_LINK};
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::{FileIndex, MODE_LINK};
 use crate::diff::DiffCandidate;
 use crate::dir::fresh_name;
 use crate::error::check_cancelled;
@@ -142,7 +141,7 @@ impl Workspace {
     fn shown_base(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Option<Vec<PathOfBase>>, WorkspaceError> {
         let loaded = self.base().load()?;
         let manifest = &loaded.manifest;
-        let keys = self.base_keys(rules, &loaded, cancel)?;
+        let keys = base_keys(rules, &loaded, cancel)?;
         let (mut shown, mut is_all, mut has_ignored) = (Vec::with_capacity(manifest.len()), true, false);
         for (folder, files) in manifest.folders() {
             for file in files.map(FileIndex) {
@@ -164,32 +163,6 @@ impl Workspace {
         }
         // The base commit has no ignored files.
         Ok((!is_all || has_ignored).then_some(shown))
-    }
-
-    /// Returns the files of the base that are secrets by their content.
-    fn base_keys(
-        &self,
-        rules: &Rules,
-        loaded: &LoadedBase,
-        cancel: &AtomicBool,
-    ) -> Result<HashSet<u32>, WorkspaceError> {
-        let manifest = &loaded.manifest;
-        let files = manifest.folders().flat_map(|(folder, files)| files.map(move |file| (folder, FileIndex(file))));
-        let may_be_key = |file| KEY_FILE_BYTES.contains(&manifest.size(file)) && manifest.mode(file) != MODE_LINK;
-        let files: Vec<_> = files
-            .filter(|(_, file)| may_be_key(*file))
-            .filter_map(|(folder, file)| Some((manifest.logical_path(folder, file)?, file)))
-            .collect();
-        if files.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let mut keys = HashSet::new();
-        for (path, file) in &files {
-            check_cancelled(cancel)?;
-            let head = self.base().head_of(path.as_str().as_bytes())?;
-            keys.extend(rules.is_secret_content(path, &head).then_some(file.0));
-        }
-        Ok(keys)
     }
 
     fn write_commit(
@@ -237,7 +210,7 @@ impl Workspace {
             write_quoted(to, path)?;
             writeln!(to)?;
             if is_ignored {
-                let bytes = self.base().bytes_of(&loaded, path, *file)?;
+                let bytes = loaded.bytes(*file)?;
                 writeln!(to, "data {}", bytes.len())?;
                 to.write_all(&bytes)?;
                 writeln!(to)?;
@@ -259,12 +232,33 @@ impl Workspace {
             Ok(opened)
                 if opened.file_type().is_file() && !opened.is_hard_linked() && !is_secret(rules, path, &opened)? =>
             {
-                Ok(Some(BundleContent { size: opened.size(), from: Box::new(File::from(opened.file)) }))
+                Ok(Some(BundleContent { size: opened.size(), from: Box::new(opened.file.into_reader()?) }))
             }
             Ok(_) => Ok(None),
             Err(error) => error.unless_disk().map(|()| None),
         }
     }
+}
+
+/// Returns the files of the base that are secrets by their content.
+fn base_keys(rules: &Rules, loaded: &BaseFiles, cancel: &AtomicBool) -> Result<HashSet<u32>, WorkspaceError> {
+    let manifest = &loaded.manifest;
+    let files = manifest.folders().flat_map(|(folder, files)| files.map(move |file| (folder, FileIndex(file))));
+    let may_be_key = |file| KEY_FILE_BYTES.contains(&manifest.size(file)) && manifest.mode(file) != MODE_LINK;
+    let files: Vec<_> = files
+        .filter(|(_, file)| may_be_key(*file))
+        .filter_map(|(folder, file)| Some((manifest.logical_path(folder, file)?, file)))
+        .collect();
+    if files.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let mut keys = HashSet::new();
+    for (path, file) in &files {
+        check_cancelled(cancel)?;
+        let head = loaded.head(*file)?;
+        keys.extend(rules.is_secret_content(path, &head).then_some(file.0));
+    }
+    Ok(keys)
 }
 
 /// A bundle that is ready to be written. Dropping it removes its repository.

@@ -3,31 +3,43 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use model::LogicalPath;
 use parking_lot::RwLock;
-use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{Blocking, OPEN_FLAGS, open_under};
+use super::Blocking;
+use crate::base_files::manifest::FolderIndex;
+use crate::base_files::{BaseEntry, BaseFiles};
+use crate::byte_path::{folders_above, join, logical_path};
 
 /// What a run started from, as a layer of its tree. Nobody changes it.
 pub(crate) trait LowerLayer: fmt::Debug + Send + Sync {
-    /// The folder of its files.
-    fn dir(&self) -> BorrowedFd<'_>;
+    /// Returns its files, loaded from the disk if they are not in memory.
+    fn files(&self) -> io::Result<Arc<BaseFiles>>;
 
-    /// Whether it has a file or a symbolic link at `path`.
-    fn has_file(&self, path: &str) -> io::Result<bool>;
-
-    /// Returns the numbers of files and symbolic links under the folders at `paths`.
-    fn files_under(&self, paths: &[&str]) -> io::Result<Vec<u64>>;
+    /// Returns its files if they are in memory, without waiting for anything.
+    fn files_in_memory(&self) -> Option<Arc<BaseFiles>>;
 }
 
 pub(super) struct BaseLayer {
     base: Arc<dyn LowerLayer>,
     removed: RwLock<Removed>,
+}
+
+/// A folder of a base.
+#[derive(Clone, Debug)]
+pub(super) struct BaseFolder {
+    pub(super) files: Arc<BaseFiles>,
+    pub(super) index: FolderIndex,
+}
+
+impl BaseFolder {
+    pub(super) fn of((files, entry): (Arc<BaseFiles>, BaseEntry)) -> Option<Self> {
+        let BaseEntry::Folder(index) = entry else { return None };
+        Some(Self { files, index })
+    }
 }
 
 /// What a run has removed of its base.
@@ -45,49 +57,79 @@ impl BaseLayer {
         Self { base, removed: RwLock::default() }
     }
 
-    /// Opens `path` if the run has not removed it. `LOOP` if something on the path is no folder in the base: whether that is
-    /// shown depends on the run's own layer.
-    pub(super) fn open(&self, path: &[u8], flags: OFlags, blocking: Blocking) -> Result<OwnedFd, Errno> {
-        if !self.is_shown(path) {
-            return Err(Errno::NOENT);
+    /// Returns what is at `path`, unless the run has removed it. `LOOP` if something on the path is no folder in the base: whether
+    /// that is shown depends on the run's own layer.
+    pub(super) fn find(&self, path: &[u8], blocking: Blocking) -> Result<(Arc<BaseFiles>, BaseEntry), Errno> {
+        let files = self.files(blocking)?;
+        let path = if path == b"." { b"" } else { path };
+        if let Some(entry) = files.entry(path).filter(|entry| self.is_shown(path, *entry)) {
+            return Ok((files, entry));
         }
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | blocking.resolve();
-        open_under(self.base.dir(), path, flags, resolve).map_err(|errno| match errno {
-            Errno::NOTDIR => Errno::LOOP,
-            errno => errno,
-        })
+        let is_file = |above: &[u8]| files.manifest.folder(above).is_none() && files.manifest.get(above).is_some();
+        Err(if folders_above(path).any(is_file) { Errno::LOOP } else { Errno::NOENT })
     }
 
-    /// Opens the folder at `path`, which the run's own layer has too; `None` if the base does not show one there.
-    pub(super) fn open_folder(&self, path: &[u8], blocking: Blocking) -> Result<Option<OwnedFd>, Errno> {
-        match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OPEN_FLAGS, blocking) {
-            Err(Errno::NOENT | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
-            opened => opened.map(Some),
+    /// Returns the folder at `path`; `None` if none is shown there.
+    pub(super) fn find_folder(&self, path: &[u8], blocking: Blocking) -> Result<Option<BaseFolder>, Errno> {
+        match self.find(path, blocking) {
+            Ok(found) => Ok(BaseFolder::of(found)),
+            Err(Errno::NOENT | Errno::LOOP) => Ok(None),
+            Err(errno) => Err(errno),
         }
     }
 
-    /// Whether the file, link or folder at `path` is shown, if the base has one.
-    fn is_shown(&self, path: &[u8]) -> bool {
+    /// Returns the entry `name` of `folder`, whose path is `path`, if it is shown.
+    pub(super) fn entry_in(&self, folder: &BaseFolder, path: &str, name: &[u8]) -> Option<BaseEntry> {
+        let manifest = &folder.files.manifest;
+        let file = manifest.find(manifest.files_in(folder.index), name).map(BaseEntry::File);
+        let entry = file.or_else(|| manifest.folder_in(folder.index, name).map(BaseEntry::Folder))?;
+        self.shows_entry(path, name, entry).then_some(entry)
+    }
+
+    /// Whether the entry `name` of the folder at `folder`, which is empty for the root, is shown.
+    pub(super) fn shows_entry(&self, folder: &str, name: &[u8], entry: BaseEntry) -> bool {
+        if self.removed.read().files.is_empty() {
+            return true;
+        }
+        self.is_shown(&join(folder.as_bytes(), name), entry)
+    }
+
+    fn is_shown(&self, path: &[u8], entry: BaseEntry) -> bool {
         let removed = self.removed.read();
-        removed.files.is_empty() || !removed.files.contains(path) && !removed.folders.contains(path)
+        match entry {
+            _ if removed.files.is_empty() => true,
+            BaseEntry::File(_) => !removed.files.contains(path),
+            BaseEntry::Folder(_) => !removed.folders.contains(path),
+        }
+    }
+
+    fn files(&self, blocking: Blocking) -> Result<Arc<BaseFiles>, Errno> {
+        if blocking == Blocking::Forbidden {
+            return self.base.files_in_memory().ok_or(Errno::AGAIN);
+        }
+        self.base.files().map_err(|error| {
+            tracing::warn!(%error, "the base of a run cannot be read");
+            // What the guard says of an error that no system call has returned.
+            error.raw_os_error().map_or(Errno::UCLEAN, Errno::from_raw_os_error)
+        })
     }
 
     /// Hides the file at `path`. Returns whether the base has one that was shown.
     pub(super) fn hide(&self, path: &str) -> io::Result<bool> {
-        if !self.base.has_file(path)? {
+        let files = self.base.files()?;
+        let path = path.as_bytes();
+        if files.manifest.get(path).is_none() {
             return Ok(false);
         }
-        let folders: Vec<_> = folders_above(path).collect();
-        let counts = self.base.files_under(&folders)?;
         let mut removed = self.removed.write();
-        if !removed.files.insert(path.as_bytes().to_vec()) {
+        if !removed.files.insert(path.to_vec()) {
             return Ok(false);
         }
-        for (folder, count) in folders.into_iter().zip(counts) {
-            let under = removed.under.entry(folder.as_bytes().to_vec()).or_default();
+        for folder in folders_above(path) {
+            let under = removed.under.entry(folder.to_vec()).or_default();
             *under += 1;
-            if *under == count {
-                removed.folders.insert(folder.as_bytes().to_vec());
+            if *under == files.manifest.files_under(folder) {
+                removed.folders.insert(folder.to_vec());
             }
         }
         Ok(true)
@@ -99,31 +141,17 @@ impl BaseLayer {
         if !removed.files.remove(path.as_bytes()) {
             return;
         }
-        for folder in folders_above(path) {
-            if let Some(under) = removed.under.get_mut(folder.as_bytes()) {
+        for folder in folders_above(path.as_bytes()) {
+            if let Some(under) = removed.under.get_mut(folder) {
                 *under -= 1;
             }
-            removed.folders.remove(folder.as_bytes());
+            removed.folders.remove(folder);
         }
     }
 
     /// Returns every file that is hidden.
     pub(super) fn hidden(&self) -> Vec<LogicalPath> {
         let removed = self.removed.read();
-        removed.files.iter().filter_map(|path| crate::byte_path::logical_path(path)).collect()
+        removed.files.iter().filter_map(|path| logical_path(path)).collect()
     }
-
-    /// Whether the entry `name` of `folder`, of the type `file_type`, is shown. `folder` is the path of a folder, empty for the root.
-    pub(super) fn shows_entry(&self, folder: &str, name: &[u8], file_type: FileType) -> bool {
-        let removed = self.removed.read();
-        if removed.files.is_empty() {
-            return true;
-        }
-        let path = if folder.is_empty() { name.to_vec() } else { [folder.as_bytes(), b"/", name].concat() };
-        if file_type.is_dir() { !removed.folders.contains(&path) } else { !removed.files.contains(&path) }
-    }
-}
-
-fn folders_above(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('/').map(|(end, _)| &path[..end])
 }

@@ -4,12 +4,16 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use model::LogicalPath;
 use rustix::fs::{AtFlags, FileType, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::{GuardError, LOOK_FLAGS, OPEN_FLAGS, Opened, Root, TreeLayer, open_under};
+use super::base_layer::BaseFolder;
+use super::{Blocking, FoundEntry, GuardError, LOOK_FLAGS, OPEN_FLAGS, OpenFile, Opened, Root, open_under};
+use crate::base_files::manifest::FileIndex;
+use crate::base_files::{BaseEntry, BaseFiles};
 use crate::dir::each_entry;
 
 /// An open folder of a tree.
@@ -18,7 +22,7 @@ pub(crate) struct TreeFolder {
     /// The folder in the run's own layer, if it has one.
     own: Option<OwnedFd>,
     /// The folder in the base, if it is shown.
-    base: Option<OwnedFd>,
+    base: Option<BaseFolder>,
     /// Its real path; empty for the root.
     path: String,
 }
@@ -29,10 +33,25 @@ impl Opened {
         self.into_folder_at(if path.is_root() { String::new() } else { path.as_str().to_owned() })
     }
 
-    fn into_folder_at(self, path: String) -> TreeFolder {
-        match self.layer {
-            TreeLayer::Own => TreeFolder { own: Some(self.file), base: self.below, path },
-            TreeLayer::Base => TreeFolder { own: None, base: Some(self.file), path },
+    pub(super) fn into_folder_at(self, path: String) -> TreeFolder {
+        match self.file {
+            OpenFile::Own(own) => TreeFolder { own: Some(own), base: self.below, path },
+            OpenFile::Base(files, BaseEntry::Folder(index)) => {
+                TreeFolder { own: None, base: Some(BaseFolder { files, index }), path }
+            }
+            // A file has no entries.
+            OpenFile::Base(_, BaseEntry::File(_)) => TreeFolder { own: None, base: None, path },
+        }
+    }
+}
+
+impl TreeFolder {
+    /// Returns what it was made of.
+    pub(super) fn into_opened(self) -> Result<Opened, GuardError> {
+        match (self.own, self.base) {
+            (Some(own), below) => Ok(Opened { below, ..Opened::own(own)? }),
+            (None, Some(BaseFolder { files, index })) => Ok(Opened::of_base((files, BaseEntry::Folder(index)))),
+            (None, None) => Err(GuardError::Missing),
         }
     }
 }
@@ -40,23 +59,23 @@ impl Opened {
 impl Root {
     /// Opens the entry `name` of `folder`. A symbolic link is refused.
     pub(crate) fn open_entry(&self, folder: &TreeFolder, name: &CStr) -> Result<Opened, GuardError> {
-        let flags = OFlags::RDONLY | OPEN_FLAGS;
-        let own = match &folder.own {
-            Some(own) => open_under(own.as_fd(), name, flags, self.resolve | ResolveFlags::NO_SYMLINKS),
-            None => Err(Errno::NOENT),
-        };
-        match own {
-            Err(Errno::NOENT) => Ok(self.open_below(folder, name, flags)?),
-            own => {
-                let opened = Opened::new(own?, TreeLayer::Own, None)?;
-                if !opened.file_type().is_dir() {
-                    return Ok(opened);
+        self.open_in(folder, name, Blocking::Allowed)
+    }
+
+    pub(super) fn open_in(&self, folder: &TreeFolder, name: &CStr, blocking: Blocking) -> Result<Opened, GuardError> {
+        let below = || self.base_entry(folder, name);
+        match self.open_own_entry(folder, name, OFlags::RDONLY | OPEN_FLAGS, blocking) {
+            Err(Errno::NOENT) => match below() {
+                // A link leads elsewhere.
+                Some((files, entry)) if files.file_type(entry) != FileType::Symlink => {
+                    Ok(Opened::of_base((files, entry)))
                 }
-                let below = match self.open_below(folder, name, flags | OFlags::DIRECTORY) {
-                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::NAMETOOLONG) => None,
-                    below => Some(below?.file),
-                };
-                Ok(Opened { below, ..opened })
+                _ => Err(GuardError::Missing),
+            },
+            own => {
+                let own = Opened::own(own?)?;
+                let below = own.file_type().is_dir().then(below).flatten().and_then(BaseFolder::of);
+                Ok(Opened { below, ..own })
             }
         }
     }
@@ -72,6 +91,18 @@ impl Root {
         Ok(opened.into_folder_at(path))
     }
 
+    /// Returns what is at the entry `name` of `folder`, without following a link.
+    pub(super) fn look(&self, folder: &TreeFolder, name: &CStr) -> Result<FoundEntry, Errno> {
+        let file = match self.open_own_entry(folder, name, LOOK_FLAGS, Blocking::Allowed) {
+            Err(Errno::NOENT) => {
+                let (files, entry) = self.base_entry(folder, name).ok_or(Errno::NOENT)?;
+                OpenFile::Base(files, entry)
+            }
+            own => OpenFile::Own(own?),
+        };
+        Ok(FoundEntry { stat: file.stat()?, file })
+    }
+
     /// Returns the metadata of the entry `name` of `folder`, without following a link. `None` if there is none.
     pub(crate) fn stat_entry(&self, folder: &TreeFolder, name: &CStr) -> Result<Option<Stat>, Errno> {
         if let Some(own) = &folder.own {
@@ -80,34 +111,37 @@ impl Root {
                 stat => return stat.map(Some),
             }
         }
-        let (Some(below), Some(base)) = (&folder.base, &self.base) else { return Ok(None) };
-        match rustix::fs::statat(below, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => {
-                let is_shown = base.shows_entry(&folder.path, name.to_bytes(), FileType::from_raw_mode(stat.st_mode));
-                Ok(is_shown.then_some(stat))
-            }
-            Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(None),
-            Err(errno) => Err(errno),
-        }
+        Ok(self.base_entry(folder, name).map(|(files, entry)| files.stat(entry)))
     }
 
     /// Returns the target of the symbolic link `name` in `folder`; `None` if there is none any more.
-    pub(crate) fn read_link(&self, folder: &TreeFolder, name: &CStr) -> Result<Option<Vec<u8>>, Errno> {
+    pub(crate) fn read_link(&self, folder: &TreeFolder, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+        self.read_link_in(folder, name, Blocking::Allowed)
+    }
+
+    pub(super) fn read_link_in(
+        &self,
+        folder: &TreeFolder,
+        name: &CStr,
+        blocking: Blocking,
+    ) -> io::Result<Option<Vec<u8>>> {
         let own = match &folder.own {
             Some(own) => rustix::fs::readlinkat(own, name, Vec::new()),
             None => Err(Errno::NOENT),
         };
-        let target = match own {
-            Err(Errno::NOENT) => {
-                let link = self.open_below(folder, name, LOOK_FLAGS);
-                link.and_then(|link| rustix::fs::readlinkat(link.file, "", Vec::new()))
-            }
-            own => own,
-        };
-        match target {
+        match own {
             Ok(target) => Ok(Some(target.into_bytes())),
-            Err(Errno::NOENT | Errno::INVAL) => Ok(None),
-            Err(errno) => Err(errno),
+            Err(Errno::NOENT | Errno::NAMETOOLONG) => match self.base_entry(folder, name) {
+                Some((files, BaseEntry::File(file))) if files.is_link(file) => {
+                    if blocking == Blocking::Forbidden && !files.is_checked(file) {
+                        return Err(Errno::AGAIN.into());
+                    }
+                    files.bytes(file).map(Some)
+                }
+                _ => Ok(None),
+            },
+            Err(Errno::INVAL) => Ok(None),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -118,7 +152,7 @@ impl Root {
         buffer: &mut Vec<u8>,
         mut visit: impl FnMut(&CStr, FileType) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (Some(below), Some(base)) = (&folder.base, &self.base) else {
+        let Some(below) = &folder.base else {
             return match &folder.own {
                 Some(own) => each_entry(own.as_fd(), buffer, visit),
                 None => Ok(()),
@@ -131,27 +165,52 @@ impl Root {
                 visit(name, file_type)
             })?;
         }
-        each_entry(below.as_fd(), buffer, |name, file_type| {
-            let is_shown = !own_names.contains(name) && base.shows_entry(&folder.path, name.to_bytes(), file_type);
-            if is_shown { visit(name, file_type) } else { Ok(()) }
-        })
-    }
-
-    /// Begins to read the entries of `folder` again.
-    pub(crate) fn rewind(folder: &TreeFolder) -> io::Result<()> {
-        for dir in folder.own.iter().chain(&folder.base) {
-            rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
+        let BaseFolder { files, index } = below;
+        let manifest = &files.manifest;
+        let in_base = manifest.files_in(*index).map(FileIndex).map(|file| (manifest.name(file), BaseEntry::File(file)));
+        let folders = manifest.folders_in(*index).map(|(folder, name)| (name, BaseEntry::Folder(folder)));
+        let mut c_name = Vec::new();
+        for (name, entry) in in_base.chain(folders) {
+            c_name.clear();
+            c_name.extend_from_slice(name);
+            c_name.push(0);
+            // No name of a base has a NUL.
+            let Ok(name) = CStr::from_bytes_with_nul(&c_name) else { continue };
+            if !own_names.contains(name) && self.shows(folder, name, entry) {
+                visit(name, files.file_type(entry))?;
+            }
         }
         Ok(())
     }
 
-    /// Opens the entry `name` of the base's part of `folder`, if it is shown.
-    fn open_below(&self, folder: &TreeFolder, name: &CStr, flags: OFlags) -> Result<Opened, Errno> {
-        let (Some(below), Some(base)) = (&folder.base, &self.base) else { return Err(Errno::NOENT) };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let opened = Opened::new(open_under(below.as_fd(), name, flags, resolve)?, TreeLayer::Base, None)?;
-        let is_shown = base.shows_entry(&folder.path, name.to_bytes(), opened.file_type());
-        if is_shown { Ok(opened) } else { Err(Errno::NOENT) }
+    /// Begins to read the entries of `folder` again.
+    pub(crate) fn rewind(folder: &TreeFolder) -> io::Result<()> {
+        if let Some(own) = &folder.own {
+            rustix::fs::seek(own, rustix::fs::SeekFrom::Start(0))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the entry `name` of the base's part of `folder`, if it is shown.
+    fn base_entry(&self, folder: &TreeFolder, name: &CStr) -> Option<(Arc<BaseFiles>, BaseEntry)> {
+        let (below, base) = (folder.base.as_ref()?, self.base.as_ref()?);
+        let entry = base.entry_in(below, &folder.path, name.to_bytes())?;
+        Some((Arc::clone(&below.files), entry))
+    }
+
+    fn shows(&self, folder: &TreeFolder, name: &CStr, entry: BaseEntry) -> bool {
+        self.base.as_ref().is_some_and(|base| base.shows_entry(&folder.path, name.to_bytes(), entry))
+    }
+
+    fn open_own_entry(
+        &self,
+        folder: &TreeFolder,
+        name: &CStr,
+        flags: OFlags,
+        blocking: Blocking,
+    ) -> Result<OwnedFd, Errno> {
+        let own = folder.own.as_ref().ok_or(Errno::NOENT)?;
+        open_under(own.as_fd(), name, flags, self.resolve | ResolveFlags::NO_SYMLINKS | blocking.resolve())
     }
 
     /// Returns the handle of the run's own part of `folder`, if there is one.

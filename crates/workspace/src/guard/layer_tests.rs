@@ -184,8 +184,9 @@ fn git_diff(rig: &TestWorkspaces, plain: &Path, written: &BTreeSet<&str>) -> Vec
     let _ = fs::remove_file(&index);
     let git = |tree: &Path, args: &[&str]| git_on_base(rig, "r", tree, args);
     // With what git ignores, which the base has and its commit has not.
-    git(&rig.base("r").join("tree"), &["add", "-A", "-f"]);
-    let base = git(&rig.base("r").join("tree"), &["write-tree"]);
+    let imported = rig.imported("r");
+    git(&imported, &["add", "-A", "-f"]);
+    let base = git(&imported, &["write-tree"]);
     git(plain, &["add", "-A"]);
     for name in written {
         // Behind a link, it is another file.

@@ -1,16 +1,20 @@
 //! Symbolic links, resolved over both layers of a tree, name by name.
+//!
+//! Each name is looked up in its opened folder, so that nobody can exchange what lies above it.
 
 use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
 
-use model::{LogicalPath, PathRejected};
-use rustix::fs::FileType;
-use rustix::io::Errno;
+use model::{LogicalPath, MAX_PATH_BYTES, PathRejected};
 
-use super::{Blocking, FoundEntry, GuardError, LOOK_FLAGS, Opened, Root, TreeLayer};
+use super::{Blocking, GuardError, Opened, Root, TreeFolder};
+use crate::byte_path::split;
 use crate::dir::MAX_ATTEMPTS;
 
 /// How many links a path may lead through, as in the kernel.
 const MAX_LINKS: usize = 40;
+/// How many folders may be above what a link leads to: each is open until it is reached.
+const MAX_FOLDERS: usize = 256;
 
 /// What becomes of symbolic links on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,95 +32,79 @@ impl Root {
         links: Links,
         blocking: Blocking,
     ) -> Result<Opened, GuardError> {
-        for _ in 0..MAX_ATTEMPTS {
-            let real = self.real_path(path, links, blocking)?;
-            match self.open_plain(real.as_str(), blocking) {
-                // A link has come to be on the path since.
-                Err(Errno::LOOP) => {}
-                opened => return Ok(Opened { real: (real != *path).then_some(real), ..opened? }),
-            }
-        }
-        Err(GuardError::Missing)
-    }
-
-    /// Returns the path to which `path` leads, which exists.
-    pub(super) fn real_path(
-        &self,
-        path: &LogicalPath,
-        links: Links,
-        blocking: Blocking,
-    ) -> Result<LogicalPath, GuardError> {
-        for _ in 0..MAX_ATTEMPTS {
-            if let Some(real) = self.follow(path, links, blocking)? {
-                let text = String::from_utf8(real);
-                let text = text.map_err(|_| GuardError::Rejected(PathRejected::LinkToUnnameable))?;
-                let text = if text.is_empty() { "." } else { &text };
-                return LogicalPath::parse(text).map_err(GuardError::Rejected);
-            }
-        }
-        Err(GuardError::Missing)
-    }
-
-    /// As [`real_path`](Self::real_path). `None` if something was replaced meanwhile.
-    fn follow(&self, path: &LogicalPath, links: Links, blocking: Blocking) -> Result<Option<Vec<u8>>, GuardError> {
         let mut names: VecDeque<Vec<u8>> = path.components().map(|name| name.as_bytes().to_vec()).collect();
-        let (mut real, mut followed) = (Vec::new(), 0);
+        let mut opened = self.open_plain(".", blocking)?;
+        // The path of `opened`, and the folders above it.
+        let (mut real, mut above) = (Vec::new(), Vec::<TreeFolder>::new());
+        let (mut followed, mut attempts) = (0, 0);
         while let Some(name) = names.pop_front() {
+            if !opened.file_type().is_dir() {
+                return Err(GuardError::NotADirectory);
+            }
             match &*name {
                 b"" | b"." => continue,
                 b".." => {
-                    if real.is_empty() {
+                    let Some(folder) = above.pop() else {
                         return Err(GuardError::Rejected(PathRejected::LinkOut));
-                    }
-                    let above = crate::byte_path::split(&real).0.len();
-                    real.truncate(above);
+                    };
+                    opened = folder.into_opened()?;
+                    real.truncate(split(&real).0.len());
                     continue;
                 }
                 _ => {}
             }
-            let folder = real.len();
-            if folder > 0 {
-                real.push(b'/');
-            }
-            real.extend_from_slice(&name);
-            let Some(found) = self.find_in_folder(&real, blocking)? else { return Ok(None) };
-            match found.file_type() {
-                FileType::Directory => {}
-                FileType::Symlink if links == Links::Refused => {
-                    return Err(GuardError::Rejected(PathRejected::LinkInMutation));
-                }
-                FileType::Symlink => {
-                    followed += 1;
-                    if followed > MAX_LINKS {
+            let folder = opened.into_folder_at(String::from_utf8_lossy(&real).into_owned());
+            let c_name = CString::new(&*name).map_err(|_| GuardError::Missing)?;
+            match self.open_in(&folder, &c_name, blocking) {
+                Ok(entry) => {
+                    opened = entry;
+                    above.push(folder);
+                    if !real.is_empty() {
+                        real.push(b'/');
+                    }
+                    real.extend_from_slice(&name);
+                    if real.len() > MAX_PATH_BYTES || above.len() > MAX_FOLDERS {
                         return Err(GuardError::Missing);
                     }
-                    let Some(link) = found.link()? else { return Ok(None) };
-                    if link.target.starts_with(b"/") {
-                        return Err(GuardError::Rejected(PathRejected::LinkOut));
-                    }
-                    real.truncate(folder);
-                    for name in link.target.split(|byte| *byte == b'/').rev() {
-                        names.push_front(name.to_vec());
-                    }
+                    continue;
                 }
-                _ if names.is_empty() => {}
-                _ => return Err(GuardError::NotADirectory),
+                Err(GuardError::Missing) => {}
+                Err(error) => return Err(error),
             }
+            // Nothing is there, or a link.
+            if let Some(target) = self.target_of(&folder, &c_name, links, blocking)? {
+                followed += 1;
+                for name in target.split(|byte| *byte == b'/').rev() {
+                    names.push_front(name.to_vec());
+                }
+            } else {
+                // A link was replaced by something else in between.
+                attempts += 1;
+                names.push_front(name);
+            }
+            if followed > MAX_LINKS || attempts >= MAX_ATTEMPTS {
+                return Err(GuardError::Missing);
+            }
+            opened = folder.into_opened()?;
         }
-        Ok(Some(real))
+        let real = String::from_utf8(real).map_err(|_| GuardError::Rejected(PathRejected::LinkToUnnameable))?;
+        let real = LogicalPath::parse(if real.is_empty() { "." } else { &real }).map_err(GuardError::Rejected)?;
+        Ok(Opened { real: (real != *path).then_some(real), ..opened })
     }
 
-    /// Returns what is at `path`, all above which are folders. `None` if one of them is not any more.
-    fn find_in_folder(&self, path: &[u8], blocking: Blocking) -> Result<Option<FoundEntry>, GuardError> {
-        let (handle, layer) = match (self.open_in_own(path, LOOK_FLAGS, blocking), &self.base) {
-            (Err(Errno::LOOP | Errno::NOTDIR), _) => return Ok(None),
-            (Err(Errno::NOENT), Some(base)) => match base.open(path, LOOK_FLAGS, blocking) {
-                // A folder of the run's own has taken the place of something else in the base.
-                Err(Errno::LOOP) => return Err(GuardError::Missing),
-                handle => (handle?, TreeLayer::Base),
-            },
-            (own, _) => (own?, TreeLayer::Own),
-        };
-        Ok(Some(FoundEntry { stat: rustix::fs::fstat(&handle)?, handle, layer }))
+    /// Returns the target of the link `name` of `folder`, as far as links are followed; `None` if something else is there by now.
+    fn target_of(
+        &self,
+        folder: &TreeFolder,
+        name: &CStr,
+        links: Links,
+        blocking: Blocking,
+    ) -> Result<Option<Vec<u8>>, GuardError> {
+        match self.read_link_in(folder, name, blocking).map_err(GuardError::Io)? {
+            Some(_) if links == Links::Refused => Err(GuardError::Rejected(PathRejected::LinkInMutation)),
+            Some(target) if target.starts_with(b"/") => Err(GuardError::Rejected(PathRejected::LinkOut)),
+            None if self.stat_entry(folder, name)?.is_none() => Err(GuardError::Missing),
+            target => Ok(target),
+        }
     }
 }

@@ -10,7 +10,7 @@ use model::{LogicalPath, PathRejected};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::{Blocking, GuardError, Opened, Root, open_ambient_folder, self_test};
+use super::{Blocking, GuardError, OpenFile, Opened, Root, open_ambient_folder, self_test};
 use crate::test_support::{CANARY, TestTree, path};
 
 fn open(root: &Root, raw: &str) -> Result<Opened, GuardError> {
@@ -126,11 +126,12 @@ fn a_link_into_git_or_to_a_name_that_is_no_text_is_rejected() {
 fn what_leads_nowhere_is_missing_and_what_leads_through_a_file_is_no_folder() {
     let fixture = TestTree::with(&[("file", "text")]);
     fixture.link("dangling", "nothing/at/all");
+    fixture.link("too-long", "n".repeat(300));
     fixture.link("loop", "loop");
     fixture.link("ping", "pong");
     fixture.link("pong", "ping");
     let long = "x".repeat(300);
-    for raw in ["nothing", "no/such/folder", "dangling", "loop", "ping", "loop/inner", &long] {
+    for raw in ["nothing", "no/such/folder", "dangling", "too-long", "loop", "ping", "loop/inner", &long] {
         assert!(matches!(open(&fixture.root(), raw), Err(GuardError::Missing)), "{raw}");
     }
     assert!(matches!(open(&fixture.root(), "file/inner"), Err(GuardError::NotADirectory)));
@@ -270,11 +271,11 @@ proptest! {
         FIXTURE.with(|(fixture, root)| {
             if let Ok(opened) = root.open(&logical, Blocking::Allowed) {
                 let folder = open_ambient_folder(fixture.folder()).unwrap();
-                let opened_path = kernel_name(&opened.file);
+                let opened_path = kernel_name(own(&opened));
                 let repo = kernel_name(&root.own);
                 assert!(opened_path.starts_with(&repo), "{raw:?} left {folder:?}");
                 let mut text = [0; 64];
-                let read = rustix::io::pread(&opened.file, &mut text, 0).unwrap_or(0);
+                let read = opened.file.read_at(&mut text, 0).unwrap_or(0);
                 assert!(!text[..read].starts_with(CANARY.as_bytes()), "{raw:?} read what is outside");
             }
             if let Ok(parent) = root.open_parent(&logical) {
@@ -282,6 +283,11 @@ proptest! {
             }
         });
     }
+}
+
+fn own(opened: &Opened) -> &OwnedFd {
+    let OpenFile::Own(file) = &opened.file else { panic!("the tree has one layer") };
+    file
 }
 
 /// Returns the kernel's own path of a handle.

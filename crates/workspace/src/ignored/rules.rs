@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use model::Sha256;
@@ -11,7 +10,7 @@ use super::FolderRules;
 use super::pattern::{IgnorePattern, Rule, Steps};
 
 /// Larger rule files are not compiled: a hostile file must not cost memory and time.
-const MAX_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
 /// A file with rules. It is compiled on first use.
 pub(crate) struct RuleFile {
@@ -21,9 +20,9 @@ pub(crate) struct RuleFile {
 }
 
 /// Reads a rule file, up to the size at which it counts as too large.
-pub(crate) fn read(file: OwnedFd) -> io::Result<Vec<u8>> {
+pub(crate) fn read(file: impl io::Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    std::fs::File::from(file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 

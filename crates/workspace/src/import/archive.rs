@@ -146,7 +146,7 @@ impl ArchiveCopier<'_, '_> {
             // The content had this name all the same, for what the name hides.
             self.writer.add_linked_name(index, path, false);
         }
-        self.writer.remove(path)
+        self.writer.replace(path)
     }
 }
 

@@ -3,18 +3,16 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use rustix::fs::OFlags;
 use sha1::Digest as _;
 
 use super::{ImportError, ImportObserver};
-use crate::base::manifest::{MODE_LINK, ManifestRow};
-use crate::dir;
+use crate::base_files::NewContents;
+use crate::base_files::manifest::ManifestRow;
 use crate::git::{Bounds, Git, hex, parse_oid};
 
 /// The time limit for writing the base's objects.
@@ -55,10 +53,10 @@ pub(super) fn size(git_dir: &Path) -> u64 {
     folder(&git_dir.join("objects")) + folder(&git_dir.join("objects/pack"))
 }
 
-/// Commits `rows`, whose files are under `root`, and returns the commit.
+/// Commits `rows`, whose bytes are in `contents`, and returns the commit.
 pub(super) fn commit(
     git: &Git,
-    root: BorrowedFd<'_>,
+    contents: &NewContents,
     rows: &[ManifestRow],
     watch: &dyn ImportObserver,
 ) -> Result<String, ImportError> {
@@ -69,7 +67,7 @@ pub(super) fn commit(
     let args = ["fast-import", "--quiet", "--done", "--depth=0", "--force"];
     let commit = git.run(&args, &bounds, |stdin, stdout| {
         let mut to = BufWriter::with_capacity(256 * 1024, stdin);
-        write_blobs(&mut to, root, rows, watch)?;
+        write_blobs(&mut to, contents, rows, watch)?;
         write_commit(&mut to, rows)?;
         to.flush()?;
         drop(to);
@@ -86,7 +84,7 @@ pub(super) fn commit(
 
 fn write_blobs(
     to: &mut impl Write,
-    root: BorrowedFd<'_>,
+    contents: &NewContents,
     rows: &[ManifestRow],
     watch: &dyn ImportObserver,
 ) -> io::Result<()> {
@@ -94,13 +92,7 @@ fn write_blobs(
     let (mut files, mut bytes) = (0, 0);
     for row in rows.iter().filter(|row| written.insert(row.oid)) {
         write!(to, "blob\ndata {}\n", row.size)?;
-        if row.mode == MODE_LINK {
-            let target = rustix::fs::readlinkat(root, &row.path[..], Vec::new())?;
-            to.write_all(target.as_bytes())?;
-        } else {
-            let fd = dir::open_under(root, &row.path[..], OFlags::empty())?;
-            io::copy(&mut File::from(fd).take(row.size), to)?;
-        }
+        io::copy(&mut contents.read(&row.sha256, row.size)?, to)?;
         to.write_all(b"\n")?;
         files += 1;
         bytes += row.size;

@@ -118,7 +118,7 @@ fn write(
         }
         FileType::RegularFile => {
             let mut file = open_file(&level.fd, name).map_err(open_error)?;
-            let stat = rustix::fs::fstat(&file)?;
+            let stat = rustix::fs::fstat(&file).map_err(open_error)?;
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
                 return Err(WriteError::Unsupported("not a file, folder or symbolic link"));
             }
@@ -131,7 +131,7 @@ fn write(
             written.map(|()| None)
         }
         FileType::Symlink => {
-            let target = rustix::fs::readlinkat(&level.fd, name, Vec::new())?;
+            let target = rustix::fs::readlinkat(&level.fd, name, Vec::new()).map_err(open_error)?;
             writer.link(path, target.as_bytes())?;
             Ok(None)
         }
@@ -143,7 +143,8 @@ fn open_error(errno: Errno) -> WriteError {
     match errno {
         Errno::ACCESS | Errno::PERM => WriteError::Unsupported("permission denied"),
         Errno::NOENT => WriteError::Unsupported("it was removed during the import"),
-        errno => errno.into(),
+        Errno::NOTDIR | Errno::LOOP => WriteError::Unsupported("it was replaced during the import"),
+        errno => WriteError::Source(errno.into()),
     }
 }
 

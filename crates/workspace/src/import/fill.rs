@@ -1,8 +1,7 @@
 //! Making a base from each kind of source.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io::Write as _;
-use std::os::fd::AsFd as _;
 
 use model::{Rules, Sha256};
 use sha2::Digest as _;
@@ -11,7 +10,7 @@ use super::git::{self, GitOrigin, GitSource};
 use super::writer::{ENTRY_BYTES, ImportWriter};
 use super::{ImportError, ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, tracked};
 use crate::base::MANIFEST_NAME;
-use crate::base::manifest::{self, Head, MODE_LINK, ManifestRow};
+use crate::base_files::manifest::{self, Head, MODE_LINK, ManifestRow};
 use crate::bases::{BaseInfo, BaseStore, KnownSource, StagedBase};
 use crate::byte_path::folders_above;
 use crate::dir::create_file;
@@ -28,20 +27,20 @@ pub(crate) enum FilledBase {
 pub(crate) struct NewBase {
     pub(crate) info: BaseInfo,
     pub(crate) skipped: SkippedReport,
-    /// The number of files and folders.
-    pub(crate) entries: usize,
+    /// Its files, in the order of its list.
+    pub(crate) rows: Vec<ManifestRow>,
     /// The repository and the commit by which another import finds this base.
     pub(crate) source: Option<(Sha256, String)>,
 }
 
 /// The version of the rules by which a commit becomes a tree. What was imported by other rules is imported again.
-const RULES: u32 = 3;
+const RULES: u32 = 4;
 
 impl Importer {
     /// Writes `source` to the base `to`, unless it was imported before. Also returns the paths of the source's uncommitted changes.
     pub(crate) fn fill(
         &self,
-        to: &StagedBase,
+        to: &mut StagedBase,
         known: &BaseStore,
         source: ImportSource<'_>,
         rules: &Rules,
@@ -85,21 +84,27 @@ impl Importer {
     /// depend on the rules, which decide on hard links only.
     fn fill_from_git(
         &self,
-        to: &StagedBase,
+        to: &mut StagedBase,
         known: &BaseStore,
         origin: &GitOrigin<'_>,
         reference: Option<&str>,
         rules: &Rules,
         watch: &dyn ImportObserver,
     ) -> Result<FilledBase, ImportError> {
-        let source = GitSource::new(&to.git, origin, reference, self.limits, watch)?;
+        let git = to.git.clone();
+        let source = GitSource::new(&git, origin, reference, self.limits, watch)?;
         let id = origin_id(origin);
         if known.knows(&id)
             // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
             && let Some(commit) = source.tip()?
-            && let Some(source) = known.known(&id, &commit)
         {
-            return Ok(FilledBase::Known(source));
+            if let Some(source) = known.known(&id, &commit) {
+                return Ok(FilledBase::Known(source));
+            }
+            // Not if the commit is perhaps only in an earlier base, and in the repository no more.
+            if let Some(earlier) = known.newest(&id) {
+                to.share(&earlier)?;
+            }
         }
         let mut done = self.write(to, rules, watch, |writer| source.copy(writer).map(Some))?;
         done.source = Some((id, done.info.commit.clone()));
@@ -109,33 +114,30 @@ impl Importer {
     /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the list of its files.
     fn write(
         &self,
-        to: &StagedBase,
+        to: &mut StagedBase,
         rules: &Rules,
         watch: &dyn ImportObserver,
         copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<Option<String>, ImportError>,
     ) -> Result<NewBase, ImportError> {
-        let tree = to.tree()?;
-        let mut writer = ImportWriter::new(tree.try_clone()?, self.limits, watch);
+        let mut writer = ImportWriter::new(&mut to.contents, self.limits, watch);
         let commit = copy(&mut writer)?;
-        hard_links::remove_revealing(&mut writer, tree.as_fd(), rules)?;
+        hard_links::remove_revealing(&mut writer, rules)?;
         let (folders, submodules, narrowed) = (writer.folders(), writer.submodules(), writer.take_narrowed());
         let (mut rows, skipped) = writer.into_rows();
-        let entries = rows.len() + folders.len();
-        // The writer's own counts include files that it removed again.
-        let bytes = bytes_of(&rows);
-        let ignores = tracked::ignore_files(tree.as_fd(), &rows)?;
+        let ignores = tracked::ignore_files(&to.contents, &rows)?;
         let commit = if let Some(commit) = commit {
             commit
         } else {
-            watch.progress("committing", rows.len() as u64, bytes);
+            watch.progress("committing", rows.len() as u64, bytes_of(&rows));
             tracked::mark_untracked(&mut rows, &ignores);
             let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).cloned().collect();
-            bare::commit(&to.git, tree.as_fd(), &tracked, watch)?
+            bare::commit(&to.git, &to.contents, &tracked, watch)?
         };
-        let head = Head { commit, submodules, ignores };
-        let info = describe(&head, &rows, &folders, &narrowed);
-        create_file(&to.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(NewBase { info, skipped, entries, source: None })
+        let head = Head { commit, submodules, ignores, narrowed };
+        let info = describe(&head, &rows, &folders);
+        manifest::sort(&mut rows);
+        create_file(&to.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, &rows, folders))?;
+        Ok(NewBase { info, skipped, rows, source: None })
     }
 }
 
@@ -144,13 +146,8 @@ fn bytes_of(rows: &[ManifestRow]) -> u64 {
     rows.iter().filter(|row| row.mode != MODE_LINK).map(|row| row.size).sum()
 }
 
-/// Describes a base. `narrowed` are the files with fewer permissions than git gives them, with these.
-pub(crate) fn describe(
-    head: &Head,
-    rows: &[ManifestRow],
-    folders: &[Vec<u8>],
-    narrowed: &BTreeMap<Vec<u8>, u32>,
-) -> BaseInfo {
+/// Describes a base.
+pub(crate) fn describe(head: &Head, rows: &[ManifestRow], folders: &[Vec<u8>]) -> BaseInfo {
     let untracked: Vec<_> = rows.iter().filter(|row| row.is_ignored).collect();
     let links = rows.iter().filter(|row| row.mode == MODE_LINK).count();
     let bytes = bytes_of(rows);
@@ -161,19 +158,14 @@ pub(crate) fn describe(
         files: rows.len() as u64,
         bytes,
         quota_bytes: bytes.saturating_add((folders.len() + links) as u64 * ENTRY_BYTES),
-        variant: variant(head, rows, folders, narrowed),
+        variant: variant(head, rows, folders),
     }
 }
 
-fn variant(
-    head: &Head,
-    rows: &[ManifestRow],
-    folders: &[Vec<u8>],
-    narrowed: &BTreeMap<Vec<u8>, u32>,
-) -> Option<Sha256> {
+fn variant(head: &Head, rows: &[ManifestRow], folders: &[Vec<u8>]) -> Option<Sha256> {
     let used: HashSet<&[u8]> = rows.iter().flat_map(|row| folders_above(&row.path)).collect();
     let mut empty: Vec<_> = folders.iter().filter(|folder| !folder.is_empty() && !used.contains(&folder[..])).collect();
-    if empty.is_empty() && narrowed.is_empty() {
+    if empty.is_empty() && head.narrowed.is_empty() {
         return None;
     }
     empty.sort_unstable();
@@ -182,7 +174,7 @@ fn variant(
         hash.update(folder);
         hash.update(b"\0\n");
     }
-    for (path, mode) in narrowed {
+    for (path, mode) in &head.narrowed {
         hash.update(path);
         hash.update(format!("\0{mode:o}\n"));
     }

@@ -98,7 +98,7 @@ impl<'a> GitSource<'a> {
         let commit = self.commit()?;
         self.watch.progress("writing", 0, 0);
         let entries = tree::list(self.git, &commit, self.limits, self.watch, writer)?;
-        tree::write(self.git, &entries, self.watch, writer)?;
+        tree::write(self.git, entries, self.watch, writer)?;
         Ok(commit)
     }
 }
@@ -158,13 +158,12 @@ impl GitSource<'_> {
         args.extend(["--end-of-options", "origin"]);
         args.extend(refspecs);
         let quota = |bytes| self.watch.check_quota(0, bytes);
-        let too_much = || {
-            let bytes = bare::size(self.git.dir());
-            bytes > self.limits.max_bytes || quota(bytes).is_err()
-        };
+        let shared = bare::size(self.git.dir());
+        let size = || bare::size(self.git.dir()).saturating_sub(shared);
+        let too_much = || size() > self.limits.max_bytes || quota(size()).is_err();
         let bounds = Bounds { time: FETCH_TIME, stop: &|| self.watch.cancelled(), too_much: &too_much };
         let fetched = self.remote.output(&args, 64 * 1024, &bounds);
-        fetched.map_err(|error| match quota(bare::size(self.git.dir())) {
+        fetched.map_err(|error| match quota(size()) {
             Err(refusal) => refusal.into(),
             Ok(()) => self.remote_error(error),
         })?;

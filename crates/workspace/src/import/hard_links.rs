@@ -1,13 +1,10 @@
 //! Hard links of a source. In the tree each name is a separate file, so a name must not reveal what another name hides.
 
-use std::io;
-use std::os::fd::BorrowedFd;
-
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
 use super::ImportError;
 use super::tracked::ignore_files;
-use super::writer::{ImportWriter, WriteError};
+use super::writer::ImportWriter;
 use crate::byte_path::split;
 use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, RuleSet};
 
@@ -22,15 +19,12 @@ enum Hidden {
 
 /// Removes every name that would reveal what another name of the same file hides, by policy or by the ignore rules of the
 /// complete tree.
-pub(super) fn remove_revealing(
-    writer: &mut ImportWriter<'_>,
-    root: BorrowedFd<'_>,
-    rules: &Rules,
-) -> Result<(), ImportError> {
+pub(super) fn remove_revealing(writer: &mut ImportWriter<'_>, rules: &Rules) -> Result<(), ImportError> {
     let mut linked = writer.take_linked();
     while !linked.is_empty() {
         writer.check_cancelled()?;
-        let ignores = ignore_files(root, writer.rows())?;
+        let (rows, contents) = writer.rows();
+        let ignores = ignore_files(contents, rows)?;
         let git_rules = RuleSet::new(&ignores);
         let mut excluded = ExcludedFiles::by(&git_rules);
         let mut rules_changed = false;
@@ -40,7 +34,7 @@ pub(super) fn remove_revealing(
             for ((name, exists), _) in
                 names.iter_mut().zip(hidden).filter(|((_, exists), own)| **exists && *own < strictest)
             {
-                remove(writer, name, strictest)?;
+                remove(writer, name, strictest);
                 *exists = false;
                 rules_changed |= split(name).1 == GITIGNORE_NAME.as_bytes();
             }
@@ -63,16 +57,11 @@ fn hidden(rules: &Rules, name: &[u8], excluded: &mut ExcludedFiles<'_>) -> Hidde
     if model::judge_path(rules, Access::Read, &facts).is_ok() { Hidden::No } else { Hidden::Denied }
 }
 
-fn remove(writer: &mut ImportWriter<'_>, name: &[u8], strictest: Hidden) -> Result<(), ImportError> {
-    writer.remove(name).map_err(|error| match error {
-        WriteError::Fatal(error) => error,
-        WriteError::Source(error) => ImportError::Io(error),
-        WriteError::Unsupported(reason) => ImportError::Io(io::Error::other(reason)),
-    })?;
+fn remove(writer: &mut ImportWriter<'_>, name: &[u8], strictest: Hidden) {
+    writer.remove(name);
     let reason = match strictest {
         Hidden::Secret => "a hard link to a secret-like file",
         Hidden::Denied | Hidden::No => "a hard link to a file that policy or git's ignore rules hide",
     };
     writer.skip(name, reason);
-    Ok(())
 }

@@ -286,7 +286,7 @@ fn a_sweep_removes_what_was_killed_half_made_and_no_run() {
         fs::create_dir_all(rig.data().join("bases").join(name)).unwrap();
     }
     assert_eq!(rig.workspaces.sweep().unwrap(), 4);
-    assert_eq!(fs::read_dir(rig.data().join("bases")).unwrap().count(), 2, "the base, and the sources");
+    assert_eq!(fs::read_dir(rig.data().join("bases")).unwrap().count(), 3, "the base, the segments and the sources");
     assert_eq!(rig.names(), [".git-home", "known"]);
     assert_eq!(rig.workspaces.sweep().unwrap(), 0);
 }

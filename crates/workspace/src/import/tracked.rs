@@ -1,15 +1,13 @@
 //! What `git add -A` would track of a tree that was imported without git.
 
-use std::os::fd::BorrowedFd;
-
-use rustix::fs::OFlags;
+use model::Sha256;
 
 use super::ImportError;
 use super::quota::too_large;
-use crate::base::manifest::{MODE_LINK, ManifestRow};
+use crate::base_files::manifest::{MODE_LINK, ManifestRow};
+use crate::base_files::{NewContents, damaged};
 use crate::byte_path::split;
-use crate::dir;
-use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, RuleSet, read_rules};
+use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, MAX_RULES_BYTES, RuleSet, read_rules};
 
 /// The `.gitignore` files of a tree, each with its folder (empty for the root).
 type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
@@ -18,11 +16,19 @@ type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
 const MAX_IGNORE_BYTES: u64 = 8 << 20;
 
 /// Reads the `.gitignore` files among `rows`.
-pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[ManifestRow]) -> Result<IgnoreFiles, ImportError> {
+pub(super) fn ignore_files<'a>(
+    contents: &NewContents,
+    rows: impl IntoIterator<Item = &'a ManifestRow>,
+) -> Result<IgnoreFiles, ImportError> {
     let mut found = Vec::new();
     let mut bytes = 0;
-    for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes()) {
-        let text = read_rules(dir::open_under(root, &row.path[..], OFlags::empty())?)?;
+    let is_ignore_file = |row: &&ManifestRow| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes();
+    for row in rows.into_iter().filter(is_ignore_file) {
+        let text = read_rules(contents.read(&row.sha256, row.size)?)?;
+        // They may be those of an earlier base. A larger file counts as one without rules.
+        if row.size <= MAX_RULES_BYTES as u64 && Sha256::of(&text).as_bytes() != &row.sha256 {
+            return Err(damaged("the rules of an earlier base were altered").into());
+        }
         bytes += text.len() as u64;
         if bytes > MAX_IGNORE_BYTES {
             return Err(too_large("bytes of `.gitignore` files", MAX_IGNORE_BYTES));

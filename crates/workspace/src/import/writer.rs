@@ -1,22 +1,16 @@
-//! Writing an imported tree, by folder handles and one name at a time.
-//!
-//! No symbolic link is followed, so that no entry of a source can be written through an earlier one.
+//! Writing an imported tree: its contents to a segment, its names to a list.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::{self, Read, Write};
 
 use model::{LogicalPath, MAX_PATH_BYTES, PathRejected, link_stays_inside};
-use rustix::fs::{AtFlags, Mode};
-use rustix::io::Errno;
 use sha1::Digest as _;
 
 use super::quota::{EntryQuota, too_large};
 use super::{ImportError, ImportLimits, ImportObserver};
-use crate::base::manifest::{MODE_LINK, ManifestRow};
-use crate::byte_path::split;
-use crate::dir::{create_file, open_dir, open_file};
+use crate::base_files::NewContents;
+use crate::base_files::manifest::{MODE_LINK, ManifestRow};
+use crate::byte_path::{prefixes, split};
 use crate::skipped::SkippedReport;
 
 /// How many entries lie between two reports of progress.
@@ -25,36 +19,39 @@ const REPORT_INTERVAL: u64 = 200;
 pub(crate) const ENTRY_BYTES: u64 = 4096;
 /// How much is read at once.
 const BUFFER_BYTES: usize = 256 * 1024;
+/// The maximum size of all files that others of the same source replace.
+const MAX_REPLACED_BYTES: u64 = 64 << 20;
+/// The maximum length of a name, which file systems share.
+const MAX_NAME_BYTES: usize = 255;
 
 /// The names of one file with several names, each with whether it still exists.
 pub(super) type LinkedNames = BTreeMap<Vec<u8>, bool>;
 
-/// Writes an imported tree into an empty folder.
+/// Writes an imported tree.
 pub(crate) struct ImportWriter<'a> {
-    root: OwnedFd,
-    /// The open folders on the path of the last entry, each with its path.
-    open: Vec<(Vec<u8>, OwnedFd)>,
+    contents: &'a mut NewContents,
     buffer: Vec<u8>,
     limits: ImportLimits,
     watch: &'a dyn ImportObserver,
     quota: EntryQuota,
-    /// Every folder that was created, except the root.
+    /// Every folder, except the root.
     folders: HashSet<Vec<u8>>,
     submodules: BTreeSet<Vec<u8>>,
-    /// Every file and link that was written, including those that were removed again.
-    rows: Vec<ManifestRow>,
+    /// The files and links by their paths.
+    files: HashMap<Vec<u8>, ManifestRow>,
     /// The files with several names.
     linked: Vec<LinkedNames>,
-    /// Files that were removed and not written again.
-    removed: HashSet<Vec<u8>>,
-    /// The bytes of all files that were written.
+    /// The bytes of all files that were written, including those that were removed again.
     bytes: u64,
+    /// The bytes of files that others have replaced.
+    replaced_bytes: u64,
     /// The number of links that were created.
     links: u64,
     skipped: SkippedReport,
     /// The first file with permission bits that a base does not have, with these, and the number of such files.
     reduced_mode: Option<(Vec<u8>, u32)>,
     reduced_modes: u64,
+    /// The files with fewer permissions than git gives them, with these.
     narrowed: BTreeMap<Vec<u8>, u32>,
 }
 
@@ -74,18 +71,6 @@ impl From<ImportError> for WriteError {
     }
 }
 
-impl From<Errno> for WriteError {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::NAMETOOLONG => Self::Unsupported("its name is too long"),
-            Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => {
-                Self::Unsupported("another entry has its name")
-            }
-            errno => Self::Fatal(errno.into()),
-        }
-    }
-}
-
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> Self {
         Self::Fatal(ImportError::Io(error))
@@ -93,21 +78,20 @@ impl From<io::Error> for WriteError {
 }
 
 impl<'a> ImportWriter<'a> {
-    /// Creates a writer into the empty folder `root`.
-    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, watch: &'a dyn ImportObserver) -> Self {
+    /// Creates a writer whose contents go to `contents`.
+    pub(crate) fn new(contents: &'a mut NewContents, limits: ImportLimits, watch: &'a dyn ImportObserver) -> Self {
         Self {
-            root,
-            open: Vec::new(),
+            contents,
             buffer: vec![0; BUFFER_BYTES],
             limits,
             watch,
             quota: EntryQuota::new(limits),
             folders: HashSet::new(),
             submodules: BTreeSet::new(),
-            rows: Vec::new(),
+            files: HashMap::new(),
             linked: Vec::new(),
-            removed: HashSet::new(),
             bytes: 0,
+            replaced_bytes: 0,
             links: 0,
             skipped: SkippedReport::default(),
             reduced_mode: None,
@@ -116,17 +100,17 @@ impl<'a> ImportWriter<'a> {
         }
     }
 
-    /// Creates the folder at `path`, and those above it.
+    /// Adds the folder at `path`, and those above it.
     pub(crate) fn folder(&mut self, path: &[u8]) -> Result<(), WriteError> {
         self.check_name(path)?;
-        // A new folder is counted where it is created.
+        // A new folder is counted where it is added.
         if self.folders.contains(path) {
             self.count_skipped(path)?;
         }
-        self.enter(path).map(drop)
+        self.enter(path)
     }
 
-    /// Creates the folder of a submodule, which stays empty, and reports that its files are missing.
+    /// Adds the folder of a submodule, which stays empty, and reports that its files are missing.
     pub(super) fn submodule(&mut self, path: &[u8]) -> Result<(), WriteError> {
         self.skip(path, "a submodule");
         self.folder(path)?;
@@ -144,46 +128,56 @@ impl<'a> ImportWriter<'a> {
         oid: Option<[u8; 20]>,
         from: &mut dyn Read,
     ) -> Result<(), WriteError> {
-        self.count_entry(path)?;
-        let (folder, name) = split(path);
-        self.enter(folder)?;
-        self.check_bytes(size)?;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let dir = self.last();
-        let mut file = create_file(dir, name)?;
-        let copied = self.copy(from, &mut file, size, &mut buffer, oid.is_none());
-        self.buffer = buffer;
-        let Copied { bytes, sha256, oid: hashed } = copied?;
+        self.begin(path, size)?;
+        let bounds = self.bounds();
+        let mut next = self.contents.next()?;
+        let Copied { bytes, sha256, oid: hashed } =
+            copy(from, &mut next, size, &mut self.buffer, oid.is_none(), &bounds)?;
         let oid = match oid.or(hashed) {
             Some(oid) => oid,
             // The file changed while it was read, so the size in git's header, which is hashed first, was wrong.
-            None => hash_blob(&mut file, bytes)?,
+            None => hash_blob(&mut next.reader(), bytes)?,
         };
-        let git_mode = model::git_mode(mode);
-        // The service itself must be able to read the file.
-        rustix::fs::fchmod(&file, Mode::from(mode & git_mode & 0o777 | 0o600))?;
-        let kept = mode & git_mode & 0o777 | 0o600;
-        if kept != git_mode & 0o777 {
-            self.narrowed.insert(path.to_owned(), kept);
-        }
-        if git_mode & !mode & 0o077 != 0 || mode & 0o7000 != 0 {
-            self.reduced_modes += 1;
-            self.reduced_mode.get_or_insert_with(|| (path.to_owned(), mode));
-        }
-        self.bytes += bytes;
-        self.removed.remove(path);
-        self.rows.push(ManifestRow {
-            path: path.to_owned(),
-            mode: git_mode,
-            oid,
-            sha256,
-            size: bytes,
-            is_ignored: false,
-        });
+        next.add_blob(oid, sha256);
+        self.add_file(ManifestRow { path: path.to_owned(), mode, oid, sha256, size: bytes, is_ignored: false });
         Ok(())
     }
 
-    /// Creates a symbolic link if it stays in the tree, and skips it otherwise. Returns whether it was created.
+    /// Adds a file whose bytes, the blob `oid`, an earlier base has. Returns whether one has.
+    pub(super) fn known_file(&mut self, path: &[u8], mode: u32, oid: [u8; 20]) -> Result<bool, WriteError> {
+        let Some((sha256, size)) = self.contents.blob(&oid) else { return Ok(false) };
+        self.begin(path, size)?;
+        self.add_file(ManifestRow { path: path.to_owned(), mode, oid, sha256, size, is_ignored: false });
+        Ok(true)
+    }
+
+    /// Adds a copy of the file `original`, for a hard link in an archive.
+    pub(crate) fn copy_of(&mut self, path: &[u8], mode: u32, original: &[u8]) -> Result<(), WriteError> {
+        let row = self.files.get(original).cloned();
+        let row = row.ok_or(WriteError::Unsupported("a hard link that is not to an earlier file"))?;
+        self.begin(path, row.size)?;
+        self.add_file(ManifestRow { path: path.to_owned(), mode, ..row });
+        Ok(())
+    }
+
+    /// Adds a file, whose mode is that of the source.
+    fn add_file(&mut self, row: ManifestRow) {
+        let (path, mode) = (&row.path, row.mode);
+        let git_mode = model::git_mode(mode);
+        // The service itself must be able to read the file.
+        let kept = mode & git_mode & 0o777 | 0o600;
+        if kept != git_mode & 0o777 {
+            self.narrowed.insert(path.clone(), kept);
+        }
+        if git_mode & !mode & 0o077 != 0 || mode & 0o7000 != 0 {
+            self.reduced_modes += 1;
+            self.reduced_mode.get_or_insert_with(|| (path.clone(), mode));
+        }
+        self.bytes += row.size;
+        self.files.insert(path.clone(), ManifestRow { mode: git_mode, ..row });
+    }
+
+    /// Adds a symbolic link if it stays in the tree, and skips it otherwise. Returns whether it was added.
     pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<bool, WriteError> {
         if link_stays_inside(path, target) {
             return self.link(path, target).map(|()| true);
@@ -193,46 +187,47 @@ impl<'a> ImportWriter<'a> {
         Ok(false)
     }
 
-    /// Creates a symbolic link with any target: the import does not follow it, and the guard does not follow one to a path
+    /// Adds a symbolic link with any target: the import does not follow it, and the guard does not follow one to a path
     /// outside the tree.
     pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), WriteError> {
-        self.count_entry(path)?;
         if target.is_empty() || target.contains(&0) {
+            self.count_entry(path)?;
             self.skip(path, "a symbolic link without a target");
             return Ok(());
         }
-        let (folder, name) = split(path);
-        self.enter(folder)?;
-        self.check_quota(1, ENTRY_BYTES)?;
-        let dir = self.last();
-        rustix::fs::symlinkat(target, dir, name)?;
+        if target.len() >= MAX_PATH_BYTES {
+            self.count_entry(path)?;
+            return Err(WriteError::Unsupported("a symbolic link whose target is too long"));
+        }
+        self.begin(path, ENTRY_BYTES)?;
+        let size = target.len() as u64;
+        let sha256 = self.contents.add(&mut &*target, size)?;
         self.links += 1;
-        self.rows.push(ManifestRow {
+        let row = ManifestRow {
             path: path.to_owned(),
             mode: MODE_LINK,
             oid: blob_id(target),
-            sha256: *model::Sha256::of(target).as_bytes(),
-            size: target.len() as u64,
+            sha256,
+            size,
             is_ignored: false,
-        });
+        };
+        self.files.insert(path.to_owned(), row);
         Ok(())
     }
 
-    /// Writes a copy of the file `original`, for a hard link in an archive.
-    pub(crate) fn copy_of(&mut self, path: &[u8], mode: u32, original: &[u8]) -> Result<(), WriteError> {
-        let (folder, name) = split(original);
-        let dir = self.enter(folder)?;
-        let mut from = open_file(dir, name)?;
-        let size = from.metadata()?.len();
-        self.file(path, mode, size, None, &mut from)
+    /// Removes a file that was added.
+    pub(crate) fn remove(&mut self, path: &[u8]) {
+        self.files.remove(path);
+        self.narrowed.remove(path);
     }
 
-    /// Removes a file that was written. Anything else at `path` stays.
-    pub(crate) fn remove(&mut self, path: &[u8]) -> Result<(), WriteError> {
-        let (folder, name) = split(path);
-        let dir = self.enter(folder)?;
-        rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
-        self.removed.insert(path.to_owned());
+    /// Removes a file that another one of the source replaces. The base keeps its bytes, so that they are bounded.
+    pub(super) fn replace(&mut self, path: &[u8]) -> Result<(), WriteError> {
+        self.replaced_bytes += self.files.get(path).map_or(0, |row| row.size);
+        self.remove(path);
+        if self.replaced_bytes > MAX_REPLACED_BYTES {
+            return Err(WriteError::Unsupported("it has replaced too many files by others of their names"));
+        }
         Ok(())
     }
 
@@ -252,25 +247,13 @@ impl<'a> ImportWriter<'a> {
         std::mem::take(&mut self.linked)
     }
 
-    /// Returns every file and link that was written, in order.
-    pub(crate) fn all_rows(&self) -> &[ManifestRow] {
-        &self.rows
+    /// Returns the files and links, and their contents.
+    pub(super) fn rows(&self) -> (impl Iterator<Item = &ManifestRow>, &NewContents) {
+        (self.files.values(), self.contents)
     }
 
-    /// Returns the files and links that exist, sorted by path.
-    pub(super) fn rows(&mut self) -> &[ManifestRow] {
-        let (rows, removed) = (&mut self.rows, std::mem::take(&mut self.removed));
-        // Of two entries with one name, which an archive may have, the later one exists.
-        rows.reverse();
-        rows.sort_by(|a, b| a.path.cmp(&b.path));
-        rows.dedup_by(|later, first| later.path == first.path);
-        rows.retain(|row| !removed.contains(&row.path));
-        rows
-    }
-
-    /// Returns the files and links that exist, sorted by path, and the skipped entries.
+    /// Returns the files and links, sorted by path, and the skipped entries.
     pub(super) fn into_rows(mut self) -> (Vec<ManifestRow>, SkippedReport) {
-        self.rows();
         if let Some((path, mode)) = self.reduced_mode.take() {
             let more = match self.reduced_modes - 1 {
                 0 => String::new(),
@@ -282,7 +265,9 @@ impl<'a> ImportWriter<'a> {
             );
             self.skip(&path, &reason);
         }
-        (self.rows, self.skipped)
+        let mut rows: Vec<_> = self.files.into_values().collect();
+        rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        (rows, self.skipped)
     }
 
     /// Returns every folder.
@@ -291,10 +276,8 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Takes the files with fewer permissions than git gives them, with these.
-    pub(super) fn take_narrowed(&mut self) -> BTreeMap<Vec<u8>, u32> {
-        let mut narrowed = std::mem::take(&mut self.narrowed);
-        narrowed.retain(|path, _| !self.removed.contains(path));
-        narrowed
+    pub(super) fn take_narrowed(&mut self) -> Vec<(Vec<u8>, u32)> {
+        std::mem::take(&mut self.narrowed).into_iter().collect()
     }
 
     /// Returns the paths of the submodules, sorted.
@@ -312,7 +295,7 @@ impl<'a> ImportWriter<'a> {
         self.check_cancelled()?;
         self.quota.count(path)?;
         if self.quota.entries().is_multiple_of(REPORT_INTERVAL) {
-            self.watch.progress("writing", self.rows.len() as u64, self.bytes);
+            self.watch.progress("writing", self.files.len() as u64, self.bytes);
         }
         Ok(())
     }
@@ -334,85 +317,105 @@ impl<'a> ImportWriter<'a> {
         if path.split(|byte| *byte == b'/').count() > self.limits.max_depth {
             return Err(WriteError::Unsupported("its path has too many names"));
         }
+        if path.split(|byte| *byte == b'/').any(|name| name.len() > MAX_NAME_BYTES) {
+            return Err(WriteError::Unsupported("its name is too long"));
+        }
         Ok(())
     }
 
-    fn check_bytes(&self, more: u64) -> Result<(), ImportError> {
-        if self.bytes.saturating_add(more) > self.limits.max_bytes {
-            return Err(too_large("bytes", self.limits.max_bytes));
+    /// Checks that an entry with `size` bytes may be added at `path`, and adds the folders above it.
+    fn begin(&mut self, path: &[u8], size: u64) -> Result<(), WriteError> {
+        self.count_entry(path)?;
+        self.enter(split(path).0)?;
+        if self.folders.contains(path) || self.files.contains_key(path) {
+            return Err(WriteError::Unsupported("another entry has its name"));
         }
-        self.check_quota(1, more)
+        Ok(self.bounds().check(1, size)?)
     }
 
-    /// Checks the quota for so many more files and bytes. A link counts as a file, a folder does not; each takes [`ENTRY_BYTES`], since
-    /// an archive of a few bytes may contain a million of them.
-    fn check_quota(&self, files: u64, bytes: u64) -> Result<(), ImportError> {
-        let entries = self.folders.len() as u64 + self.links;
-        let bytes = self.bytes.saturating_add(bytes).saturating_add(entries * ENTRY_BYTES);
-        Ok(self.watch.check_quota(self.rows.len() as u64 + files, bytes)?)
+    /// Adds the missing folders of `path`.
+    fn enter(&mut self, path: &[u8]) -> Result<(), WriteError> {
+        if self.folders.contains(path) {
+            return Ok(());
+        }
+        for folder in prefixes(path) {
+            if self.folders.contains(folder) {
+                continue;
+            }
+            if self.files.contains_key(folder) {
+                return Err(WriteError::Unsupported("another entry has its name"));
+            }
+            self.bounds().check(0, ENTRY_BYTES)?;
+            self.count_skipped(folder)?;
+            self.folders.insert(folder.to_owned());
+        }
+        Ok(())
     }
 
-    fn copy(
-        &self,
-        from: &mut dyn Read,
-        to: &mut File,
-        size: u64,
-        buffer: &mut [u8],
-        with_oid: bool,
-    ) -> Result<Copied, WriteError> {
-        let mut sha256 = sha2::Sha256::new();
-        let mut sha1 = sha1::Sha1::new();
-        sha1.update(format!("blob {size}\0"));
-        let mut bytes = 0;
-        loop {
-            let count = match from.read(buffer) {
-                Ok(0) => break,
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(WriteError::Source(error)),
-            };
-            bytes += count as u64;
-            self.check_bytes(bytes)?;
-            sha256.update(&buffer[..count]);
-            if with_oid {
-                sha1.update(&buffer[..count]);
-            }
-            to.write_all(&buffer[..count])?;
-            if bytes > size || count == buffer.len() {
-                self.check_cancelled()?;
-            }
+    fn bounds(&self) -> ByteBounds<'a> {
+        ByteBounds {
+            max_bytes: self.limits.max_bytes,
+            watch: self.watch,
+            files: self.files.len() as u64,
+            bytes: self.bytes,
+            entry_bytes: (self.folders.len() as u64 + self.links) * ENTRY_BYTES,
         }
-        let oid = (with_oid && bytes == size).then(|| sha1.finalize().into());
-        Ok(Copied { bytes, sha256: sha256.finalize().into(), oid })
     }
+}
 
-    /// Opens the folder at `path`. Creates missing folders.
-    fn enter(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>, WriteError> {
-        let is_above = |folder: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-        while self.open.last().is_some_and(|(folder, _)| !is_above(folder)) {
-            self.open.pop();
-        }
-        let mut start = self.open.last().map_or(0, |(folder, _)| folder.len() + 1);
-        while start < path.len() {
-            let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
-            let is_new = !self.folders.contains(&path[..end]);
-            if is_new {
-                self.check_quota(0, ENTRY_BYTES)?;
-            }
-            let fd = make_folder(self.last(), &path[start..end])?;
-            if is_new {
-                self.count_skipped(&path[..end])?;
-                self.folders.insert(path[..end].to_owned());
-            }
-            self.open.push((path[..end].to_owned(), fd));
-            start = end + 1;
-        }
-        Ok(self.last())
-    }
+/// What bounds the bytes of the next entry.
+struct ByteBounds<'a> {
+    max_bytes: u64,
+    watch: &'a dyn ImportObserver,
+    files: u64,
+    bytes: u64,
+    entry_bytes: u64,
+}
 
-    fn last(&self) -> BorrowedFd<'_> {
-        self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd())
+impl ByteBounds<'_> {
+    /// Checks the limit and the quota for so many more files and bytes. A link counts as a file, a folder does not; each takes
+    /// [`ENTRY_BYTES`], since an archive of a few bytes may contain a million of them.
+    fn check(&self, files: u64, more: u64) -> Result<(), ImportError> {
+        let bytes = self.bytes.saturating_add(more);
+        if bytes > self.max_bytes {
+            return Err(too_large("bytes", self.max_bytes));
+        }
+        Ok(self.watch.check_quota(self.files + files, bytes.saturating_add(self.entry_bytes))?)
     }
+}
+
+fn copy(
+    from: &mut dyn Read,
+    to: &mut dyn Write,
+    size: u64,
+    buffer: &mut [u8],
+    with_oid: bool,
+    bounds: &ByteBounds<'_>,
+) -> Result<Copied, WriteError> {
+    let mut sha256 = sha2::Sha256::new();
+    let mut sha1 = sha1::Sha1::new();
+    sha1.update(format!("blob {size}\0"));
+    let mut bytes = 0;
+    loop {
+        let count = match from.read(buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(WriteError::Source(error)),
+        };
+        bytes += count as u64;
+        bounds.check(1, bytes)?;
+        sha256.update(&buffer[..count]);
+        if with_oid {
+            sha1.update(&buffer[..count]);
+        }
+        to.write_all(&buffer[..count])?;
+        if (bytes > size || count == buffer.len()) && bounds.watch.cancelled() {
+            return Err(ImportError::Cancelled.into());
+        }
+    }
+    let oid = (with_oid && bytes == size).then(|| sha1.finalize().into());
+    Ok(Copied { bytes, sha256: sha256.finalize().into(), oid })
 }
 
 struct Copied {
@@ -421,15 +424,7 @@ struct Copied {
     oid: Option<[u8; 20]>,
 }
 
-fn make_folder(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    match rustix::fs::mkdirat(dir, name, Mode::from(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno),
-    }
-    open_dir(dir, name)
-}
-
-fn hash_blob(file: &mut File, bytes: u64) -> io::Result<[u8; 20]> {
+fn hash_blob(from: &mut dyn Read, bytes: u64) -> io::Result<[u8; 20]> {
     struct Hash(sha1::Sha1);
     impl Write for Hash {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -441,8 +436,7 @@ fn hash_blob(file: &mut File, bytes: u64) -> io::Result<[u8; 20]> {
         }
     }
     let mut hash = Hash(sha1::Sha1::new_with_prefix(format!("blob {bytes}\0")));
-    file.seek(SeekFrom::Start(0))?;
-    io::copy(file, &mut hash)?;
+    io::copy(from, &mut hash)?;
     Ok(hash.0.finalize().into())
 }
 

@@ -281,13 +281,14 @@ fn hash_file(opened: &Opened, cancel: &AtomicBool) -> Result<(Sha256, u64), Work
     if let Some(sha256) = hash_cache::get(&stamp) {
         return Ok((sha256, opened.size()));
     }
+    opened.file.check()?;
     let (mut hash, mut length) = (sha2::Sha256::new(), 0);
     each_chunk(opened, cancel, |chunk| {
         hash.update(chunk);
         length += chunk.len() as u64;
     })?;
     let sha256 = Sha256::from_bytes(hash.finalize().into());
-    let unchanged = DeviceStamp::of(&rustix::fs::fstat(&opened.file)?) == stamp;
+    let unchanged = DeviceStamp::of(&opened.file.stat()?) == stamp;
     hash_cache::insert(unchanged.then_some(stamp), sha256);
     Ok((sha256, length))
 }
@@ -302,14 +303,12 @@ pub(crate) fn each_chunk(
     let (mut chunk, mut offset) = (vec![0; length], 0);
     loop {
         check_cancelled(cancel)?;
-        match rustix::io::pread(&opened.file, &mut chunk, offset) {
-            Ok(0) => return Ok(()),
-            Ok(count) => {
+        match opened.file.read_at(&mut chunk, offset)? {
+            0 => return Ok(()),
+            count => {
                 visit(&chunk[..count]);
                 offset += count as u64;
             }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
         }
     }
 }

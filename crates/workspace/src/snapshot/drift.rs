@@ -1,7 +1,7 @@
 //! Drift: paths at which the tree differs from what the ledger says.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
 use std::sync::atomic::AtomicBool;
 
 use model::{LogicalPath, Rules, Sha256};
@@ -71,11 +71,11 @@ impl Workspace {
     /// If the disk fails.
     pub fn find_drift(&self, snapshot: &Snapshot) -> Result<Vec<Drift>, WorkspaceError> {
         // What the run's own layer does not have is as it was in the base.
-        let mut paths = snapshot.written().clone();
+        let mut paths: BTreeSet<_> = snapshot.written().cloned().collect();
         paths.extend(self.touched_paths(&AtomicBool::new(false))?);
         let mut drift = Vec::new();
         for path in paths {
-            let expected = snapshot.files().get(&path).map_or(EntryState::Nothing, EntryState::of);
+            let expected = snapshot.get(&path).as_ref().map_or(EntryState::Nothing, EntryState::of);
             let found = self.entry_state(&path)?;
             let is_no_file = matches!(found, EntryState::Nothing | EntryState::Folder | EntryState::Other);
             if expected != found && !(expected == EntryState::Nothing && is_no_file) {
@@ -104,7 +104,7 @@ impl Workspace {
             FileType::RegularFile => {
                 let opened = root.open_unlinked(path).map_err(|error| error.at(path))?;
                 let executable = opened.stat.st_mode & 0o111 != 0;
-                let (sha256, _) = copy_hashed(&mut File::from(opened.file), &mut io::sink(), u64::MAX)?;
+                let (sha256, _) = copy_hashed(&mut opened.file.into_reader()?, &mut io::sink(), u64::MAX)?;
                 Ok(EntryState::File { sha256, executable })
             }
             FileType::Directory => Ok(EntryState::Folder),
@@ -157,19 +157,19 @@ impl Workspace {
             Ok(_) => return Ok(None),
             Err(error) => return error.unless_disk().map(|()| None),
         };
-        let mut file = File::from(opened.file);
+        let mut file = opened.file.into_reader()?;
         let (found, size) = copy_hashed(&mut file, &mut io::sink(), u64::MAX)?;
         if found != *sha256 {
             return Ok(None);
         }
-        file.rewind()?;
+        file.rewind();
         Ok(Some((size, Box::new(file))))
     }
 
     fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, WorkspaceError> {
         let opened = self.tree().root.open_unlinked(path).map_err(|error| error.at(path))?;
         let mut bytes = Vec::new();
-        File::from(opened.file).take(max_bytes + 1).read_to_end(&mut bytes)?;
+        opened.file.into_reader()?.take(max_bytes + 1).read_to_end(&mut bytes)?;
         Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= max_bytes))
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 use model::{FileKind, LINK_MODE, LogicalPath, Rules, Sha256, Side, diff_file, is_link_mode, link_stays_inside};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::base::LoadedBase;
-use crate::base::manifest::{FileIndex, MODE_LINK};
+use crate::base_files::BaseFiles;
+use crate::base_files::manifest::{FileIndex, MODE_LINK};
 use crate::opened_file::{HEAD_BYTES, is_readable};
 use crate::{Base, WorkspaceError};
 
@@ -69,9 +69,9 @@ impl Base {
         max_bytes: u64,
     ) -> Result<Inherited, WorkspaceError> {
         let loaded = self.load()?;
-        let changed = snapshot.written().iter().filter_map(|path| {
+        let changed = snapshot.written().filter_map(|path| {
             let base = loaded.manifest.get(path.as_str().as_bytes());
-            let now = snapshot.files().get(path);
+            let now = snapshot.get(path);
             let is_same = match (base, now) {
                 (None, None) => true,
                 (Some(base), Some(now)) => {
@@ -84,12 +84,12 @@ impl Base {
         let mut inherited = Inherited::default();
         for (path, base, now) in changed {
             let old = match base.filter(|base| loaded.manifest.size(*base) <= MAX_COMPARED_BYTES) {
-                Some(base) => Some(self.bytes_of(&loaded, path.as_str().as_bytes(), base)?),
+                Some(base) => Some(loaded.bytes(base)?),
                 None => None,
             };
             let base =
                 base.map(|base| (Sha256::from_bytes(*loaded.manifest.sha256(base)), mode_of(&loaded, base), old));
-            inherited.add(rules, path, base, now, contents)?;
+            inherited.add(rules, path, base, now.as_ref(), contents)?;
             if inherited.bytes > max_bytes {
                 break;
             }
@@ -155,7 +155,7 @@ fn content_of(file: &SnapshotFile, contents: &dyn StoredContents) -> io::Result<
 }
 
 /// Returns the permission bits of a file of the base, or [`LINK_MODE`].
-fn mode_of(loaded: &LoadedBase, file: FileIndex) -> u32 {
+fn mode_of(loaded: &BaseFiles, file: FileIndex) -> u32 {
     match loaded.manifest.mode(file) {
         MODE_LINK => LINK_MODE,
         mode => mode & 0o777,

@@ -49,13 +49,14 @@ impl Workspace {
         if !snapshot.has_files_under(&query.path) {
             let by_name = rules.kind_of_path(&query.path);
             self.tree().judge(rules, Access::Read, &query.path, None, by_name, Blocking::Allowed)?;
-            let is_file = snapshot.files.contains_key(&query.path);
+            let is_file = snapshot.get(&query.path).is_some();
             let refusal = if is_file { not_a_directory(&query.path) } else { not_in_snapshot(&query.path) };
             return Err(refusal.into());
         }
         let mut lister = SnapshotLister::new(self, rules, query)?;
         let mut found = BoundedEntries::new(query.max_entries, ENTRY_OVERHEAD);
-        for (path, file) in snapshot.under(&query.path) {
+        let files = snapshot.files_under(&query.path);
+        for (path, file) in &files {
             check_cancelled(cancel)?;
             lister.add(path, file, &mut found)?;
         }
@@ -88,9 +89,12 @@ impl Workspace {
         });
         let wanted: Vec<_> = wanted.collect();
         let mut heads = HashMap::with_capacity(wanted.len());
+        let base = self.base().load()?;
         for path in wanted {
             check_cancelled(cancel)?;
-            heads.insert(path.clone(), self.base().head_of(path.as_str().as_bytes())?);
+            if let Some(file) = base.manifest.get(path.as_str().as_bytes()) {
+                heads.insert(path.clone(), base.head(file)?);
+            }
         }
         Ok(heads)
     }

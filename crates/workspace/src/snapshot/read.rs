@@ -56,7 +56,7 @@ impl Workspace {
     ) -> Result<FileContent, WorkspaceError> {
         let by_name = rules.kind_of_path(path);
         self.tree().judge(rules, Access::Read, path, None, by_name, Blocking::Allowed)?;
-        let Some(file) = snapshot.files.get(path) else {
+        let Some(file) = snapshot.get(path) else {
             let refusal = if snapshot.has_files_under(path) { not_a_file(path) } else { not_in_snapshot(path) };
             return Err(refusal.into());
         };
@@ -68,7 +68,7 @@ impl Workspace {
         {
             return Err(file_too_large(path, max_bytes, size_bytes).into());
         }
-        let bytes = self.snapshot_content(path, file, contents)?.ok_or_else(|| not_stored(path))?;
+        let bytes = self.snapshot_content(path, &file, contents)?.ok_or_else(|| not_stored(path))?;
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }

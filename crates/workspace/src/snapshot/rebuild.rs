@@ -7,8 +7,8 @@ use std::path::Path;
 use model::LogicalPath;
 
 use super::writer::{FileOutcome, SnapshotWriter};
-use super::{ContentLocation, Snapshot, StoredContents};
-use crate::base::manifest::{MODE_LINK, ManifestRow};
+use super::{Snapshot, StoredContents};
+use crate::base_files::manifest::MODE_LINK;
 use crate::byte_path::logical_path;
 use crate::dir::entries;
 use crate::guard::open_ambient_folder;
@@ -25,7 +25,7 @@ pub struct RebuildReport {
     pub wrong: Vec<LogicalPath>,
     /// Files that were not written, because the ledger does not store their bytes.
     pub not_kept: Vec<LogicalPath>,
-    /// Files that were not written, because their bytes are missing from the base.
+    /// Files that were not written, because their bytes in the base were altered.
     pub lost: Vec<LogicalPath>,
 }
 
@@ -47,13 +47,12 @@ impl Base {
             report.add(path, mode, &outcome);
             Ok(())
         };
-        let rows = self.load()?.manifest.rows();
-        let is_unchanged = |row: &&ManifestRow| {
-            let file = logical_path(&row.path).and_then(|path| snapshot.files().get(&path));
-            file.is_some_and(|file| matches!(file.location, ContentLocation::Base { .. }))
-        };
-        let unchanged: Vec<_> = rows.iter().filter(is_unchanged).collect();
-        writer.write_base(self, &unchanged, &mut on_outcome)?;
+        let files = self.load()?;
+        for path in snapshot.files().keys().filter(|path| !snapshot.has_written(path)) {
+            let path = path.as_str().as_bytes();
+            let Some(file) = files.manifest.get(path) else { continue };
+            writer.write_base(&files, path, file, &mut on_outcome)?;
+        }
         writer.write_changed(snapshot, contents, &mut on_outcome)?;
         Ok(report)
     }

@@ -2,7 +2,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use model::{FileKind, RunId, Sha256};
+use model::{FileKind, LogicalPath, RunId, Sha256};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
 use crate::test_support::{TestWorkspaces, path, tree_of};
@@ -36,8 +36,7 @@ fn snapshot(rig: &TestWorkspaces, written: &[(&str, &str, u32)]) -> Snapshot {
         let location = ContentLocation::Ledger { seq: 2, kind: FileKind::TextSource };
         let is_link = *mode == 0o120_000;
         let file = SnapshotFile { sha256: Sha256::of(text.as_bytes()), mode: mode & 0o777, is_link, location };
-        snapshot.written.insert(path(name));
-        snapshot.files.insert(path(name), file);
+        snapshot.written.insert(path(name), Some(file));
     }
     snapshot
 }
@@ -47,19 +46,13 @@ fn rebuild(rig: &TestWorkspaces, snapshot: &Snapshot, contents: &Contents, to: &
     base.rebuild(snapshot, to, contents).unwrap()
 }
 
-/// Removes the file at `path` from the base of the run.
-fn lose(rig: &TestWorkspaces, path: &str) {
-    fs::remove_file(rig.imported("r").join(path)).unwrap();
-}
-
 #[test]
 fn a_rebuilt_tree_is_the_tree_of_the_snapshot() {
     let rig = TestWorkspaces::new();
     rig.with_files("r", &[("a/kept", "kept\n"), ("a/changed", "old\n"), ("deleted", "x")]);
     let written = [("a/changed", SMALL, 0o644), ("run.sh", LARGE, 0o755), ("b/link", SMALL, 0o120_000)];
     let mut snapshot = snapshot(&rig, &written);
-    snapshot.files.remove(&path("deleted"));
-    snapshot.written.insert(path("deleted"));
+    snapshot.written.insert(path("deleted"), None);
     let to = rig.outside().join("rebuilt");
     let report = rebuild(&rig, &snapshot, &Contents { forged: None }, &to);
     assert_eq!((report.files, report.links), (3, 1), "{report:?}");
@@ -79,7 +72,7 @@ fn a_rebuild_reports_each_file_that_it_cannot_write_and_writes_all_others() {
     let rig = TestWorkspaces::new();
     rig.with_files("r", &[("a", "first\n"), ("b", "second\n"), ("c", "third\n")]);
     let snapshot = snapshot(&rig, &[("d", "stored nowhere\n", 0o644), ("e", SMALL, 0o644)]);
-    lose(&rig, "b");
+    rig.alter_bases(b"second\n");
     let to = rig.outside().join("rebuilt");
     let report = rebuild(&rig, &snapshot, &Contents { forged: None }, &to);
     assert_eq!((report.files, report.lost, report.not_kept), (3, vec![path("b")], vec![path("d")]));
@@ -89,4 +82,28 @@ fn a_rebuild_reports_each_file_that_it_cannot_write_and_writes_all_others() {
     let report = rebuild(&rig, &snapshot, &Contents { forged: Some("forged\n") }, &forged);
     assert_eq!((report.files, report.lost, report.wrong), (3, vec![path("b")], vec![path("d")]));
     assert_eq!(fs::read_to_string(forged.join("d")).unwrap(), "forged\n");
+}
+
+#[test]
+fn a_snapshot_has_the_files_of_its_base_but_for_what_was_written() {
+    let rig = TestWorkspaces::new();
+    rig.with_files("r", &[("a/x", "x"), ("a/y", "y"), ("a.b", "z"), ("c", "z")]);
+    let mut snapshot = snapshot(&rig, &[("a/x", SMALL, 0o644), ("a/z/w", SMALL, 0o644), ("d/e", SMALL, 0o644)]);
+    snapshot.written.insert(path("c"), None);
+    let names = |files: std::collections::BTreeMap<LogicalPath, SnapshotFile>| {
+        files.into_keys().map(|path| path.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(snapshot.files()), ["a.b", "a/x", "a/y", "a/z/w", "d/e"]);
+    assert_eq!(names(snapshot.files_under(&path("a"))), ["a/x", "a/y", "a/z/w"]);
+    assert_eq!(snapshot.changed().count(), 3);
+    assert_eq!(snapshot.removed().collect::<Vec<_>>(), [&path("c")]);
+    for (folder, has_files) in [(".", true), ("a", true), ("a/z", true), ("d", true), ("c", false), ("b", false)] {
+        assert_eq!(snapshot.has_files_under(&path(folder)), has_files, "{folder}");
+    }
+    for removed in ["a/x", "a/y", "a/z/w"] {
+        snapshot.written.insert(path(removed), None);
+    }
+    assert!(!snapshot.has_files_under(&path("a")));
+    assert_eq!(snapshot.get(&path("a.b")).unwrap().sha256, Sha256::of(b"z"));
+    assert_eq!(snapshot.get(&path("a/x")), None);
 }

@@ -1,21 +1,40 @@
 //! Writing the files of a snapshot into an empty folder, from the base and the ledger alone.
 
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use model::{Refusal, Sha256};
+use model::Sha256;
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
+use sha2::Digest as _;
 
 use super::{ContentLocation, Snapshot, StoredContents};
-use crate::base::manifest::{MODE_LINK, ManifestRow};
-use crate::base::{Base, missing_from_base};
-use crate::import::{ImportError, ImportLimits, ImportObserver, ImportWriter, WriteError};
+use crate::base_files::manifest::{FileIndex, MODE_LINK};
+use crate::base_files::{BaseEntry, BaseFiles};
+use crate::byte_path::split;
+use crate::dir::{create_file, open_dir};
+use crate::guard::{FOLDER_MODE, OpenFile};
 
 /// The largest link that is written. The kernel's limit is 4 KiB.
 const MAX_TARGET_BYTES: u64 = 64 << 10;
+/// How much is read at a time.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Writes a tree. It does not decide what a file that cannot be written means: each outcome is given to the caller.
 pub(crate) struct SnapshotWriter {
-    writer: ImportWriter<'static>,
+    root: OwnedFd,
+    /// The open folders on the path of the last entry, each with its path.
+    open: Vec<(Vec<u8>, OwnedFd)>,
+    buffer: Vec<u8>,
+    written: RebuiltFiles,
+}
+
+/// The files and links that were written, and the size of the files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RebuiltFiles {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The outcome of writing one file or link.
@@ -26,65 +45,38 @@ pub(crate) enum FileOutcome {
     Wrong,
     /// It was not written: neither the ledger nor a store has its bytes.
     NotStored,
-    /// It was not written: its bytes are missing from the base, or could not be read.
+    /// It was not written: its bytes in the base were altered.
     Lost(io::Error),
 }
 
 /// Takes the path of a file, the type bits and permission bits of its mode, and the outcome. An error ends the writing.
 type OnOutcome<'a> = dyn FnMut(&[u8], u32, FileOutcome) -> io::Result<()> + 'a;
 
-/// Reports no progress: nobody waits for single files, and the quota of the run was checked when they were written.
-struct Unobserved;
-
-impl ImportObserver for Unobserved {
-    fn progress(&self, _stage: &'static str, _files: u64, _bytes: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-
-    fn check_quota(&self, _files: u64, _bytes: u64) -> Result<(), Refusal> {
-        Ok(())
-    }
-}
-
 impl SnapshotWriter {
     /// Creates a writer into the empty folder `root`.
     pub(crate) fn new(root: OwnedFd) -> Self {
-        let limits = ImportLimits {
-            max_entries: u64::MAX,
-            max_name_bytes: u64::MAX,
-            max_bytes: u64::MAX,
-            max_depth: usize::MAX,
-            max_ratio: u64::MAX,
-        };
-        Self { writer: ImportWriter::new(root, limits, &Unobserved) }
+        Self { root, open: Vec::new(), buffer: vec![0; BUFFER_BYTES], written: RebuiltFiles::default() }
     }
 
-    /// Returns every file and link that was written, with its stamp.
-    pub(crate) fn rows(&self) -> &[ManifestRow] {
-        self.writer.all_rows()
+    /// Returns what was written so far.
+    pub(crate) fn written(&self) -> RebuiltFiles {
+        self.written
     }
 
-    /// Writes files of the base.
+    /// Writes the file of a base at `path`.
     pub(crate) fn write_base(
         &mut self,
-        base: &Base,
-        rows: &[&ManifestRow],
+        base: &Arc<BaseFiles>,
+        path: &[u8],
+        file: FileIndex,
         on_outcome: &mut OnOutcome<'_>,
     ) -> io::Result<()> {
-        for row in rows {
-            let outcome = match base.content_of(row) {
-                Ok(mut content) => {
-                    let written = self.write(&row.path, row.mode, row.size, Some(row.oid), &mut content);
-                    outcome_of(Sha256::from_bytes(row.sha256), written)?
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => FileOutcome::Lost(missing_from_base()),
-                Err(error) => return Err(error),
-            };
-            on_outcome(&row.path, row.mode, outcome)?;
-        }
-        Ok(())
+        let (mode, sha256) = (base.manifest.mode(file), Sha256::from_bytes(*base.manifest.sha256(file)));
+        let outcome = match OpenFile::Base(Arc::clone(base), BaseEntry::File(file)).into_reader() {
+            Ok(mut bytes) => self.write(path, mode, sha256, &mut bytes)?,
+            Err(error) => lost(error)?,
+        };
+        on_outcome(path, mode, outcome)
     }
 
     /// Writes the newest version of each file that a record wrote.
@@ -94,13 +86,13 @@ impl SnapshotWriter {
         contents: &dyn StoredContents,
         on_outcome: &mut OnOutcome<'_>,
     ) -> io::Result<()> {
-        for (path, file) in snapshot.files() {
+        for (path, file) in snapshot.changed() {
             let ContentLocation::Ledger { seq, .. } = file.location else { continue };
             let (path, mode) = (path.as_str().as_bytes(), file.git_mode());
             let outcome = if let Some(bytes) = contents.content(seq, &file.sha256)? {
-                outcome_of(file.sha256, self.write(path, mode, bytes.len() as u64, None, &mut &bytes[..]))?
-            } else if let Some((size, mut bytes)) = contents.large(&file.sha256)? {
-                outcome_of(file.sha256, self.write(path, mode, size, None, &mut bytes))?
+                self.write(path, mode, file.sha256, &mut &bytes[..])?
+            } else if let Some((_, mut bytes)) = contents.large(&file.sha256)? {
+                self.write(path, mode, file.sha256, &mut bytes)?
             } else {
                 FileOutcome::NotStored
             };
@@ -109,51 +101,69 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Writes one file or link, and returns its row.
-    pub(crate) fn write(
-        &mut self,
-        path: &[u8],
-        mode: u32,
-        size: u64,
-        oid: Option<[u8; 20]>,
-        bytes: &mut dyn Read,
-    ) -> Result<ManifestRow, WriteError> {
+    /// Writes one file or link, whose hash should be `sha256`.
+    fn write(&mut self, path: &[u8], mode: u32, sha256: Sha256, bytes: &mut dyn Read) -> io::Result<FileOutcome> {
+        let (folder, name) = split(path);
+        let dir = enter(&self.root, &mut self.open, folder)?;
         if mode == MODE_LINK {
             let mut target = Vec::new();
-            bytes.take(MAX_TARGET_BYTES).read_to_end(&mut target).map_err(WriteError::Source)?;
-            self.writer.link(path, &target)?;
-        } else {
-            let written = self.writer.file(path, mode & 0o777, size, oid, bytes);
-            if let Err(WriteError::Source(_)) = written {
-                // What could be read of it.
-                self.writer.remove(path)?;
+            if let Err(error) = bytes.take(MAX_TARGET_BYTES).read_to_end(&mut target) {
+                return lost(error);
             }
-            written?;
+            rustix::fs::symlinkat(&*target, dir, name)?;
+            self.written.files += 1;
+            return Ok(outcome_of(sha256, Sha256::of(&target)));
         }
-        let skipped = WriteError::Unsupported("a symbolic link without a target");
-        self.rows().last().filter(|row| row.path == path).cloned().ok_or(skipped)
-    }
-
-    /// Creates a folder.
-    pub(crate) fn folder(&mut self, path: &[u8]) -> Result<(), WriteError> {
-        self.writer.folder(path)
+        let mut file = create_file(dir, name)?;
+        let (mut hash, mut size) = (sha2::Sha256::new(), 0);
+        loop {
+            let count = match bytes.read(&mut self.buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    // What could be read of it.
+                    rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+                    return lost(error);
+                }
+            };
+            hash.update(&self.buffer[..count]);
+            file.write_all(&self.buffer[..count])?;
+            size += count as u64;
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
+        self.written.files += 1;
+        self.written.bytes += size;
+        Ok(outcome_of(sha256, Sha256::from_bytes(hash.finalize().into())))
     }
 }
 
-fn outcome_of(expected: Sha256, written: Result<ManifestRow, WriteError>) -> io::Result<FileOutcome> {
-    match written {
-        Ok(row) if Sha256::from_bytes(row.sha256) == expected => Ok(FileOutcome::Written),
-        Ok(_) => Ok(FileOutcome::Wrong),
-        Err(WriteError::Source(error)) if error.kind() == io::ErrorKind::InvalidData => Ok(FileOutcome::Lost(error)),
-        Err(error) => Err(io_error(error)),
+/// Opens the folder at `path` under `root`, with the folders above it in `open`. Creates missing folders.
+fn enter<'a>(root: &'a OwnedFd, open: &'a mut Vec<(Vec<u8>, OwnedFd)>, path: &[u8]) -> io::Result<BorrowedFd<'a>> {
+    let is_above = |folder: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    while open.last().is_some_and(|(folder, _)| !is_above(folder)) {
+        open.pop();
     }
+    let mut start = open.last().map_or(0, |(folder, _)| folder.len() + 1);
+    while start < path.len() {
+        let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
+        let dir = open.last().map_or(root, |(_, dir)| dir);
+        match rustix::fs::mkdirat(dir, &path[start..end], FOLDER_MODE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let dir = open_dir(dir, &path[start..end])?;
+        open.push((path[..end].to_owned(), dir));
+        start = end + 1;
+    }
+    Ok(open.last().map_or(root, |(_, dir)| dir).as_fd())
 }
 
-/// Converts an error of writing. What a tree cannot contain was not recorded by this service.
-pub(crate) fn io_error(error: WriteError) -> io::Error {
-    match error {
-        WriteError::Source(error) | WriteError::Fatal(ImportError::Io(error)) => error,
-        WriteError::Unsupported(reason) => io::Error::new(io::ErrorKind::InvalidData, reason),
-        WriteError::Fatal(error) => io::Error::other(error),
-    }
+fn outcome_of(expected: Sha256, found: Sha256) -> FileOutcome {
+    if found == expected { FileOutcome::Written } else { FileOutcome::Wrong }
+}
+
+/// Returns the outcome of a file whose bytes could not be read, unless the disk failed.
+fn lost(error: io::Error) -> io::Result<FileOutcome> {
+    if error.kind() == io::ErrorKind::InvalidData { Ok(FileOutcome::Lost(error)) } else { Err(error) }
 }

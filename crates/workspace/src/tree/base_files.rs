@@ -28,7 +28,7 @@ impl Workspace {
         if size_bytes > max_bytes {
             return Err(WorkspaceError::Io(io::ErrorKind::FileTooLarge.into()));
         }
-        let bytes = self.base().bytes_of(&loaded, path.as_str().as_bytes(), file)?;
+        let bytes = loaded.bytes(file)?;
         let kind = opened_file::kind_of(rules, path, &bytes);
         let mode = if is_link { LINK_MODE } else { mode };
         Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))

@@ -1,23 +1,24 @@
 //! The parts of a base, for a store outside of this machine: the list of its files, its packs, and the files that git ignores.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Seek as _, Write};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use model::RunId;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{RunEntry, RunEntryKind, Workspaces};
-use crate::base::manifest::{MODE_LINK, ManifestRow};
-use crate::base::{Base, GIT_NAME, MANIFEST_NAME};
+use super::Workspaces;
+use crate::base::{GIT_NAME, MANIFEST_NAME};
+use crate::base_files::manifest::{FileIndex, ManifestRow};
+use crate::base_files::{BaseEntry, BaseFiles};
 use crate::byte_path::is_plain;
 use crate::dir::{entries, open_dir, open_file, open_under};
+use crate::guard::{FileReader, OpenFile};
 use crate::import::FETCHED;
 
-/// What the paths of a base begin with in a backup.
-pub(super) const BASE_PATH: &[u8] = b"base";
 /// The part with the list of the base's files.
 pub(super) const MANIFEST_PART: &str = "manifest";
 /// The part that lists the commits whose parents are missing.
@@ -38,7 +39,24 @@ pub struct BasePart {
     /// Its size in bytes.
     pub size_bytes: u64,
     /// Its bytes.
-    pub content: Box<dyn Read + Send>,
+    pub content: PartContent,
+}
+
+/// The bytes of a part of a base.
+pub enum PartContent {
+    /// Those of a file that nobody changes.
+    File(File),
+    /// Those that are read.
+    Stream(Box<dyn Read + Send>),
+}
+
+impl Read for PartContent {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read(buffer),
+            Self::Stream(stream) => stream.read(buffer),
+        }
+    }
 }
 
 /// One file of the part with the files that git ignores.
@@ -49,63 +67,25 @@ pub(super) struct UntrackedFile {
 }
 
 impl Workspaces {
-    /// Returns the parts of `run`'s base. Two bases with the same files have the same list of files; packs may differ.
+    /// Returns the parts that make `run`'s base again. Two bases with the same files have the same list of files; packs may differ.
     ///
     /// # Errors
     ///
-    /// If the disk fails.
+    /// If the base is missing or the disk fails.
     pub fn base_parts(&self, run: &RunId) -> io::Result<Vec<BasePart>> {
         let base = self.base(run)?;
-        let mut parts = vec![part_of_bytes(MANIFEST_PART, base.manifest_bytes()?)];
-        let untracked: Vec<_> = base.load()?.manifest.rows().into_iter().filter(|row| row.is_ignored).collect();
-        if !untracked.is_empty() {
-            let tmp = open_dir(open_dir(&self.dir, run.as_str())?, "tmp")?;
-            parts.push(part_of_file(UNTRACKED_PART, write_untracked(&base, &tmp, &untracked)?)?);
-        }
-        for (name, file) in git_parts(&self.bases.folder(base.id())?)? {
-            parts.push(if name == FETCHED_PART {
-                part_of_bytes(&name, Vec::new())
-            } else {
-                part_of_file(&name, file)?
-            });
+        base.drop_other_objects()?;
+        let folder = self.bases.folder(base.id())?;
+        let mut parts = vec![part_of_file(MANIFEST_PART, open_file(&folder, MANIFEST_NAME)?)?];
+        parts.extend(UntrackedReader::part(base.load()?));
+        for (name, file) in git_parts(&folder)? {
+            parts.push(part_of_file(&name, file)?);
         }
         Ok(parts)
     }
-
-    /// Calls `take` with every file that makes `run`'s base again, for a backup: the list of its files, the parts of its repository,
-    /// and the files that git ignores. A link has no content.
-    ///
-    /// # Errors
-    ///
-    /// If the base is missing, the disk fails, or `take` does.
-    pub fn visit_base(
-        &self,
-        run: &RunId,
-        take: &mut dyn FnMut(RunEntry, Option<File>) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let base = self.base(run)?;
-        let folder = self.bases.folder(base.id())?;
-        let entry = |name: &[u8], kind| RunEntry { path: [BASE_PATH, b"/", name].concat(), kind };
-        let file = RunEntryKind::File { mode: 0o600 };
-        take(entry(MANIFEST_PART.as_bytes(), file.clone()), Some(open_file(&folder, MANIFEST_NAME)?))?;
-        for (name, content) in git_parts(&folder)? {
-            take(entry(name.as_bytes(), file.clone()), Some(content))?;
-        }
-        for row in base.load()?.manifest.rows().into_iter().filter(|row| row.is_ignored) {
-            let path = [UNTRACKED_PART.as_bytes(), b"/", &row.path].concat();
-            if row.mode == MODE_LINK {
-                let mut target = Vec::new();
-                base.content_of(&row)?.read_to_end(&mut target)?;
-                take(entry(&path, RunEntryKind::Link { target }), None)?;
-            } else {
-                take(entry(&path, RunEntryKind::File { mode: row.mode & 0o777 }), Some(base.open_file(&row.path)?))?;
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Returns the files of the repository of the base in `folder` that make it again: those of the first kind of each part.
+/// Returns the files of the base's repository that are parts: `shallow`, the mark that it was fetched, and the packs.
 fn git_parts(folder: &OwnedFd) -> io::Result<Vec<(String, File)>> {
     let git_dir = open_dir(folder, GIT_NAME)?;
     let mut parts = Vec::new();
@@ -129,36 +109,64 @@ fn git_parts(folder: &OwnedFd) -> io::Result<Vec<(String, File)>> {
     Ok(parts)
 }
 
-fn part_of_bytes(name: &str, bytes: Vec<u8>) -> BasePart {
-    BasePart { name: name.to_owned(), size_bytes: bytes.len() as u64, content: Box::new(Cursor::new(bytes)) }
-}
-
 fn part_of_file(name: &str, file: File) -> io::Result<BasePart> {
-    Ok(BasePart { name: name.to_owned(), size_bytes: file.metadata()?.len(), content: Box::new(file) })
+    // A part says by its name alone that the base was fetched.
+    if name == FETCHED_PART {
+        let content = PartContent::Stream(Box::new(io::empty()));
+        return Ok(BasePart { name: name.to_owned(), size_bytes: 0, content });
+    }
+    Ok(BasePart { name: name.to_owned(), size_bytes: file.metadata()?.len(), content: PartContent::File(file) })
 }
 
-/// Writes the untracked files of a base to a file without a name in `tmp`: for each its mode, its size and its path up to a NUL,
-/// then its bytes; of a link, its target.
-fn write_untracked(base: &Base, tmp: &OwnedFd, rows: &[ManifestRow]) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(tmp, ".", flags, rustix::fs::Mode::RUSR)?);
-    let mut to = BufWriter::with_capacity(1 << 20, file);
-    for row in rows {
-        write_header(&mut to, &row.path, row.mode, row.size)?;
-        if io::copy(&mut base.content_of(row)?.take(row.size), &mut to)? != row.size {
-            return Err(damaged("a file of a base ends early"));
+/// Reads the files of a base that git ignores: for each its mode, its size and its path up to a NUL, then its bytes; of a link, its
+/// target.
+struct UntrackedReader {
+    files: Arc<BaseFiles>,
+    rows: std::vec::IntoIter<(FileIndex, ManifestRow)>,
+    header: Cursor<Vec<u8>>,
+    content: Option<FileReader>,
+}
+
+impl UntrackedReader {
+    /// Returns the part; `None` if the base has no such files.
+    fn part(files: Arc<BaseFiles>) -> Option<BasePart> {
+        let mut rows = files.manifest.indexed_rows();
+        rows.retain(|(_, row)| row.is_ignored);
+        if rows.is_empty() {
+            return None;
+        }
+        let size_bytes = rows.iter().map(|(_, row)| header_of(row).len() as u64 + row.size).sum();
+        let reader = Self { files, rows: rows.into_iter(), header: Cursor::default(), content: None };
+        let content = PartContent::Stream(Box::new(reader));
+        Some(BasePart { name: UNTRACKED_PART.to_owned(), size_bytes, content })
+    }
+}
+
+impl Read for UntrackedReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = match &mut self.content {
+                Some(content) if self.header.position() == self.header.get_ref().len() as u64 => {
+                    content.read(buffer)?
+                }
+                _ => self.header.read(buffer)?,
+            };
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let Some((file, row)) = self.rows.next() else { return Ok(0) };
+            self.header = Cursor::new(header_of(&row));
+            self.content = Some(OpenFile::Base(Arc::clone(&self.files), BaseEntry::File(file)).into_reader()?);
         }
     }
-    let mut file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.rewind()?;
-    Ok(file)
 }
 
-/// Writes what precedes the bytes of an untracked file.
-fn write_header(to: &mut dyn Write, path: &[u8], mode: u32, size: u64) -> io::Result<()> {
-    write!(to, "{mode:o} {size} ")?;
-    to.write_all(path)?;
-    to.write_all(b"\0")
+/// Returns what precedes the bytes of an untracked file.
+fn header_of(row: &ManifestRow) -> Vec<u8> {
+    let mut header = format!("{:o} {} ", row.mode, row.size).into_bytes();
+    header.extend_from_slice(&row.path);
+    header.push(0);
+    header
 }
 
 /// Calls `take` with each file of an [`UNTRACKED_PART`] and a reader of its bytes.

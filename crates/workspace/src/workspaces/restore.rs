@@ -1,7 +1,7 @@
 //! Making the folder of a run that is not on this machine: its base from its parts, if that is not here either, and the newest version of
 //! each file that the run has written, which the ledger names. Each is made in a staging folder and renamed into place at the end.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,14 +12,12 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::base_parts::{
-    BASE_PATH, FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, UntrackedFile, damaged, read_untracked,
+    FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, UntrackedFile, damaged, read_untracked,
     set_base_commit,
 };
-use super::{
-    ChainPoint, FOLDERS, RunEntry, RunEntryKind, STAGING, Workspaces, run_base, run_copy, run_folders, tree_note,
-};
-use crate::base::manifest::{self, MODE_LINK, ManifestRow};
+use super::{ChainPoint, FOLDERS, STAGING, Workspaces, run_base, run_copy, run_folders, tree_note};
 use crate::base::{Base, Blobs, MANIFEST_NAME, MAX_MANIFEST_BYTES, missing_from_base};
+use crate::base_files::manifest::{self, MODE_LINK, ManifestRow};
 use crate::bases::{RecordedBase, StagedBase};
 use crate::byte_path::is_plain;
 use crate::dir::{create_file, open_dir, open_file};
@@ -28,7 +26,7 @@ use crate::fsync_tree;
 use crate::git::{Bounds, GitError};
 use crate::import::{describe, make_bare};
 use crate::remove::remove_tree;
-use crate::snapshot::{FileOutcome, Snapshot, SnapshotWriter, StoredContents, io_error};
+use crate::snapshot::{FileOutcome, RebuiltFiles, Snapshot, SnapshotWriter, StoredContents};
 
 /// The time limit for reading the objects of a base.
 const READ_SECONDS: u64 = 900;
@@ -40,6 +38,10 @@ pub struct RestoredRun {
     pub files: u64,
     /// The size of the files in bytes.
     pub bytes: u64,
+    /// The number of files and links that are not of the base.
+    pub own_files: u64,
+    /// The size of these files in bytes.
+    pub own_bytes: u64,
 }
 
 /// The folder of a run that is made, and not in its place yet. Dropping it removes it, unless it was [placed](Self::place).
@@ -62,7 +64,6 @@ pub struct RunRestorer {
 /// A base while it is made from its parts. Dropping it removes it.
 pub struct BaseMaker {
     staged: StagedBase,
-    writer: SnapshotWriter,
     untracked: Vec<ManifestRow>,
     is_fetched: bool,
 }
@@ -106,42 +107,13 @@ impl Workspaces {
         let staged = self.bases.stage()?;
         make_bare(staged.git.dir())?;
         std::fs::create_dir(staged.git.dir().join("objects/pack"))?;
-        let writer = SnapshotWriter::new(staged.tree()?);
-        Ok(BaseMaker { staged, writer, untracked: Vec::new(), is_fetched: false })
+        Ok(BaseMaker { staged, untracked: Vec::new(), is_fetched: false })
     }
 }
 
 impl BaseMaker {
-    /// Whether the entry of a backup at `path` is a part of a base.
-    pub fn is_part(path: &[u8]) -> bool {
-        part_of(path).is_some()
-    }
-
-    /// Whether it is the list of a base's files, which identifies the base.
-    pub fn is_list(path: &[u8]) -> bool {
-        part_of(path) == Some(MANIFEST_PART.as_bytes())
-    }
-
-    /// Adds an entry that [`visit_base`](Workspaces::visit_base) has found, with a content of `size` bytes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`add_part`](Self::add_part).
-    pub fn add_entry(&mut self, entry: &RunEntry, size: u64, content: &mut dyn Read) -> io::Result<()> {
-        let part = part_of(&entry.path).ok_or_else(|| damaged("the base has an unknown part"))?;
-        let file = part.strip_prefix(UNTRACKED_PART.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
-        match (file, &entry.kind) {
-            (Some(path), RunEntryKind::File { mode }) => self.add_untracked(path, *mode, size, content),
-            (Some(path), RunEntryKind::Link { target }) => {
-                self.add_untracked(path, MODE_LINK, target.len() as u64, &mut &target[..])
-            }
-            (None, RunEntryKind::File { .. }) => {
-                let name = std::str::from_utf8(part).map_err(|_| damaged("the base has an unknown part"))?;
-                self.add_part(name, content)
-            }
-            _ => Err(damaged("the base has an unknown part")),
-        }
-    }
+    /// The part with the list of a base's files, which identifies the base.
+    pub const LIST: &str = MANIFEST_PART;
 
     /// Adds a part of the base.
     ///
@@ -171,15 +143,12 @@ impl BaseMaker {
 
     /// Adds a file that git ignores, or a link, whose content is its target.
     fn add_untracked(&mut self, path: &[u8], mode: u32, size: u64, content: &mut dyn Read) -> io::Result<()> {
-        if !is_plain(path) {
-            return Err(damaged("a file of a base has a path that leads elsewhere"));
-        }
-        let row = self.writer.write(path, mode, size, None, content).map_err(io_error)?;
-        self.untracked.push(row);
+        let sha256 = self.staged.contents.add(content, size)?;
+        self.untracked.push(ManifestRow { path: path.to_owned(), mode, oid: [0; 20], sha256, size, is_ignored: true });
         Ok(())
     }
 
-    /// Writes the tree of the base once all its parts are added, and puts the base into its place. Returns its name.
+    /// Writes the contents of the base once all its parts are added, and puts the base into its place. Returns its name.
     ///
     /// # Errors
     ///
@@ -188,37 +157,41 @@ impl BaseMaker {
         let mut bytes = Vec::new();
         open_file(&self.staged.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
         let (head, manifest) = manifest::read(&bytes)?;
-        let (rows, folders) = (manifest.rows(), manifest.sorted_folders());
+        let (mut rows, folders) = (manifest.rows(), manifest.sorted_folders());
+        manifest::sort(&mut rows);
         let folders: Vec<_> = folders.into_iter().map(<[u8]>::to_vec).collect();
-        let info = describe(&head, &rows, &folders, &BTreeMap::new());
+        let info = describe(&head, &rows, &folders);
         if recorded.is_some_and(|recorded| info.recorded() != *recorded) || !rows.iter().all(|row| is_plain(&row.path))
         {
             return Err(damaged("the base is not the one that the run started from"));
         }
-        if (!self.untracked.is_empty()).then(|| manifest::digest(&self.untracked)) != info.untracked_sha256 {
+        let sizes: HashMap<&[u8], u64> = rows.iter().map(|row| (&row.path[..], row.size)).collect();
+        if (!self.untracked.is_empty()).then(|| manifest::digest(&self.untracked)) != info.untracked_sha256
+            || !self.untracked.iter().all(|row| sizes.get(&row.path[..]) == Some(&row.size))
+        {
             return Err(damaged("the untracked files are not those that the run started with"));
         }
         set_base_commit(self.staged.git.dir(), &head.commit, self.is_fetched)?;
         let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).collect();
-        let writer = &mut self.writer;
+        let contents = &mut self.staged.contents;
         let written = Blobs::new(&self.staged.git).each(
             &Bounds::seconds(READ_SECONDS),
             &tracked,
             |row| &row.oid,
             |row, blob| {
                 let Some((bytes, size)) = blob else { return Err(missing_from_base()) };
-                let written = writer.write(&row.path, row.mode, size, Some(row.oid), bytes).map_err(io_error)?;
-                if written.sha256 == row.sha256 { Ok(()) } else { Err(damaged("a file of a base has other bytes")) }
+                if contents.add(bytes, size)? == row.sha256 && size == row.size {
+                    Ok(())
+                } else {
+                    Err(damaged("a file of a base has other bytes"))
+                }
             },
         );
         written.map_err(|error| match error {
             GitError::Io(error) => error,
             error => io::Error::new(io::ErrorKind::InvalidData, error),
         })?;
-        for folder in folders.iter().filter(|folder| !folder.is_empty()) {
-            writer.folder(folder).map_err(io_error)?;
-        }
-        self.staged.place(&info, rows.len() + folders.len())
+        self.staged.place(&info, &rows)
     }
 }
 
@@ -274,33 +247,31 @@ impl RunRestorer {
     ) -> Result<MadeRun, WorkspaceError> {
         let mut writer = SnapshotWriter::new(open_dir(&self.dir, "repo").map_err(io::Error::from)?);
         writer.write_changed(snapshot, contents, &mut must_be_written)?;
-        let restored = self.restored(snapshot, writer.rows())?;
+        let restored = self.restored(snapshot, writer.written())?;
         if let Some(epoch) = self.epoch {
             self.workspaces.note_owner(&self.dir, epoch)?;
         }
         tree_note::create(&self.dir, newest)?;
         let kept = self.workspaces.copy_kept(run, &self.dir)?;
-        fsync_tree::sync(&self.dir, writer.rows().len() + kept)?;
+        let written = usize::try_from(writer.written().files).unwrap_or(usize::MAX);
+        fsync_tree::sync(&self.dir, written.saturating_add(kept))?;
         failpoint::hit("restore.made");
         Ok(MadeRun { folder: self, restored })
     }
 
     /// Returns what the tree has: the base, but for what the run has written.
-    fn restored(&self, snapshot: &Snapshot, own: &[ManifestRow]) -> io::Result<RestoredRun> {
+    fn restored(&self, snapshot: &Snapshot, own: RebuiltFiles) -> io::Result<RestoredRun> {
         let base = self.base()?;
         let info = self.workspaces.bases.info(base.id())?;
         let (mut files, mut bytes) = (info.files, info.bytes);
         let loaded = base.load()?;
         let manifest = &loaded.manifest;
-        for replaced in snapshot.written().iter().filter_map(|path| manifest.get(path.as_str().as_bytes())) {
-            files -= 1;
-            bytes -= if manifest.mode(replaced) == MODE_LINK { 0 } else { manifest.size(replaced) };
+        for replaced in snapshot.written().filter_map(|path| manifest.get(path.as_str().as_bytes())) {
+            let size = if manifest.mode(replaced) == MODE_LINK { 0 } else { manifest.size(replaced) };
+            (files, bytes) = (files.saturating_sub(1), bytes.saturating_sub(size));
         }
-        for row in own {
-            files += 1;
-            bytes += if row.mode == MODE_LINK { 0 } else { row.size };
-        }
-        Ok(RestoredRun { files, bytes })
+        let (own_files, own_bytes) = (own.files, own.bytes);
+        Ok(RestoredRun { files: files + own_files, bytes: bytes + own_bytes, own_files, own_bytes })
     }
 
     fn move_into_place(&mut self, run: &RunId) -> io::Result<()> {
@@ -375,11 +346,6 @@ impl Drop for RunRestorer {
             tracing::warn!(%error, "the files of a run that could not be opened could not be removed");
         }
     }
-}
-
-/// Returns the part of a base that the entry of a backup at `path` is.
-fn part_of(path: &[u8]) -> Option<&[u8]> {
-    path.strip_prefix(BASE_PATH)?.strip_prefix(b"/")
 }
 
 /// A run is restored whole, or not at all.

@@ -44,7 +44,11 @@ impl Workspaces {
     }
 
     /// Returns the name of the base of `run`.
-    pub(super) fn base_name(&self, run: &RunId) -> io::Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// If the folder or the name is missing.
+    pub fn base_name(&self, run: &RunId) -> io::Result<String> {
         let dir = open_dir(&self.dir, run.as_str()).map_err(|errno| match errno {
             Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "the run's folder is missing"),
             errno => errno.into(),
@@ -110,7 +114,8 @@ mod tests {
 
     fn bases(rig: &TestWorkspaces) -> usize {
         let all = fs::read_dir(rig.data().join("bases")).unwrap();
-        all.filter(|entry| entry.as_ref().unwrap().file_name() != "sources").count()
+        all.filter(|entry| !["sources", "segments"].iter().any(|name| entry.as_ref().unwrap().file_name() == *name))
+            .count()
     }
 
     #[test]

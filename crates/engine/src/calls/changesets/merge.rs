@@ -131,19 +131,23 @@ fn pack_changes(
     after: &Snapshot,
     contents: &dyn StoredContents,
 ) -> Result<Layer, CallError> {
-    let mut changed: BTreeMap<&LogicalPath, Option<&SnapshotFile>> = BTreeMap::new();
-    let version = |file: &SnapshotFile| (file.sha256, file.git_mode());
-    for (path, file) in after.files() {
-        if before.files().get(path).map(version) != Some(version(file)) && !is_in(run, path, file)? {
-            changed.insert(path, Some(file));
+    let mut changed: BTreeMap<&LogicalPath, Option<SnapshotFile>> = BTreeMap::new();
+    let version = |file: SnapshotFile| (file.sha256, file.git_mode());
+    for path in after.written() {
+        let (old, new) = (before.get(path), after.get(path));
+        let is_new = match new {
+            Some(file) => old.map(version) != Some(version(file)) && !is_in(run, path, &file)?,
+            None => old.is_some(),
+        };
+        if is_new {
+            changed.insert(path, new);
         }
     }
-    changed.extend(before.files().keys().filter(|path| !after.files().contains_key(path)).map(|path| (path, None)));
     let mut not_stored = None;
     let packed = run.workspace.spool_written(|out| {
         let files = changed.into_iter().map(|(path, file)| {
             let Some(file) = file else { return (path, Ok(None)) };
-            let packed = packed_file(run, path, (before.files().get(path), file), contents);
+            let packed = packed_file(run, path, (before.get(path), file), contents);
             let packed = packed.and_then(|packed| {
                 packed.map(Some).ok_or_else(|| {
                     not_stored = Some(path.clone());
@@ -173,7 +177,7 @@ fn is_in(run: &OpenRun, path: &LogicalPath, file: &SnapshotFile) -> io::Result<b
 fn packed_file<'a>(
     run: &OpenRun,
     path: &LogicalPath,
-    (before, now): (Option<&SnapshotFile>, &SnapshotFile),
+    (before, now): (Option<SnapshotFile>, SnapshotFile),
     contents: &dyn StoredContents,
 ) -> io::Result<Option<PackedFile<'a>>> {
     let mut mode = now.git_mode();
@@ -182,7 +186,7 @@ fn packed_file<'a>(
         let known = run.known.file(run.workspace.base(), path)?.and_then(|known| known.mode());
         mode = known.filter(|known| *known != LINK_MODE).unwrap_or(mode);
     }
-    let bytes = match run.workspace.snapshot_content(path, now, contents) {
+    let bytes = match run.workspace.snapshot_content(path, &now, contents) {
         Ok(bytes) => bytes,
         Err(WorkspaceError::Io(error)) => return Err(error),
         Err(error) => return Err(io::Error::other(error)),

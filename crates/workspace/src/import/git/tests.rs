@@ -3,7 +3,6 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Code, RunId};
 
@@ -56,6 +55,101 @@ fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
     assert_eq!(fs::metadata(rig.imported("r").join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
     assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:second", done.base_commit)]), "2\n");
     assert_eq!(rig.base_git("r", &["rev-list", "--count", &done.base_commit]).trim(), "1", "fetched shallow");
+}
+
+/// Returns the sizes of all segments, sorted.
+fn segments(rig: &TestWorkspaces) -> Vec<u64> {
+    let all = fs::read_dir(rig.data().join("bases/segments")).unwrap();
+    let mut sizes: Vec<_> = all.map(|segment| segment.unwrap().metadata().unwrap().len()).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+#[test]
+fn the_next_commit_of_a_repository_writes_only_what_is_new() {
+    let rig = TestWorkspaces::new();
+    let source = repository(&rig, "source");
+    fs::write(source.join("big"), "x\n".repeat(10_000)).unwrap();
+    git(&source, &["add", "."]);
+    git(&source, &["commit", "-qm", "big"]);
+    let earlier = rig.import("one", local(&source, None)).unwrap().base_commit;
+    assert_eq!(segments(&rig), [20_000 + 25]);
+    // A copy, a change of the mode, a new file, a link and a removed file.
+    fs::copy(source.join("big"), source.join("copy")).unwrap();
+    fs::set_permissions(source.join("second"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(source.join("new"), "new\n").unwrap();
+    symlink("src/main.rs", source.join("link")).unwrap();
+    fs::remove_file(source.join("run.sh")).unwrap();
+    git(&source, &["add", "-A"]);
+    git(&source, &["commit", "-qm", "next"]);
+    let done = rig.import("two", local(&source, None)).unwrap();
+    assert_eq!(segments(&rig), [15, 20_025], "the new file, and the target of the link");
+    fs::remove_dir_all(source.join(".git/objects")).unwrap();
+    // The base needs nothing of the earlier one, nor of the source.
+    rig.workspaces.remove(&RunId::parse("one").unwrap()).unwrap();
+    assert_eq!(rig.workspaces.remove_unused_bases(std::time::Duration::ZERO).unwrap(), 1);
+    let names = ["big", "copy", "link", "new", "second", "src/main.rs"];
+    let imported = rig.imported("two");
+    assert_eq!(files(&imported), names);
+    assert_eq!(fs::read(imported.join("copy")).unwrap().len(), 20_000);
+    assert_eq!(fs::metadata(imported.join("second")).unwrap().permissions().mode() & 0o777, 0o755);
+    rig.base_git("two", &["fsck", "--strict", "--no-dangling"]);
+    let has_earlier = || {
+        let show = git_command(&rig.base("two").join("git")).args(["cat-file", "-e", &earlier]).output().unwrap();
+        show.status.success()
+    };
+    assert!(has_earlier(), "nothing was shared");
+    let parts = rig.workspaces.base_parts(&RunId::parse("two").unwrap()).unwrap();
+    assert_eq!(parts.iter().filter(|part| part.name.strip_suffix(".pack").is_some()).count(), 1);
+    assert!(!has_earlier(), "a copy of the base has objects of another commit");
+    rig.base_git("two", &["fsck", "--strict", "--no-dangling"]);
+    assert_eq!(rig.base_git("two", &["for-each-ref", "--format=%(refname)"]).trim(), FETCHED);
+    assert_eq!(rig.base_git("two", &["rev-parse", FETCHED]).trim(), done.base_commit);
+    rig.workspaces.remove(&RunId::parse("two").unwrap()).unwrap();
+    assert_eq!(rig.workspaces.remove_unused_bases(std::time::Duration::ZERO).unwrap(), 1);
+    assert!(segments(&rig).is_empty(), "no base refers to them");
+}
+
+#[test]
+fn a_damaged_base_is_not_shared() {
+    let rig = TestWorkspaces::new();
+    let source = repository(&rig, "source");
+    rig.import("one", local(&source, None)).unwrap();
+    let base = rig.base("one");
+    fs::write(source.join("new"), "new\n").unwrap();
+    git(&source, &["add", "-A"]);
+    git(&source, &["commit", "-qm", "next"]);
+    for (run, part) in [("two", "contents"), ("three", "manifest")] {
+        let mut bytes = fs::read(base.join(part)).unwrap();
+        let at = bytes.len() - 1;
+        bytes[at] ^= 1;
+        fs::write(base.join(part), bytes).unwrap();
+        // Nothing of it is in memory.
+        let again = crate::Workspaces::open(&rig.data(), &[rig.root("")]).unwrap();
+        let run = RunId::parse(run).unwrap();
+        again
+            .import(&run, local(&source, None), &crate::test_support::rules(), &crate::test_support::NoObserver)
+            .unwrap();
+        assert_eq!(files(&rig.imported(run.as_str())), ["new", "run.sh", "second", "src/main.rs"]);
+        again.remove(&run).unwrap();
+        drop(again);
+        rig.workspaces.remove(&run).unwrap();
+    }
+}
+
+#[test]
+fn a_commit_that_the_source_has_no_more_is_not_taken_from_an_earlier_base() {
+    let rig = TestWorkspaces::new();
+    let source = repository(&rig, "source");
+    let gone = rig.import("one", local(&source, None)).unwrap().base_commit;
+    git(&source, &["checkout", "-q", "old/branch"]);
+    git(&source, &["branch", "-qD", "main"]);
+    git(&source, &["reflog", "expire", "--expire=now", "--all"]);
+    git(&source, &["gc", "-q", "--prune=now"]);
+    rig.import("two", local(&source, None)).unwrap();
+    for name in [&gone[..], &gone[..12]] {
+        assert_eq!(refused(rig.import("three", local(&source, Some(name)))).code, Code::InvalidRequest, "{name}");
+    }
 }
 
 #[test]
@@ -487,22 +581,8 @@ fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
     assert_eq!(rig.names(), [".git-home"]);
 }
 
-/// Records the maximum number of bytes that an import has written.
-#[derive(Default)]
-struct Most(AtomicU64);
-
-impl ImportObserver for Most {
-    fn progress(&self, _: &'static str, _: u64, bytes: u64) {
-        self.0.fetch_max(bytes, Ordering::Relaxed);
-    }
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
 #[test]
-fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
+fn a_blob_with_a_thousand_names_is_counted_a_thousand_times_and_written_once() {
     let rig = TestWorkspaces::with_limits(ImportLimits { max_bytes: 500_000, ..ImportLimits::default() });
     let source = rig.root("many");
     git(&source, &["init", "-q"]);
@@ -511,16 +591,13 @@ fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
     }
     git(&source, &["add", "."]);
     git(&source, &["commit", "-qm", "many"]);
-    let most = Most::default();
-    let import = |run: &str| {
-        rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &crate::test_support::rules(), &most)
-    };
-    assert_eq!(refused(import("r")).details.limit, Some(500_000));
-    assert_eq!(most.0.load(Ordering::Relaxed), 0, "some of it was written");
+    assert_eq!(refused(rig.import("r", local(&source, None))).details.limit, Some(500_000));
+    assert!(segments(&rig).is_empty());
     git(&source, &["rm", "-qr", "--cached", "[5-9]*.txt"]);
     git(&source, &["commit", "-qm", "fewer"]);
-    let done = import("r").unwrap();
+    let done = rig.import("r", local(&source, None)).unwrap();
     assert_eq!((done.files, done.bytes), (445, 445_000));
+    assert_eq!(segments(&rig), [1000]);
 }
 
 #[test]

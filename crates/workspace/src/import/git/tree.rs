@@ -1,11 +1,12 @@
 //! The tree of a fetched commit: listed, checked entry by entry, and written by [`ImportWriter`].
 
+use std::collections::HashSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::time::Duration;
 
 use super::{fetch_error, no_repository};
-use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::base::{Blobs, missing_from_base};
+use crate::base_files::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, GitError, parse_oid};
 use crate::import::quota::{EntryQuota, too_large};
 use crate::import::writer::{ImportWriter, WriteError, is_git_internal};
@@ -30,8 +31,7 @@ pub(super) struct TreeEntry {
     path: Vec<u8>,
 }
 
-/// Lists the commit's tree; entries that a run cannot have are skipped. A tree with too many bytes is refused before any is
-/// written, since it may name one large blob a thousand times.
+/// Lists the commit's tree; entries that a run cannot have are skipped.
 pub(super) fn list(
     git: &Git,
     commit: &str,
@@ -41,13 +41,13 @@ pub(super) fn list(
 ) -> Result<Vec<TreeEntry>, ImportError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     // With its folders, so that a tree of folders without files is bounded too.
-    let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", "--end-of-options", commit];
+    let args = ["ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", commit];
     let (mut refused, mut submodules) = (None, Vec::new());
     let listed = git.run(&args, &bounds, |stdin, stdout| {
         drop(stdin);
         let mut from = BufReader::with_capacity(256 * 1024, stdout);
         let (mut entries, mut line) = (Vec::new(), Vec::new());
-        let (mut last_skipped, mut bytes) = (Vec::new(), 0u64);
+        let mut last_skipped = Vec::new();
         let mut quota = EntryQuota::new(limits);
         // Nested trees can name an astronomical number of files, so the list is not read to its end.
         let error = loop {
@@ -62,14 +62,7 @@ pub(super) fn list(
             if let Err(error) = quota.count(&entry.path) {
                 break error;
             }
-            let size = entry.size;
-            if let Some(entry) = keep(entry, &mut last_skipped, &mut submodules, writer) {
-                bytes = bytes.saturating_add(size);
-                entries.push(entry);
-            }
-            if bytes > limits.max_bytes {
-                break too_large("bytes", limits.max_bytes);
-            }
+            entries.extend(keep(entry, &mut last_skipped, &mut submodules, writer));
         };
         refused = Some(error);
         Err(io::ErrorKind::FileTooLarge.into())
@@ -86,8 +79,6 @@ pub(super) fn list(
 struct Listed {
     mode: u32,
     oid: Option<[u8; 20]>,
-    /// 0 if git does not know it: for anything but a file, and for a missing blob, which reading it detects.
-    size: u64,
     path: Vec<u8>,
 }
 
@@ -95,9 +86,9 @@ fn parse_entry(line: &[u8]) -> io::Result<Listed> {
     let odd = || io::Error::new(io::ErrorKind::InvalidData, "git ls-tree wrote an unknown line");
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or_else(odd)?;
     let words = std::str::from_utf8(&line[..tab]).map_err(|_| odd())?;
-    let [mode, _, oid, size] = words.split_ascii_whitespace().collect::<Vec<_>>()[..] else { return Err(odd()) };
+    let [mode, _, oid] = words.split_ascii_whitespace().collect::<Vec<_>>()[..] else { return Err(odd()) };
     let mode = u32::from_str_radix(mode, 8).map_err(|_| odd())?;
-    Ok(Listed { mode, oid: parse_oid(oid), size: size.parse().unwrap_or(0), path: line[tab + 1..].to_owned() })
+    Ok(Listed { mode, oid: parse_oid(oid), path: line[tab + 1..].to_owned() })
 }
 
 /// Returns the entry if a run's tree may have it. `last_skipped` is the last folder that was skipped.
@@ -107,7 +98,7 @@ fn keep(
     submodules: &mut Vec<Vec<u8>>,
     writer: &mut ImportWriter<'_>,
 ) -> Option<TreeEntry> {
-    let Listed { mode, oid, path, .. } = listed;
+    let Listed { mode, oid, path } = listed;
     if !last_skipped.is_empty() && path.strip_prefix(&last_skipped[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
     {
         return None;
@@ -150,13 +141,50 @@ fn keep(
     Some(TreeEntry { mode, oid: oid?, path })
 }
 
-/// Writes the files' bytes.
+/// Writes the files' bytes, each content once. Those that an earlier base has are not read.
 pub(super) fn write(
+    git: &Git,
+    entries: Vec<TreeEntry>,
+    watch: &dyn ImportObserver,
+    writer: &mut ImportWriter<'_>,
+) -> Result<(), ImportError> {
+    let (mut new, mut again, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    for entry in entries {
+        if !write_known(&entry, writer)? {
+            if entry.mode == MODE_LINK || seen.insert(entry.oid) { &mut new } else { &mut again }.push(entry);
+        }
+    }
+    write_new(git, &new, watch, writer)?;
+    // The first of several names may be one that a tree cannot have.
+    let mut unknown = Vec::new();
+    for entry in again {
+        if !write_known(&entry, writer)? {
+            unknown.push(entry);
+        }
+    }
+    write_new(git, &unknown, watch, writer)
+}
+
+/// Writes a file whose content is known. Returns whether that is so.
+fn write_known(entry: &TreeEntry, writer: &mut ImportWriter<'_>) -> Result<bool, ImportError> {
+    if entry.mode == MODE_LINK {
+        return Ok(false);
+    }
+    let mut is_known = true;
+    let added = writer.known_file(&entry.path, entry.mode & 0o777, entry.oid);
+    report(added.map(|known| is_known = known), &entry.path, writer)?;
+    Ok(is_known)
+}
+
+fn write_new(
     git: &Git,
     entries: &[TreeEntry],
     watch: &dyn ImportObserver,
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let mut failed = None;
     let written = Blobs::new(git).each(
@@ -189,7 +217,7 @@ fn write_entry(
     let written = if entry.mode == MODE_LINK {
         let mut target = Vec::new();
         bytes.take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
-        if size > MAX_LINK_BYTES {
+        if size >= MAX_LINK_BYTES {
             Err(WriteError::Unsupported("a symbolic link whose target is too long"))
         } else {
             writer.link(&entry.path, &target)

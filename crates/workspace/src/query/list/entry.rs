@@ -92,7 +92,7 @@ impl UndescribedEntry<'_> {
         };
         let mut head = [0; HEAD_BYTES];
         // A read error is reported when the file is read.
-        let length = rustix::io::pread(&file, &mut head, 0).unwrap_or(0);
+        let length = file.read_at(&mut head, 0).unwrap_or(0);
         Ok(rules.kind_of_file(self.at.real(), &head[..length]))
     }
 }

@@ -1,21 +1,18 @@
 //! Searching one file: its bytes first, and line by line only if they contain a match.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 
 use grep_matcher::Matcher;
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use memchr::{memchr, memchr_iter};
 use model::{FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
-use rustix::io::Errno;
 
 use super::pattern::{BoundedPattern, Stopped};
 use super::{Match, snippet};
 use crate::WorkspaceError;
-use crate::guard::Opened;
+use crate::guard::{OpenFile, Opened};
 use crate::opened_file::{HEAD_BYTES, is_secret, kind_of};
 use crate::query::not_shown::LeftOut;
 use crate::walk::WalkPath;
@@ -116,6 +113,7 @@ impl<'a> Scanner<'a> {
             if self.pattern.pattern().multiline() {
                 return Ok(ScannedFile::Skipped(format!("{}: too large to be searched across lines", at.shown)));
             }
+            opened.file.check()?;
             return self.stream(&opened.file, at, kind);
         }
         let scanned = self.whole(opened, at, kind);
@@ -148,6 +146,8 @@ impl<'a> Scanner<'a> {
             }
         }
         self.fill(&opened.file, self.buffer.len(), size)?;
+        // What is not shown need not be checked.
+        opened.file.check_bytes(&self.buffer)?;
         if !transcoded && memchr(0, &self.buffer).is_some() {
             return Ok(ScannedFile::NotText);
         }
@@ -174,7 +174,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads until something may match. Bytes without a match are overwritten by the next ones, except the end of a line.
-    fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<Result<FirstPass, Stopped>> {
+    fn read_to_match(&mut self, file: &OpenFile, size: usize) -> io::Result<Result<FirstPass, Stopped>> {
         let Some(needle) = self.pattern.pattern().needle() else {
             self.fill(file, self.buffer.len(), size)?;
             // The searcher leaves a byte order mark out as well. With it, `^` would not match at the first line.
@@ -196,7 +196,7 @@ impl<'a> Scanner<'a> {
                 // The lines around the match may have been overwritten. Matches are rare enough to read the file again.
                 if done > self.buffer.len() || done < size {
                     self.buffer.clear();
-                    fill(&mut self.buffer, file, 0, size)?;
+                    file.append_to(&mut self.buffer, size, 0)?;
                 }
                 return Ok(Ok(FirstPass::Match));
             }
@@ -207,7 +207,7 @@ impl<'a> Scanner<'a> {
             let kept = self.buffer.len().saturating_sub(overlap);
             self.buffer.drain(..kept);
             let before = self.buffer.len();
-            fill(&mut self.buffer, file, done, CHUNK_BYTES.min(size - done))?;
+            file.append_to(&mut self.buffer, CHUNK_BYTES.min(size - done), done as u64)?;
             let more = self.buffer.len() - before;
             if more == 0 {
                 return self.without_match(file, size, done, is_ascii).map(Ok);
@@ -217,7 +217,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The result of a first pass that has found nothing. Reads the whole file again if its bytes may be those of other characters.
-    fn without_match(&mut self, file: &OwnedFd, size: usize, done: usize, is_ascii: bool) -> io::Result<FirstPass> {
+    fn without_match(&mut self, file: &OpenFile, size: usize, done: usize, is_ascii: bool) -> io::Result<FirstPass> {
         if is_ascii {
             return Ok(FirstPass::Nothing);
         }
@@ -228,18 +228,17 @@ impl<'a> Scanner<'a> {
         Ok(FirstPass::NotInBytes)
     }
 
-    fn fill(&mut self, file: &OwnedFd, from: usize, to: usize) -> io::Result<()> {
-        fill(&mut self.buffer, file, from, to.saturating_sub(from))
+    fn fill(&mut self, file: &OpenFile, from: usize, to: usize) -> io::Result<()> {
+        file.append_to(&mut self.buffer, to.saturating_sub(from), from as u64)
     }
 
     /// Searches a file that is too large to hold, with bounded memory.
-    fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<ScannedFile, WorkspaceError> {
+    fn stream(&mut self, file: &OpenFile, at: &WalkPath, kind: FileKind) -> Result<ScannedFile, WorkspaceError> {
         let skipped_lines = self.skipped_lines(at);
         let mut sink =
             MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches, skipped_lines);
-        let file = File::from(file.try_clone()?);
         let searcher = self.searcher.get_or_insert_with(|| line_searcher(&self.pattern, self.context_lines));
-        let searched = searcher.search_file(&self.pattern, &file, &mut sink);
+        let searched = searcher.search_reader(&self.pattern, file.reader(), &mut sink);
         sink.finish(&searched)
     }
 }
@@ -266,23 +265,6 @@ fn scan_stopped(stopped: Stopped, at: &WalkPath) -> Result<ScannedFile, Workspac
         Stopped::Time => Ok(ScannedFile::OutOfTime),
         Stopped::Line | Stopped::Text => Ok(ScannedFile::Skipped(format!("{}: {stopped}", at.shown))),
     }
-}
-
-/// Appends up to `count` bytes of `file` from the offset `from`.
-fn fill(buffer: &mut Vec<u8>, file: &OwnedFd, from: usize, count: usize) -> io::Result<()> {
-    let end = buffer.len() + count;
-    buffer.reserve(count);
-    let mut offset = from as u64;
-    while buffer.len() < end {
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), offset) {
-            Ok(0) => break,
-            Ok(read) => offset += read as u64,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    buffer.truncate(end);
-    Ok(())
 }
 
 /// Collects matching lines with their context.

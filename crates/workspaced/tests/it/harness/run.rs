@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -307,7 +308,7 @@ impl Run {
 
     /// Returns where a file is: among the run's own files, or in its base.
     pub(crate) fn file(&self, path: impl AsRef<Path>) -> PathBuf {
-        let (own, in_base) = (self.repo.join(&path), self.base().join("tree").join(&path));
+        let (own, in_base) = (self.repo.join(&path), self.base_tree().join(&path));
         if own.symlink_metadata().is_err() && in_base.symlink_metadata().is_ok() { in_base } else { own }
     }
 
@@ -318,10 +319,38 @@ impl Run {
         workspace.join("../../bases").join(id.trim_end())
     }
 
+    /// Returns a folder beside the data folder with the files of the run's base, which is written when it is first asked for.
+    pub(crate) fn base_tree(&self) -> PathBuf {
+        let base = self.base().canonicalize().unwrap();
+        let data = base.parent().unwrap().parent().unwrap();
+        let tree = data.with_file_name("base-trees").join(base.file_name().unwrap());
+        if tree.exists() {
+            return tree;
+        }
+        let files = workspace::Workspaces::open_to_read(data).unwrap();
+        let files = files.base(&model::RunId::parse(&self.id).unwrap()).unwrap();
+        std::fs::create_dir_all(tree.parent().unwrap()).unwrap();
+        let staged = tempfile::tempdir_in(tree.parent().unwrap()).unwrap();
+        for file in files.files().unwrap() {
+            let (to, bytes) =
+                (staged.path().join(file.path.as_str()), files.read(&file.path, u64::MAX).unwrap().unwrap());
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            if file.is_link {
+                std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&bytes), to).unwrap();
+            } else {
+                std::fs::write(&to, bytes).unwrap();
+                std::fs::set_permissions(to, std::fs::Permissions::from_mode(file.mode)).unwrap();
+            }
+        }
+        // Another test of the same server may have made it meanwhile.
+        let _ = std::fs::rename(staged.keep(), &tree);
+        tree
+    }
+
     /// Makes the files of the base the run's own, as a program does that writes into the tree and bypasses the service.
     pub(crate) fn own(&self, paths: &[&str]) {
         for path in paths {
-            let (from, to) = (self.base().join("tree").join(path), self.repo.join(path));
+            let (from, to) = (self.base_tree().join(path), self.repo.join(path));
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
             std::fs::copy(from, to).unwrap();
         }
@@ -358,7 +387,7 @@ impl Run {
 
     /// Returns every path on disk. Those of the base are among them, also those that the run has removed.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut found = snapshot(&self.base().join("tree"));
+        let mut found = snapshot(&self.base_tree());
         found.extend(snapshot(&self.repo));
         found
     }

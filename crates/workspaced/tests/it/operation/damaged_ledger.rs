@@ -121,11 +121,11 @@ async fn every_stored_version_is_checked(#[values(Backend::Sqlite, exhaustive::P
 #[tokio::test]
 async fn missing_parts_of_a_run_are_reported(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-    #[values("repo", "tmp", "base", "manifest", "tree", ".")] part: &str,
+    #[values("repo", "tmp", "base", "manifest", "contents", ".")] part: &str,
 ) {
     let (server, run) = written(backend).await;
     let tree = run.files();
-    let folder = if ["manifest", "tree"].contains(&part) { run.base() } else { server.workspace(&run.id) };
+    let folder = if ["manifest", "contents"].contains(&part) { run.base() } else { server.workspace(&run.id) };
     std::fs::rename(folder.join(part).canonicalize().unwrap(), server.home.join("away")).unwrap();
     let to = server.home.join("rebuilt");
     let done = replay(&server, &run, &to);

@@ -41,7 +41,7 @@ pub(super) fn lose_files(server: &mut Server, run: &Run) -> Run {
 /// Removes the bases on this machine.
 pub(super) fn remove_bases(server: &Server) {
     for base in std::fs::read_dir(server.data_dir().join("bases")).unwrap().map(Result::unwrap) {
-        if base.file_name() != "sources" {
+        if base.file_name() != "sources" && base.file_name() != "segments" {
             std::fs::remove_dir_all(base.path()).unwrap();
         }
     }
@@ -384,7 +384,8 @@ async fn without_the_store_only_calls_that_need_an_object_are_refused(
     setup.env = S3::env(gate.port);
     let mut server = Server::start_with(setup).await;
     let here = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "here"})).await;
-    let lost = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "lost"})).await;
+    let lost = server.run_with_files(&[("a.txt", "a\n"), ("b.txt", "b\n")], json!({"runId": "lost"})).await;
+    std::fs::remove_dir_all(lost.base()).unwrap();
     let lost = lose_files(&mut server, &lost);
     let here = server.reconnect(&here);
     gate.is_open.send(false).unwrap();

@@ -6,11 +6,10 @@ fn row(path: &str, size: u64) -> ManifestRow {
     ManifestRow { path, mode: MODE_FILE, oid: [byte; 20], sha256: [byte; 32], size, is_ignored: false }
 }
 
-fn sample() -> Vec<u8> {
-    let submodules = vec![b"a/m".to_vec(), b"n".to_vec()];
-    let head = Head { commit: "c".repeat(40), submodules, ignores: vec![(b"a".to_vec(), b"*.o\n".to_vec())] };
+/// Returns the files of the sample in order.
+fn rows() -> Vec<ManifestRow> {
     let ignored = |path, size| ManifestRow { is_ignored: true, ..row(path, size) };
-    let rows = vec![
+    let mut rows = vec![
         row("a/z", 1),
         row("top", 2),
         row("a.b/c", 3),
@@ -20,8 +19,20 @@ fn sample() -> Vec<u8> {
         ignored("empty/er/x.o", 7),
         ignored("a/x.o", 8),
     ];
+    sort(&mut rows);
+    rows
+}
+
+fn sample() -> Vec<u8> {
+    let submodules = vec![b"a/m".to_vec(), b"n".to_vec()];
+    let head = Head {
+        commit: "c".repeat(40),
+        submodules,
+        ignores: vec![(b"a".to_vec(), b"*.o\n".to_vec())],
+        narrowed: vec![(b"top".to_vec(), 0o600)],
+    };
     let folders = ["a/b/c", "", "a", "empty", "a.b", "a/b", "empty/er"].map(|path| path.as_bytes().to_vec());
-    write(&head, rows, folders.to_vec())
+    write(&head, &rows(), folders.to_vec())
 }
 
 #[test]
@@ -39,7 +50,11 @@ fn what_is_written_is_read() {
     let (head, manifest) = read(&bytes).unwrap();
     assert_eq!(read_start(&mut &bytes[..80]).unwrap(), (head.commit, vec![b"a/m".to_vec(), b"n".to_vec()]));
     assert_eq!(head.ignores, [(b"a".to_vec(), b"*.o\n".to_vec())]);
+    assert_eq!(head.narrowed, [(b"top".to_vec(), 0o600)]);
     assert_eq!(manifest.len(), 8);
+    let mut sorted = manifest.indexed_rows();
+    sorted.sort_unstable_by_key(|(file, _)| *file);
+    assert_eq!(sorted.into_iter().map(|(_, row)| row).collect::<Vec<_>>(), rows());
     for (path, size) in [
         ("a/z", 1),
         ("top", 2),
@@ -59,6 +74,21 @@ fn what_is_written_is_read() {
     for path in ["a", "", "a/b", "a/zz", "b", "top/x", "empty"] {
         assert_eq!(manifest.get(path.as_bytes()), None, "{path}");
     }
+}
+
+#[test]
+fn folders_have_their_folders_by_name() {
+    let (_, manifest) = read(&sample()).unwrap();
+    let folders = |path: &[u8]| {
+        let found = manifest.folders_in(manifest.folder(path).unwrap());
+        found.map(|(folder, name)| (manifest.files_in(folder).len(), name)).collect::<Vec<_>>()
+    };
+    assert_eq!(folders(b""), [(3, &b"a"[..]), (1, b"a.b"), (0, b"empty")]);
+    assert_eq!(folders(b"a"), [(0, &b"b"[..])]);
+    assert_eq!(folders(b"a/b/c"), []);
+    let root = manifest.folder(b"").unwrap();
+    assert_eq!(manifest.folder_in(root, b"a.b"), manifest.folder(b"a.b"));
+    assert_eq!(manifest.folder_in(root, b"a.c"), None);
 }
 
 #[test]
@@ -91,7 +121,7 @@ fn a_damaged_manifest_is_noticed_wherever_it_is_damaged() {
 
 #[test]
 fn an_empty_tree_has_a_manifest() {
-    let bytes = write(&Head { commit: "x".to_owned(), ..Head::default() }, Vec::new(), vec![Vec::new()]);
+    let bytes = write(&Head { commit: "x".to_owned(), ..Head::default() }, &[], vec![Vec::new()]);
     let (_, manifest) = read(&bytes).unwrap();
     assert_eq!(manifest.len(), 0);
     assert!(!manifest.has_files_under(b""));

@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use model::LogicalPath;
 
-pub(crate) use format::{digest, read, read_start, write};
+pub(crate) use format::{digest, read, read_start, sort, write};
 
-use crate::byte_path::{logical_path, split};
+use crate::byte_path::{join, logical_path, split};
 
 /// A regular file, as a git mode.
 pub(crate) const MODE_FILE: u32 = 0o100_644;
@@ -46,6 +46,8 @@ pub(crate) struct Head {
     pub(crate) submodules: Vec<Vec<u8>>,
     /// The `.gitignore` files of the base, each with its folder (empty for the root).
     pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The files with fewer permissions than git gives them, with these, sorted.
+    pub(crate) narrowed: Vec<(Vec<u8>, u32)>,
 }
 
 /// A manifest in memory.
@@ -60,7 +62,10 @@ pub(crate) struct BaseManifest {
 
 #[derive(Debug)]
 struct ManifestFolder {
+    name: Range<u32>,
     files: Range<u32>,
+    /// The folders directly in it.
+    folders: Range<u32>,
     /// The number of files in it and under it.
     total: u32,
     /// Whether git tracks any of them.
@@ -81,7 +86,7 @@ pub(crate) struct FileIndex(pub(crate) u32);
 
 /// The index of a folder of the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FolderIndex(u32);
+pub(crate) struct FolderIndex(pub(crate) u32);
 
 impl BaseManifest {
     /// Whether git ignores the file.
@@ -102,6 +107,20 @@ impl BaseManifest {
     /// Returns the files directly in `folder`, sorted by name.
     pub(crate) fn files_in(&self, folder: FolderIndex) -> Range<u32> {
         self.folders[folder.0 as usize].files.clone()
+    }
+
+    /// Returns the folders directly in `folder`, sorted by name, each with its name.
+    pub(crate) fn folders_in(&self, folder: FolderIndex) -> impl Iterator<Item = (FolderIndex, &[u8])> {
+        let folders = self.folders[folder.0 as usize].folders.clone();
+        folders.map(|index| (FolderIndex(index), self.bytes(&self.folders[index as usize].name)))
+    }
+
+    /// Returns the folder `name` in `folder`.
+    pub(crate) fn folder_in(&self, folder: FolderIndex, name: &[u8]) -> Option<FolderIndex> {
+        let Range { start, end } = self.folders[folder.0 as usize].folders.clone();
+        let folders = &self.folders[start as usize..end as usize];
+        let at = folders.binary_search_by(|folder| self.bytes(&folder.name).cmp(name)).ok()?;
+        Some(FolderIndex(start + u32::try_from(at).ok()?))
     }
 
     /// Returns the number of files in and under the folder at `path`.
@@ -133,7 +152,7 @@ impl BaseManifest {
 
     /// Returns the path of `file`, which is in `folder`.
     pub(crate) fn path(&self, folder: &[u8], file: FileIndex) -> Vec<u8> {
-        if folder.is_empty() { self.name(file).to_vec() } else { [folder, b"/", self.name(file)].concat() }
+        join(folder, self.name(file))
     }
 
     /// As [`path`](Self::path). `None` if no logical path can be that path, so that no tool reaches the file.
@@ -159,8 +178,13 @@ impl BaseManifest {
 
     /// Returns every file, by folders in the order of [`sorted_folders`](Self::sorted_folders).
     pub(crate) fn rows(&self) -> Vec<ManifestRow> {
+        self.indexed_rows().into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// As [`rows`](Self::rows), with their indices.
+    pub(crate) fn indexed_rows(&self) -> Vec<(FileIndex, ManifestRow)> {
         let folders = self.sorted_folders().into_iter().filter_map(|path| Some((path, self.folder(path)?)));
-        folders.flat_map(|(path, folder)| self.rows_in(path, folder).map(|(_, row)| row)).collect()
+        folders.flat_map(|(path, folder)| self.rows_in(path, folder)).collect()
     }
 
     /// Returns the files of `folder` as rows.
@@ -170,6 +194,11 @@ impl BaseManifest {
             let ManifestFile { mode, size, is_ignored, .. } = self.files[index.0 as usize];
             (index, ManifestRow { path: self.path(path, index), mode, oid, sha256, size, is_ignored })
         })
+    }
+
+    /// Returns the sizes of all files, in the order of their indices.
+    pub(crate) fn sizes(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.files.iter().map(|file| file.size)
     }
 
     pub(crate) fn size(&self, file: FileIndex) -> u64 {

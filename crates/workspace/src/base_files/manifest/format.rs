@@ -11,11 +11,10 @@ use super::{BaseManifest, FolderIndex, Head, ManifestFile, ManifestFolder, Manif
 use crate::byte_path::split;
 
 /// The first bytes of the file. They change with the format.
-const MAGIC: &[u8; 8] = b"wsbase4\n";
+const MAGIC: &[u8; 8] = b"wsbase5\n";
 
-/// Returns the file's bytes. `folders` are all folders of the tree, the root (empty) included.
-pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<Vec<u8>>) -> Vec<u8> {
-    rows.sort_unstable_by(|a, b| split(&a.path).cmp(&split(&b.path)));
+/// Returns the file's bytes. `rows` are [in order](sort), `folders` are all folders of the tree, the root (empty) included.
+pub(crate) fn write(head: &Head, rows: &[ManifestRow], mut folders: Vec<Vec<u8>>) -> Vec<u8> {
     // The root sorts first: its name and its parent's are empty.
     folders.sort_unstable_by(|a, b| split(a).cmp(&split(b)));
     let mut out = Vec::with_capacity(rows.len() * 96 + 256);
@@ -29,6 +28,11 @@ pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<Ve
     for (folder, text) in &head.ignores {
         put_bytes(&mut out, folder);
         put_bytes(&mut out, text);
+    }
+    put_u32(&mut out, head.narrowed.len());
+    for (path, mode) in &head.narrowed {
+        put_bytes(&mut out, path);
+        out.extend_from_slice(&mode.to_le_bytes());
     }
     let by_folder: HashMap<&[u8], &[ManifestRow]> = rows
         .chunk_by(|a, b| split(&a.path).0 == split(&b.path).0)
@@ -53,6 +57,15 @@ pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<Ve
     crc.update(&out);
     out.extend_from_slice(&crc.sum().to_le_bytes());
     out
+}
+
+/// Brings rows into the order of their indices: by folder, and by name.
+pub(crate) fn sort(rows: &mut [ManifestRow]) {
+    fn key(row: &ManifestRow) -> ((&[u8], &[u8]), &[u8]) {
+        let (folder, name) = split(&row.path);
+        (split(folder), name)
+    }
+    rows.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
 }
 
 /// Returns the hash of the files, which does not depend on where or when they were imported: see
@@ -112,8 +125,21 @@ fn read_folder(manifest: &mut BaseManifest, input: &mut Input<'_>, index: u32, p
     }
     let files = first..position(manifest.files.len())?;
     let is_tracked = manifest.files[first as usize..].iter().any(|file| !file.is_ignored);
-    manifest.folders.push(ManifestFolder { files, total: 0, is_tracked: false });
+    let name = add_name(manifest, split(path).1)?;
+    manifest.folders.push(ManifestFolder { name, files, folders: 0..0, total: 0, is_tracked: false });
     manifest.by_path.insert(path.into(), FolderIndex(index));
+    if !path.is_empty() {
+        let parent = manifest.folder(split(path).0).ok_or_else(damaged)?;
+        let folders = &mut manifest.folders[parent.0 as usize].folders;
+        if folders.start == folders.end {
+            *folders = index..index;
+        }
+        // The folders of one parent come one after the other.
+        if folders.end != index {
+            return Err(damaged());
+        }
+        folders.end += 1;
+    }
     let mut folder = path;
     loop {
         // Every folder comes after the one above it.
@@ -174,7 +200,10 @@ fn read_head(input: &mut Input<'_>) -> io::Result<Head> {
     let (commit, submodules) = read_start(&mut input.0)?;
     let count = input.u32()?;
     let ignores = (0..count).map(|_| Ok((input.bytes()?.to_vec(), input.bytes()?.to_vec())));
-    Ok(Head { commit, submodules, ignores: ignores.collect::<io::Result<_>>()? })
+    let ignores = ignores.collect::<io::Result<_>>()?;
+    let count = input.u32()?;
+    let narrowed = (0..count).map(|_| Ok((input.bytes()?.to_vec(), input.u32()?)));
+    Ok(Head { commit, submodules, ignores, narrowed: narrowed.collect::<io::Result<_>>()? })
 }
 
 /// The bytes that remain to be parsed.
@@ -206,5 +235,5 @@ fn cut_off(error: io::Error) -> io::Error {
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the base's manifest is damaged")
+    crate::base_files::damaged("the base's manifest is damaged")
 }
