@@ -243,6 +243,7 @@ impl RunHead {
         }
         self.usage.add(&entry.usage);
         self.disk = self.disk.map(|disk| disk.after(entry.disk));
+        self.own = self.own.after(entry.own_disk);
         if let Some(bytes) = entry.event_bytes {
             self.events += 1;
             self.event_bytes += bytes;

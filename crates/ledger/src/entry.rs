@@ -38,6 +38,8 @@ pub struct Entry {
     pub run_budget: Option<BudgetOverrides>,
     /// By how much the call changes the size of the run's tree.
     pub disk: DiskChange,
+    /// By how much the call changes the size of the files that the run has written.
+    pub own_disk: DiskChange,
     /// Whose call counts: that of the agent, also where a person has approved it and is the actor.
     pub by: By,
     /// The epoch under which this node owns the run; `None` for a process that has not joined as a node.
@@ -81,6 +83,7 @@ impl Entry {
             usage: Usage::default(),
             run_budget: None,
             disk: DiskChange::default(),
+            own_disk: DiskChange::default(),
             epoch: None,
             is_of_any_owner: false,
             preconditions: Preconditions::default(),

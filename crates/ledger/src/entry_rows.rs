@@ -58,7 +58,8 @@ tables! {
     HEAD: Update run_head (
         run_no Int, head_seq Int, head_hash Bytes, mutations Int, denied Int, pending_approvals Int,
         files_touched Int, insertions Int, deletions Int, files_deleted Int, bytes Int, disk_bytes Int, disk_files Int,
-        events Int, event_bytes Int, history_bytes Int, people_records Int, people_mutations Int
+        events Int, event_bytes Int, history_bytes Int, people_records Int, people_mutations Int,
+        own_bytes Int, own_files Int
     );
     STATE: Update run (run_no Int, state Text);
 }
@@ -105,6 +106,8 @@ pub(crate) fn head_rows<'a>(heads: impl Iterator<Item = &'a RunHead>) -> [Rows<'
             head.history_bytes.into(),
             head.people.calls.into(),
             head.people.mutations.into(),
+            head.own.bytes.into(),
+            head.own.files.into(),
         ]);
         if head.state_changed {
             states.push([head.run_no.into(), Param::text(head.state.as_str())]);

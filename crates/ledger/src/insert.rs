@@ -11,8 +11,8 @@ const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at,
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, nullif($16, -1))";
 const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
     files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch, \
-    max_history_bytes, max_records) \
-    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16, $17, $18 FROM run WHERE run_id = $1";
+    max_history_bytes, max_records, own_bytes, own_files) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16, $17, $18, $19, $20 FROM run WHERE run_id = $1";
 const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
 const INSERT_OPERATOR: &str = "INSERT INTO operator_token (name, secret_sha256, scopes, created_at, created_by, \
@@ -73,6 +73,8 @@ pub(crate) fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement 
             Param::Int(node.map_or(0, |_| to_int(Epoch::FIRST.0))),
             run.policy.quota.max_history_bytes.into(),
             run.policy.quota.max_records.into(),
+            run.disk.own_bytes.into(),
+            run.disk.own_files.into(),
         ],
     )
 }

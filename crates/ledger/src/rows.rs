@@ -63,7 +63,7 @@ macro_rules! select_run {
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri, ",
             "history_bytes, people_records, people_mutations, ",
             "(SELECT a.timestamp FROM audit_record a WHERE a.run_no = run.run_no AND a.seq = head_seq) AS last_activity_at, ",
-            "repository, agent, prompt, merged_seq ",
+            "repository, agent, prompt, merged_seq, own_bytes, own_files ",
             "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
@@ -177,7 +177,11 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
         mounts: body.mounts,
         labels: json(&row.text(23)?, "label")?,
         import: json(&row.text(9)?, "import report")?,
-        disk: DiskUse::new(disk(row, 21)?.unwrap_or_default(), count(26)?),
+        disk: DiskUse::new(
+            disk(row, 21)?.unwrap_or_default(),
+            Disk { bytes: count(34)?, files: count(35)? },
+            count(26)?,
+        ),
         counts: RunCounts {
             calls: head_seq.saturating_sub(count(27)?),
             mutations: count(13)?,

@@ -18,7 +18,8 @@ macro_rules! select_head {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes, expires_at, ",
-            "owner_node, owner_incarnation, epoch, history_bytes, max_history_bytes, max_records, people_records, people_mutations",
+            "owner_node, owner_incarnation, epoch, history_bytes, max_history_bytes, max_records, people_records, people_mutations, ",
+            "own_bytes, own_files",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -45,6 +46,8 @@ pub(crate) struct RunHead {
     pub(crate) usage: Usage,
     /// The disk usage, if it is known.
     pub(crate) disk: Option<Disk>,
+    /// The files that the run has written.
+    pub(crate) own: Disk,
     /// Events and uploads.
     pub(crate) events: u64,
     pub(crate) event_bytes: u64,
@@ -62,7 +65,7 @@ pub(crate) struct RunHead {
 
 impl RunHead {
     /// How many columns [`read`](Self::read) reads. Those that a query selects besides follow them.
-    pub(crate) const COLUMNS: usize = 26;
+    pub(crate) const COLUMNS: usize = 28;
 
     /// Reads a row of [`select_head`].
     pub(crate) fn read(row: &dyn RowReader) -> Result<Self> {
@@ -85,6 +88,7 @@ impl RunHead {
             history_bytes: count(21)?,
             history_quota: HistoryQuota::stored(row.maybe_int(22)?, row.maybe_int(23)?),
             people: PeopleCounts { calls: count(24)?, mutations: count(25)? },
+            own: Disk { bytes: count(26)?, files: count(27)? },
             changed: false,
             state_changed: false,
         })

@@ -300,6 +300,12 @@ pub struct DiskUse {
     pub bytes: u64,
     /// All its files and symbolic links.
     pub files: u64,
+    /// Bytes of the files that the run has written. What it started from is shared with other runs.
+    #[serde(default)]
+    pub own_bytes: u64,
+    /// The files and symbolic links that the run has written.
+    #[serde(default)]
+    pub own_files: u64,
     /// Bytes that its calls, reads included, have added to the database, as they are stored there, and those of its large contents in
     /// the object store. Calls before this was counted are missing.
     #[serde(default)]
@@ -307,9 +313,9 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// Returns the use of a run with this tree and history.
-    pub fn new(tree: Disk, history_bytes: u64) -> Self {
-        Self { bytes: tree.bytes, files: tree.files, history_bytes }
+    /// Returns the use of a run with this tree, of which the run has written `own`, and this history.
+    pub fn new(tree: Disk, own: Disk, history_bytes: u64) -> Self {
+        Self { bytes: tree.bytes, files: tree.files, own_bytes: own.bytes, own_files: own.files, history_bytes }
     }
 
     /// Returns the size of the tree.

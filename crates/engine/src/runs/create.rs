@@ -238,10 +238,10 @@ impl Runs {
         let CheckedRequest { mut stored, origin, fork, token, issued, keyed } = checked;
         let id = stored.run.run_id.clone();
         let made = self.make_files(&stored.run, origin, fork.as_ref(), &importing, creator).await?;
-        if let Some(MadeFiles { report, disk, base, .. }) = &made {
+        if let Some(MadeFiles { report, disk, own, base, .. }) = &made {
             stored.run.state = RunState::Open;
             stored.run.import = report.clone();
-            stored.run.disk = DiskUse::new(*disk, 0);
+            stored.run.disk = DiskUse::new(*disk, *own, 0);
             stored.run.base_commit = Some(base.recorded.commit.clone());
         }
         let (has_files, is_fork) = (made.is_some(), fork.is_some());
@@ -312,7 +312,8 @@ impl Runs {
         let patience = Some(self.engine.limits.request_timeout);
         let (imported, base) = self.import(&run.run_id, importing, origin, Some(creator), patience).await?;
         let disk = Disk { bytes: imported.bytes, files: imported.files };
-        Ok(Some(MadeFiles { report: report_of(&imported), disk, base, inherited: Inherited::default() }))
+        let (report, own) = (report_of(&imported), Disk::default());
+        Ok(Some(MadeFiles { report, disk, own, base, inherited: Inherited::default() }))
     }
 
     /// Notes in the folder of an imported run that its tree is that of the first record. Before the commit, because it can be opened from

@@ -30,6 +30,8 @@ pub(super) struct ForkPoint {
 pub(super) struct MadeFiles {
     pub(super) report: ImportReport,
     pub(super) disk: Disk,
+    /// What the run itself has of it.
+    pub(super) own: Disk,
     pub(super) base: ImportedBase,
     /// What a fork takes over.
     pub(super) inherited: Inherited,
@@ -115,6 +117,7 @@ impl Runs {
         let id = run.clone();
         let restored = self.engine.blocking(move || Ok(made.place(&id)?)).await?;
         let disk = Disk { bytes: restored.bytes, files: restored.files };
+        let own = Disk { bytes: restored.own_bytes, files: restored.own_files };
         let finished = async {
             importing.import.check_quota(disk.files, disk.bytes)?;
             let base = self.engine.refer_to_base(recorded).await?;
@@ -129,7 +132,7 @@ impl Runs {
                     progress: "done".to_owned(),
                     ..ImportReport::default()
                 };
-                Ok(MadeFiles { report, disk, base, inherited })
+                Ok(MadeFiles { report, disk, own, base, inherited })
             }
             Err(error) => {
                 self.remove_files(run).await;

@@ -421,16 +421,18 @@ impl ChangePlan {
         (before + after + self.diff.len()) as u64
     }
 
-    /// Returns by how much the changes increase the size and the number of the tree's files.
-    pub fn disk_change(&self) -> DiskChange {
+    /// Returns by how much the changes increase the size and the number of the files, of which those that `counts` selects were counted
+    /// before.
+    pub fn disk_change(&self, counts: impl Fn(&LogicalPath) -> bool) -> DiskChange {
         // As in a count of the tree, links are files without bytes.
         let signed = |file: Option<(u32, u64)>| {
             let bytes = file.filter(|(mode, _)| !is_link_mode(*mode)).map_or(0, |(_, bytes)| bytes);
             i64::try_from(bytes).unwrap_or(i64::MAX)
         };
         let mut sum = DiskChange::default();
-        for Change { before, after, .. } in self.changes() {
-            let before_bytes = signed(before.as_ref().map(|state| (state.mode, state.size_bytes)));
+        for Change { path, before, after, .. } in self.changes() {
+            let before = before.as_ref().filter(|_| counts(path));
+            let before_bytes = signed(before.map(|state| (state.mode, state.size_bytes)));
             let after_bytes = signed(after.as_ref().map(|content| (content.mode, content.size_bytes)));
             let files = i64::from(after.is_some()) - i64::from(before.is_some());
             sum += DiskChange { bytes: after_bytes.saturating_sub(before_bytes), files };

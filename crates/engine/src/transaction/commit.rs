@@ -47,7 +47,7 @@ impl Staged {
         approved: Option<(DecidedApproval, String)>,
         stored: ObjectChanges,
     ) -> Result<Committed, Failure> {
-        let Self { calls, mut items, files, large_files, usage, disk, disk_change } = self;
+        let Self { calls, mut items, files, large_files, usage, disk, disk_change, own_change } = self;
         let mut found = None;
         if outside::is_found(&items) {
             // Boxed, so that the future of any other call is smaller.
@@ -64,7 +64,7 @@ impl Staged {
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         note_decision(&mut entries, decision.as_ref());
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
-            (first.approval_decision, first.disk) = (decision, disk_change);
+            (first.approval_decision, first.disk, first.own_disk) = (decision, disk_change, own_change);
             (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
         }
         // The command comes before the change set that it has made.

@@ -35,6 +35,8 @@ pub(crate) struct Judged {
     pub disk: Reservation,
     /// How the size of the tree changes.
     pub disk_change: DiskChange,
+    /// How the size of the run's own files changes.
+    pub own_change: DiskChange,
     /// What the files and texts of changes that have to wait say against them.
     pub warnings: Vec<ApprovalWarning>,
 }
@@ -75,6 +77,7 @@ impl Planned {
             denied: None,
             disk: run.disk.reservation(),
             disk_change: DiskChange::default(),
+            own_change: DiskChange::default(),
             warnings: Vec::new(),
         };
         let mut earlier: BTreeSet<LogicalPath> = BTreeSet::new();
@@ -86,7 +89,9 @@ impl Planned {
                     continue;
                 }
             };
-            let facts = plan.facts(evidence, |path| run.known.has_written(path) || earlier.contains(path));
+            let has_written = |path: &LogicalPath| run.known.has_written(path) || earlier.contains(path);
+            let facts = plan.facts(evidence, has_written);
+            judged.own_change += plan.disk_change(has_written);
             let (decision, usage) = match plan.settlement {
                 None => (judge_change(&rules, &facts, &before), Usage::of(&facts)),
                 // An operator settles what is in the tree already. Its paths are judged as targets.
@@ -243,7 +248,7 @@ impl Judged {
         let mut staged_bytes = 0;
         let sizes: Vec<_> = self
             .changes()
-            .map(|(index, change)| (index, change.plan.disk_change(), change.plan.uploaded_bytes()))
+            .map(|(index, change)| (index, change.plan.disk_change(|_| true), change.plan.uploaded_bytes()))
             .collect();
         for (index, change, uploaded) in sizes {
             self.disk_change += change;

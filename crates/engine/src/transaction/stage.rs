@@ -33,6 +33,8 @@ pub(crate) struct Staged {
     pub disk: Reservation,
     /// How the size of the tree changes.
     pub disk_change: DiskChange,
+    /// How the size of the run's own files changes.
+    pub own_change: DiskChange,
 }
 
 impl Judged {
@@ -48,8 +50,8 @@ impl Judged {
         let staged = handed_over.map_err(|error| self.at_first_change(error.into()));
         let staged = staged.and_then(|()| self.stage_steps(run, &steps));
         let files = staged.inspect_err(|_| staged_files::discard(run, &large_files))?;
-        let Self { calls, items, disk, disk_change, .. } = self;
-        Ok(Staged { calls, items, files, large_files, usage, disk, disk_change })
+        let Self { calls, items, disk, disk_change, own_change, .. } = self;
+        Ok(Staged { calls, items, files, large_files, usage, disk, disk_change, own_change })
     }
 
     fn stage_steps(&self, run: &OpenRun, steps: &[Step]) -> Result<Option<workspace::StagedSteps>, Failure> {

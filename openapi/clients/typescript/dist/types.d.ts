@@ -622,6 +622,8 @@ export interface Disk {
     bytes: number;
     files: number;
     historyBytes?: number;
+    ownBytes?: number;
+    ownFiles?: number;
 }
 export interface DriftEntry {
     actualSha256?: Sha256 | null;

@@ -677,6 +677,8 @@ export interface Disk {
   bytes: number;
   files: number;
   historyBytes?: number;
+  ownBytes?: number;
+  ownFiles?: number;
 }
 
 export interface DriftEntry {

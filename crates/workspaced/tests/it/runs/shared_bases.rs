@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::object_store::{lose_files, objects, read, remove_bases, storing};
-use crate::harness::{Backend, Run, Server, Setup, incompressible};
+use crate::harness::{Backend, Run, Server, Setup, exhaustive, incompressible, sha256};
 
 /// Creates a run whose base has `kib` KiB, and no other run.
 async fn run_of(server: &Server, kib: usize) -> Run {
@@ -56,4 +56,70 @@ async fn a_base_is_fetched_once(#[values(Backend::Sqlite)] backend: Backend) {
     let other = server.reconnect(&other);
     assert_eq!(read(&other).await, "a\n");
     assert_eq!(parts_fetched(&server).await, fetched);
+}
+
+/// Changes a byte of the first file of any base that contains `text`.
+fn damage(server: &Server, text: &str) {
+    for segment in std::fs::read_dir(server.data_dir().join("bases/segments")).unwrap() {
+        let path = segment.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = memchr::memmem::find(&bytes, text.as_bytes()) {
+            bytes[at] ^= 1;
+            return std::fs::write(path, bytes).unwrap();
+        }
+    }
+    panic!("no base has the text {text:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_damaged_file_of_a_base_is_never_shown(#[values(Backend::Sqlite)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run =
+        server.run_with_files(&[("a.txt", "first\n"), ("b.txt", "second\n"), ("c.txt", "third\n")], json!({})).await;
+    server.stop();
+    damage(&server, "second\n");
+    server.restart();
+    let run = server.reconnect(&run);
+    // "s" is "r" now.
+    for (tool, input) in [
+        ("read_file", json!({"path": "b.txt"})),
+        ("search_text", json!({"query": "recond"})),
+        ("write_file", json!({"path": "b.txt", "content": "x\n", "expectedSha256": sha256("second\n"), "reason": "r"})),
+        ("move_file", json!({"from": "b.txt", "to": "d.txt", "expectedSha256": sha256("second\n"), "reason": "r"})),
+    ] {
+        let problem = run.call(tool, input).await.refused("UNAVAILABLE");
+        assert!(problem["message"].as_str().unwrap().contains("damaged"), "{tool}: {problem:#}");
+    }
+    // What does not need the file goes on.
+    assert_eq!(run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await["content"], "first\n");
+    assert_eq!(run.ok("search_text", json!({"query": "third"})).await["matches"].as_array().unwrap().len(), 1);
+    run.replace("c.txt", "fourth\n", &sha256("third\n")).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_says_what_it_stores_itself(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run_with_files(&[("a", "12345\n"), ("b", "1\n"), ("c", "1\n")], json!({})).await;
+    let disk = async |run: &Run| {
+        let disk = run.get().await["disk"].clone();
+        ["bytes", "files", "ownBytes", "ownFiles"].map(|name| disk[name].as_u64().unwrap())
+    };
+    assert_eq!(disk(&run).await, [10, 3, 0, 0]);
+    run.replace("b", "four\n", &sha256("1\n")).await.ok();
+    assert_eq!(disk(&run).await, [13, 3, 5, 1]);
+    run.replace("b", "4\n", &sha256("four\n")).await.ok();
+    run.ok("write_file", json!({"path": "new", "content": "new\n", "reason": "r"})).await;
+    assert_eq!(disk(&run).await, [14, 4, 6, 2]);
+    // A file of the base takes no space of the run, removed or not.
+    let delete = |path: &str, old: &str| json!({"path": path, "expectedSha256": sha256(old), "reason": "r"});
+    run.ok("delete_file", delete("c", "1\n")).await;
+    assert_eq!(disk(&run).await, [12, 3, 6, 2]);
+    run.ok("delete_file", delete("b", "4\n")).await;
+    assert_eq!(disk(&run).await, [10, 2, 4, 1]);
+    run.ok("move_file", json!({"from": "a", "to": "d", "expectedSha256": sha256("12345\n"), "reason": "r"})).await;
+    assert_eq!(disk(&run).await, [10, 2, 10, 2]);
+    let fork = server.run(json!({"source": {"type": "run", "runId": run.id}})).await;
+    assert_eq!(disk(&fork).await, [10, 2, 10, 2]);
 }

@@ -692,6 +692,8 @@ class Disk(TypedDict):
     bytes: int
     files: int
     historyBytes: NotRequired[int]
+    ownBytes: NotRequired[int]
+    ownFiles: NotRequired[int]
 
 
 class DriftEntry(TypedDict):
