@@ -98,9 +98,8 @@ impl BaseFiles {
 
     /// Reads bytes of `file` from `offset` on. Returns their number, which is 0 at the end only.
     pub(crate) fn read_at(&self, file: FileIndex, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let count = self.part(file, buffer.len(), offset);
-        let (segment, start) = self.locations.of(file);
-        read_at(segment, &mut buffer[..count], start + offset)
+        let (segment, offset, count) = self.range(file, buffer.len(), offset);
+        if count == 0 { Ok(0) } else { read_at(segment, &mut buffer[..count], offset) }
     }
 
     /// Returns the file with the bytes of `file` from `offset` on, where they are in it, and how many of at most `most` there are.

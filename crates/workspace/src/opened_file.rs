@@ -27,8 +27,9 @@ pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
 }
 
 fn head(file: &OpenFile) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    file.append_to(&mut head, HEAD_BYTES, 0)?;
+    let mut head = vec![0; HEAD_BYTES];
+    let count = file.read_at(&mut head, 0)?;
+    head.truncate(count);
     Ok(head)
 }
 

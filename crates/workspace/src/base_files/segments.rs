@@ -20,10 +20,10 @@ use crate::hashing::copy_hashed;
 
 /// The file of a base that says where its contents are.
 pub(crate) const LOCATIONS_NAME: &str = "contents";
-/// The prefix of a segment's name while it is written.
-const STAGING: &str = ".new-";
 /// The first bytes of that file. They change with the format.
 const MAGIC: &[u8] = b"wsc1";
+/// The prefix of a segment's name while it is written.
+const STAGING: &str = ".new-";
 /// A base refers to at most so many segments. If an earlier one refers to as many, nothing of it is shared.
 const MAX_SEGMENTS: usize = 32;
 /// The length of a segment's name.
@@ -48,8 +48,7 @@ pub(crate) struct Locations {
     files: Vec<ContentPlace>,
 }
 
-/// The contents of a base that is being made. Dropping it removes those that no other base has, unless they were
-/// [kept](Self::keep).
+/// The contents of a base that is being made. Dropping it removes the new segment, unless that was [kept](Self::keep).
 pub(crate) struct NewContents {
     dir: Arc<OwnedFd>,
     segments: Vec<(String, Arc<File>)>,
