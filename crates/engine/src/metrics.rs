@@ -20,6 +20,11 @@ pub(crate) fn folder_lost() {
     metrics::gauge!("workspaced_lost_folders").increment(1.0);
 }
 
+/// Counts a part of a base that was fetched from the object store.
+pub(crate) fn base_part_fetched() {
+    metrics::counter!("workspaced_base_parts_total").increment(1);
+}
+
 /// The metrics of a call, held until its record is durable.
 pub(crate) struct CallMetrics {
     tool: String,

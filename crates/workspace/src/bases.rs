@@ -172,7 +172,7 @@ impl BaseStore {
         self.dir.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    fn segments(&self) -> io::Result<&Arc<Segments>> {
+    pub(crate) fn segments(&self) -> io::Result<&Arc<Segments>> {
         self.segments.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -411,11 +411,14 @@ impl StagedBase {
         Ok(())
     }
 
-    /// Makes it the base of its content, whose files are `rows` in the order of its list. One that is there already stays. Returns its
-    /// name.
-    pub(crate) fn place(mut self, info: &BaseInfo, rows: &[ManifestRow]) -> io::Result<String> {
+    /// Writes where the contents of its files are, which are `rows` in the order of its list.
+    pub(crate) fn write_locations(&mut self, rows: &[ManifestRow]) -> io::Result<()> {
+        create_file(&self.dir, LOCATIONS_NAME)?.write_all(&self.contents.locations(rows)?)
+    }
+
+    /// Makes it the base of its content. One that is there already stays. Returns its name.
+    pub(crate) fn place(mut self, info: &BaseInfo) -> io::Result<String> {
         missing_is_fine(std::fs::remove_file(self.git.dir().join(EARLIER)))?;
-        create_file(&self.dir, LOCATIONS_NAME)?.write_all(&self.contents.locations(rows)?)?;
         create_file(&self.dir, INFO)?.write_all(&serde_json::to_vec(info)?)?;
         self.contents.sync()?;
         fsync_tree::sync(&self.dir, 0)?;

@@ -36,7 +36,7 @@ use base_layer::{BaseFolder, BaseLayer};
 pub(crate) use empty_dirs::IsRemoved;
 pub(crate) use folder::TreeFolder;
 use links::Links;
-pub(crate) use open_file::{FileReader, OpenFile};
+pub(crate) use open_file::OpenFile;
 pub(crate) use self_test::self_test;
 
 /// The flags of every open: the handle closes on `exec`, a FIFO does not block, a terminal does not take over.

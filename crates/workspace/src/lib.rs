@@ -70,6 +70,6 @@ pub use targets::Target;
 pub use transfer::Transfer;
 pub use tree::{Tree, Workspace};
 pub use workspaces::{
-    BaseMaker, BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, PartContent, RestoredRun, RunEntry,
-    RunEntryKind, RunFolder, RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
+    BaseMaker, BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, RestoredRun, RunEntry, RunEntryKind, RunFolder,
+    RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
 };

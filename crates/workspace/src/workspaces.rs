@@ -33,7 +33,7 @@ use crate::remove::remove_tree;
 use crate::skipped::SkippedReport;
 use crate::tree::Workspace;
 
-pub use base_parts::{BasePart, PartContent};
+pub use base_parts::BasePart;
 pub use node_folder::FolderState;
 pub use restore::{BaseMaker, MadeRun, RestoredRun, RunRestorer};
 pub(crate) use run_copy::visit;
@@ -268,7 +268,8 @@ impl Workspaces {
         if watch.cancelled() {
             return Err(ImportError::Cancelled);
         }
-        let base = staged.place(&info, &rows)?;
+        staged.write_locations(&rows)?;
+        let base = staged.place(&info)?;
         let known = KnownSource { base, commit: info.commit, skipped };
         match source {
             Some((origin, commit)) => self.bases.note(&origin, &commit, &known)?,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::saved_content::SavedContent;
 
 /// The version of the layout of backups.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// The manifest of a backup, which is written last.
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// The checkpoints up to the newest one in the copied database, and the keys that sign them, in the backup's own folder.

@@ -9,7 +9,7 @@ use ledger::{CopiedRun, Ledger, LedgerError, RecordFilter};
 use model::{ARCHIVE_TOOL, LogicalPath, RunId, RunState, Sha256, StepBytes};
 use serde::Deserialize;
 use serde_json::Value;
-use workspace::{BasePart, ContentLocation, PartContent, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
+use workspace::{BasePart, ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
 use crate::backup::folder::{BackupCopyError, BackupFolder, failed};
 use crate::backup::manifest::{ArchivedRun, RunEnd};
@@ -262,12 +262,8 @@ impl RunCopier<'_> {
         let base = self.workspaces.base_name(run)?;
         if !self.folder.bases.contains_key(&base) {
             let mut parts = Vec::new();
-            for BasePart { name, content, .. } in self.workspaces.base_parts(run)? {
-                let content = match content {
-                    PartContent::File(file) => self.folder.add(file)?,
-                    PartContent::Stream(mut stream) => self.folder.store(&mut stream)?,
-                };
-                parts.push((name, content));
+            for BasePart { name, file, .. } in self.workspaces.base_parts(run)? {
+                parts.push((name, self.folder.add(file)?));
             }
             self.folder.bases.insert(base.clone(), parts);
         }

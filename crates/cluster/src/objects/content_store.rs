@@ -73,10 +73,7 @@ impl ContentStore for BucketStore {
     ) -> Result<Box<dyn StoredObject>, ObjectError> {
         let expected = match name {
             ObjectName::Content(sha256) => Some(*sha256),
-            // Without a hash, it is the index.
-            ObjectName::BasePart(..) => {
-                expected.inspect(|_| metrics::counter!("workspaced_base_parts_total").increment(1))
-            }
+            ObjectName::BasePart(..) => expected,
         };
         self.fetch(name, max_bytes, expected).await
     }

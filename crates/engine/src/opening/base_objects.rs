@@ -1,7 +1,8 @@
 //! Bases in the object store: put before the commit that creates the run, and read where the run is opened.
 //!
 //! A base is stored once for all runs that start from it: its parts, and then an index with their hashes. Without the index the base does not
-//! exist.
+//! exist. The segments with its contents and the packs of its repository are contents of the store, since other bases may have them too. A
+//! run refers to its base, and to each of these.
 
 use async_recursion::async_recursion as boxed;
 use std::io::{Cursor, Read as _};
@@ -18,8 +19,8 @@ use crate::engine::Engine;
 use crate::opening::recorded_base;
 
 /// The version of the format of the parts.
-const FORMAT: u32 = 2;
-/// The largest index, which has a few parts for each pack.
+const FORMAT: u32 = 3;
+/// The largest index, which has a few parts for each pack and one for each segment.
 const MAX_INDEX_BYTES: u64 = 1 << 20;
 
 /// The base of an imported run.
@@ -62,16 +63,17 @@ impl Engine {
         };
         let Some(objects) = &self.objects else { return Ok(ImportedBase { recorded, objects: Vec::new() }) };
         let base = base_id(&recorded)?;
-        let ReservedObject { reference, reservation } = objects.reserve(&base.prefix()).await?;
-        if !is_complete(objects, &base).await? {
-            let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-            let parts = self.blocking(move || Ok(workspaces.base_parts(&id)?)).await?;
-            put_parts(objects, &base, parts).await?;
-            tracing::info!(run.id = %run, base = %base, "base put into the object store");
-        }
-        // Its files count as those of the tree.
-        let object = EntryObject { name: reference, reservation, size_bytes: 0, holder: ObjectHolder::Run };
-        Ok(ImportedBase { recorded, objects: vec![object] })
+        let objects = match reserve_stored(objects, &base).await? {
+            Some(reserved) => reserved,
+            None => {
+                let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+                let parts = self.blocking(move || Ok(workspaces.base_parts(&id)?)).await?;
+                let reserved = put_parts(objects, &base, parts).await?;
+                tracing::info!(run.id = %run, base = %base, "base put into the object store");
+                reserved
+            }
+        };
+        Ok(ImportedBase { recorded, objects: objects.into_iter().map(of_run).collect() })
     }
 }
 
@@ -82,36 +84,50 @@ impl Engine {
     ///
     /// `UNAVAILABLE` if the store is.
     pub(crate) async fn refer_to_base(&self, recorded: RecordedBase) -> Result<ImportedBase, CallError> {
-        let none = |recorded| ImportedBase { recorded, objects: Vec::new() };
-        let Some(objects) = &self.objects else { return Ok(none(recorded)) };
-        let base = base_id(&recorded)?;
-        let ReservedObject { reference, reservation } = objects.reserve(&base.prefix()).await?;
-        if !is_complete(objects, &base).await? {
-            return Ok(none(recorded));
-        }
-        let object = EntryObject { name: reference, reservation, size_bytes: 0, holder: ObjectHolder::Run };
-        Ok(ImportedBase { recorded, objects: vec![object] })
+        let Some(objects) = &self.objects else { return Ok(ImportedBase { recorded, objects: Vec::new() }) };
+        let reserved = reserve_stored(objects, &base_id(&recorded)?).await?.unwrap_or_default();
+        Ok(ImportedBase { recorded, objects: reserved.into_iter().map(of_run).collect() })
     }
 }
 
-/// Whether the store has the index of a base and every part that it names. A deletion that was interrupted, or a store that was restored,
-/// may lack some: then the base does not exist, and is put again.
-async fn is_complete(objects: &Objects, base: &BaseId) -> Result<bool, ObjectError> {
+/// Returns what a run refers to of its base, whose files count as those of the tree.
+fn of_run(ReservedObject { reference, reservation }: ReservedObject) -> EntryObject {
+    EntryObject { name: reference, reservation, size_bytes: 0, holder: ObjectHolder::Run }
+}
+
+/// Reserves a base and the contents that belong to it, if the store has its index and every part that this names. A deletion that was
+/// interrupted, or a store that was restored, may lack some: then the base does not exist, and is put again.
+async fn reserve_stored(objects: &Objects, base: &BaseId) -> Result<Option<Vec<ReservedObject>>, ObjectError> {
+    let mut reserved = vec![objects.reserve(&base.prefix()).await?];
     let index = match read_index(objects, base).await {
         Ok(index) => index,
-        Err(ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_)) => return Ok(false),
+        Err(ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    for IndexedPart { name, size_bytes, .. } in &index.parts {
-        let Ok(name) = base.part(name) else { return Ok(false) };
-        if objects.store().stat(&name).await?.is_none_or(|stat| stat.size_bytes != *size_bytes) {
-            return Ok(false);
+    for indexed in &index.parts {
+        let Some(name) = indexed.object(base) else { return Ok(None) };
+        if let ObjectName::Content(_) = name {
+            // First, so that nobody deletes it once it was found.
+            reserved.push(objects.reserve(&name.reference()).await?);
+        }
+        if objects.store().stat(&name).await?.is_none_or(|stat| stat.size_bytes != indexed.size_bytes) {
+            return Ok(None);
         }
     }
-    Ok(true)
+    Ok(Some(reserved))
 }
 
-/// Puts the base of a run that was imported without an object store. Returns what the run refers to.
+impl IndexedPart {
+    /// Returns the object of the part; `None` if there can be none.
+    fn object(&self, base: &BaseId) -> Option<ObjectName> {
+        if BasePart::is_shared(&self.name) {
+            return Some(ObjectName::Content(self.sha256));
+        }
+        base.part(&self.name).ok()
+    }
+}
+
+/// Puts the base of a run that was imported without an object store. Returns the names of what the run refers to.
 ///
 /// # Errors
 ///
@@ -121,13 +137,13 @@ pub async fn store_existing_base(
     objects: &Objects,
     recorded: &RecordedBase,
     parts: Vec<BasePart>,
-) -> Result<String, CallError> {
+) -> Result<Vec<String>, CallError> {
     let base = base_id(recorded)?;
-    objects.reserve(&base.prefix()).await?;
-    if !is_complete(objects, &base).await? {
-        put_parts(objects, &base, parts).await?;
-    }
-    Ok(base.prefix())
+    let reserved = match reserve_stored(objects, &base).await? {
+        Some(reserved) => reserved,
+        None => put_parts(objects, &base, parts).await?,
+    };
+    Ok(reserved.into_iter().map(|object| object.reference).collect())
 }
 
 /// Whether the ledger refers to the base that the records of `run` name.
@@ -155,7 +171,10 @@ pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), Obje
         Some(name @ ObjectName::Content(sha256)) => objects.store().get(&name, u64::MAX, Some(sha256)).await.map(drop),
         Some(ObjectName::BasePart(base, _)) => {
             for indexed in &read_index(objects, &base).await?.parts {
-                read_part(objects, &base, indexed).await?;
+                // The ledger refers to the others by their own names.
+                if !BasePart::is_shared(&indexed.name) {
+                    read_part(objects, &base, indexed).await?;
+                }
             }
             Ok(())
         }
@@ -163,21 +182,30 @@ pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), Obje
     }
 }
 
-/// Puts the parts of a base, and then its index.
-async fn put_parts(objects: &Objects, base: &BaseId, parts: Vec<BasePart>) -> Result<(), CallError> {
+/// Puts the parts of a base, and then its index. Returns what a run refers to.
+async fn put_parts(objects: &Objects, base: &BaseId, parts: Vec<BasePart>) -> Result<Vec<ReservedObject>, CallError> {
+    let mut reserved = vec![objects.reserve(&base.prefix()).await?];
     let mut index = BaseIndex { format: FORMAT, parts: Vec::with_capacity(parts.len()) };
-    for BasePart { name, size_bytes, content } in parts {
-        let sha256 = objects.store().put(&part(base, &name)?, size_bytes, Box::new(content), None).await?;
+    for part in parts {
+        let hashed = tokio::task::spawn_blocking(move || Ok::<_, std::io::Error>((part.sha256()?, part))).await;
+        let (sha256, BasePart { name, size_bytes, file }) =
+            hashed.map_err(|error| CallError::Internal(Box::new(error)))??;
+        if BasePart::is_shared(&name) {
+            reserved.push(objects.put_content(sha256, size_bytes, Box::new(file)).await?);
+        } else {
+            objects.store().put(&part_name(base, &name)?, size_bytes, Box::new(file), Some(sha256)).await?;
+        }
         failpoint::hit("base.part_put");
         index.parts.push(IndexedPart { name, sha256, size_bytes });
     }
-    put_index(objects, base, &index).await
+    put_index(objects, base, &index).await?;
+    Ok(reserved)
 }
 
 async fn put_index(objects: &Objects, base: &BaseId, index: &BaseIndex) -> Result<(), CallError> {
     let text = serde_json::to_vec(index).map_err(|error| CallError::Internal(Box::new(error)))?;
     let size_bytes = text.len() as u64;
-    objects.store().put(&part(base, BaseId::INDEX)?, size_bytes, Box::new(Cursor::new(text)), None).await?;
+    objects.store().put(&part_name(base, BaseId::INDEX)?, size_bytes, Box::new(Cursor::new(text)), None).await?;
     Ok(())
 }
 
@@ -205,7 +233,7 @@ pub(crate) async fn read_part(
     base: &BaseId,
     indexed: &IndexedPart,
 ) -> Result<Box<dyn StoredObject>, ObjectError> {
-    let name = base.part(&indexed.name).map_err(|_| ObjectError::Differs(base.prefix()))?;
+    let name = indexed.object(base).ok_or_else(|| ObjectError::Differs(base.prefix()))?;
     objects.store().get(&name, indexed.size_bytes, Some(indexed.sha256)).await
 }
 
@@ -219,6 +247,6 @@ pub(crate) fn base_id(recorded: &RecordedBase) -> Result<BaseId, CallError> {
     id.ok_or_else(|| CallError::Internal("the base commit is not a hash".into()))
 }
 
-fn part(base: &BaseId, name: &str) -> Result<ObjectName, CallError> {
+fn part_name(base: &BaseId, name: &str) -> Result<ObjectName, CallError> {
     base.part(name).map_err(|error| CallError::Internal(Box::new(error)))
 }

@@ -221,7 +221,11 @@ impl Engine {
         let workspaces = Arc::clone(&self.workspaces);
         let mut maker = self.blocking(move || Ok(workspaces.base_maker()?)).await?;
         for indexed in index.parts {
+            if !maker.needs(&indexed.name) {
+                continue;
+            }
             let mut object = read_part(objects, base, &indexed).await.map_err(|error| unfetched(run, error))?;
+            metrics::base_part_fetched();
             let id = run.clone();
             let add = move || {
                 maker.add_part(&indexed.name, &mut object).map_err(|error| not_restored(&id, error))?;

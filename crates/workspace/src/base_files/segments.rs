@@ -48,7 +48,7 @@ pub(crate) struct Locations {
     files: Vec<ContentPlace>,
 }
 
-/// The contents of a base that is being made. Dropping it removes the new segment, unless that was [kept](Self::keep).
+/// The contents of a base that is being made. Dropping it removes the new segments, unless they were [kept](Self::keep).
 pub(crate) struct NewContents {
     dir: Arc<OwnedFd>,
     segments: Vec<(String, Arc<File>)>,
@@ -56,23 +56,20 @@ pub(crate) struct NewContents {
     by_hash: HashMap<[u8; 32], ContentPlace>,
     /// The hash and the size of the contents by the blob that git makes of them.
     blobs: HashMap<[u8; 20], ([u8; 32], u64)>,
-    /// The segment that is written, once there is one.
-    written: Option<WrittenSegment>,
+    /// The new segments: the one that contents are added to, or those that were copied from elsewhere.
+    new: Vec<NewSegment>,
     /// The names of the segments that the base refers to.
     used: Vec<String>,
 }
 
-struct WrittenSegment {
+/// A segment that is being written.
+struct NewSegment {
     /// Its name once it is kept.
     name: String,
+    /// Its name until then.
+    staging: String,
     file: Arc<File>,
     end: u64,
-}
-
-impl WrittenSegment {
-    fn staging_name(&self) -> String {
-        format!("{STAGING}{}", self.name)
-    }
 }
 
 impl Segments {
@@ -88,7 +85,7 @@ impl Segments {
             segments: Vec::new(),
             by_hash: HashMap::new(),
             blobs: HashMap::new(),
-            written: None,
+            new: Vec::new(),
             used: Vec::new(),
         };
         if let Some(earlier) = earlier.filter(|earlier| earlier.locations.segments.len() < MAX_SEGMENTS) {
@@ -107,10 +104,7 @@ impl Segments {
         let mut rest = bytes;
         let mut segments = Vec::new();
         for name in names(&mut rest)? {
-            let file = open_file(&*self.dir, &*name).map_err(|errno| match errno {
-                Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "a segment of the run's base is missing"),
-                errno => errno.into(),
-            })?;
+            let file = self.open_one(&name)?;
             let length = file.metadata()?.len();
             segments.push((name, Arc::new(file), length));
         }
@@ -128,6 +122,14 @@ impl Segments {
         });
         let files = files.collect::<Option<_>>().ok_or_else(|| damaged("a segment of a base ends early"))?;
         Ok(Locations { segments: segments.into_iter().map(|(name, file, _)| (name, file)).collect(), files })
+    }
+
+    /// Opens the segment called `name`.
+    pub(crate) fn open_one(&self, name: &str) -> io::Result<File> {
+        open_file(&*self.dir, name).map_err(|errno| match errno {
+            Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "a segment of the run's base is missing"),
+            errno => errno.into(),
+        })
     }
 
     /// Removes what an earlier process has not finished. Returns how many segments that were.
@@ -217,16 +219,45 @@ impl NewContents {
         Ok(*sha256.as_bytes())
     }
 
+    fn add_new(&mut self, name: String) -> io::Result<&mut NewSegment> {
+        let staging = fresh_name(STAGING);
+        let file = Arc::new(create_file(&*self.dir, &*staging)?);
+        Ok(self.new.push_mut(NewSegment { name, staging, file, end: 0 }))
+    }
+
+    /// Whether there is a segment called `name`.
+    pub(crate) fn has_segment(&self, name: &str) -> bool {
+        rustix::fs::statat(&*self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Adds a copy of a segment called `name`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `from` fails, or no segment has such a name ([`io::ErrorKind::InvalidData`]).
+    pub(crate) fn add_segment(&mut self, name: &str, from: &mut dyn Read) -> io::Result<()> {
+        if !is_name(name) {
+            return Err(problem());
+        }
+        let segment = self.add_new(name.to_owned())?;
+        segment.end = io::copy(from, &mut &*segment.file)?;
+        Ok(())
+    }
+
+    /// Makes the base refer to the segments called `names`.
+    pub(crate) fn use_segments(&mut self, names: Vec<String>) {
+        self.used = names;
+    }
+
     /// Returns where the bytes of the next content go.
     pub(crate) fn next(&mut self) -> io::Result<NextContent<'_>> {
-        if self.written.is_none() {
+        if self.new.is_empty() {
             let name = fresh_name("");
-            let file = Arc::new(create_file(&*self.dir, &*format!("{STAGING}{name}"))?);
-            self.segments.push((name.clone(), Arc::clone(&file)));
-            self.written = Some(WrittenSegment { name, file, end: 0 });
+            let file = Arc::clone(&self.add_new(name.clone())?.file);
+            self.segments.push((name, file));
         }
         let segment = u32::try_from(self.segments.len() - 1).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let Some(written) = &mut self.written else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(written) = self.new.last_mut() else { return Err(io::ErrorKind::NotFound.into()) };
         let (by_hash, blobs) = (&mut self.by_hash, &mut self.blobs);
         Ok(NextContent { start: written.end, at: written.end, segment, written, by_hash, blobs })
     }
@@ -265,7 +296,7 @@ impl NewContents {
 
     /// Syncs what was written.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        if let Some(WrittenSegment { file, end, .. }) = &self.written {
+        for NewSegment { file, end, .. } in &self.new {
             // Without a content that was there already.
             file.set_len(*end)?;
             rustix::fs::fsync(file)?;
@@ -273,11 +304,15 @@ impl NewContents {
         Ok(())
     }
 
-    /// Gives the new segment its name: from here on, a sweep removes it unless a base refers to it.
+    /// Gives the new segments their names: from here on, a sweep removes them unless a base refers to them.
     pub(crate) fn keep(&mut self) -> io::Result<()> {
-        if let Some(written) = &self.written {
-            rustix::fs::renameat(&*self.dir, &*written.staging_name(), &*self.dir, &*written.name)?;
-            self.written = None;
+        let is_any_new = !self.new.is_empty();
+        while let Some(new) = self.new.last() {
+            // In place of another copy that was made meanwhile.
+            rustix::fs::renameat(&*self.dir, &*new.staging, &*self.dir, &*new.name)?;
+            self.new.pop();
+        }
+        if is_any_new {
             rustix::fs::fsync(&*self.dir)?;
         }
         // The others may have been removed since.
@@ -290,11 +325,11 @@ impl NewContents {
 
 impl Drop for NewContents {
     fn drop(&mut self) {
-        if let Some(written) = &self.written
-            && let Err(error) = remove_file(&*self.dir, &*written.staging_name())
-        {
-            // The next start removes it.
-            tracing::warn!(%error, "the contents of a base that was not made could not be removed");
+        for new in &self.new {
+            if let Err(error) = remove_file(&*self.dir, &*new.staging) {
+                // The next start removes it.
+                tracing::warn!(%error, "the contents of a base that was not made could not be removed");
+            }
         }
     }
 }
@@ -304,7 +339,7 @@ pub(crate) struct NextContent<'a> {
     start: u64,
     at: u64,
     segment: u32,
-    written: &'a mut WrittenSegment,
+    written: &'a mut NewSegment,
     by_hash: &'a mut HashMap<[u8; 32], ContentPlace>,
     blobs: &'a mut HashMap<[u8; 20], ([u8; 32], u64)>,
 }

@@ -1,9 +1,8 @@
 //! Making the folder of a run that is not on this machine: its base from its parts, if that is not here either, and the newest version of
 //! each file that the run has written, which the ledger names. Each is made in a staging folder and renamed into place at the end.
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -12,24 +11,20 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::base_parts::{
-    FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, UntrackedFile, damaged, read_untracked,
-    set_base_commit,
+    CONTENTS_PART, FETCHED_PART, MANIFEST_PART, PACK, SEGMENT, SHALLOW_PART, damaged, set_base_commit,
 };
 use super::{ChainPoint, FOLDERS, STAGING, Workspaces, run_base, run_copy, run_folders, tree_note};
-use crate::base::{Base, Blobs, MANIFEST_NAME, MAX_MANIFEST_BYTES, missing_from_base};
-use crate::base_files::manifest::{self, MODE_LINK, ManifestRow};
+use crate::base::{Base, MANIFEST_NAME, MAX_MANIFEST_BYTES};
+use crate::base_files::manifest::{self, MODE_LINK};
+use crate::base_files::{LOCATIONS_NAME, segment_names};
 use crate::bases::{RecordedBase, StagedBase};
 use crate::byte_path::is_plain;
 use crate::dir::{create_file, open_dir, open_file};
 use crate::error::WorkspaceError;
 use crate::fsync_tree;
-use crate::git::{Bounds, GitError};
 use crate::import::{describe, make_bare};
 use crate::remove::remove_tree;
 use crate::snapshot::{FileOutcome, RebuiltFiles, Snapshot, SnapshotWriter, StoredContents};
-
-/// The time limit for reading the objects of a base.
-const READ_SECONDS: u64 = 900;
 
 /// A run whose folder was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +59,6 @@ pub struct RunRestorer {
 /// A base while it is made from its parts. Dropping it removes it.
 pub struct BaseMaker {
     staged: StagedBase,
-    untracked: Vec<ManifestRow>,
     is_fetched: bool,
 }
 
@@ -107,7 +101,7 @@ impl Workspaces {
         let staged = self.bases.stage()?;
         make_bare(staged.git.dir())?;
         std::fs::create_dir(staged.git.dir().join("objects/pack"))?;
-        Ok(BaseMaker { staged, untracked: Vec::new(), is_fetched: false })
+        Ok(BaseMaker { staged, is_fetched: false })
     }
 }
 
@@ -115,44 +109,42 @@ impl BaseMaker {
     /// The part with the list of a base's files, which identifies the base.
     pub const LIST: &str = MANIFEST_PART;
 
+    /// Whether the part called `name` has to be [added](Self::add_part). Otherwise it is on this machine, with another base.
+    pub fn needs(&self, name: &str) -> bool {
+        name.strip_prefix(SEGMENT).is_none_or(|segment| !self.staged.contents.has_segment(segment))
+    }
+
     /// Adds a part of the base.
     ///
     /// # Errors
     ///
     /// If the disk or `content` fails, or a base has no such part.
     pub fn add_part(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
+        if let Some(segment) = name.strip_prefix(SEGMENT) {
+            return self.staged.contents.add_segment(segment, content);
+        }
         let mut file = match name {
             MANIFEST_PART => create_file(&self.staged.dir, MANIFEST_NAME)?,
+            CONTENTS_PART => create_file(&self.staged.dir, LOCATIONS_NAME)?,
             SHALLOW_PART => File::create_new(self.staged.git.dir().join(SHALLOW_PART))?,
             FETCHED_PART => {
                 self.is_fetched = true;
                 return Ok(());
-            }
-            UNTRACKED_PART => {
-                return read_untracked(content, &mut |UntrackedFile { path, mode, size }, bytes| {
-                    self.add_untracked(&path, mode, size, bytes)
-                });
             }
             pack if pack.starts_with(PACK) && is_plain(pack.as_bytes()) && !pack.contains('/') => {
                 File::create_new(self.staged.git.dir().join("objects/pack").join(pack))?
             }
             _ => return Err(damaged("the base has an unknown part")),
         };
-        io::copy(&mut BufReader::with_capacity(1 << 20, content), &mut file).map(drop)
+        io::copy(content, &mut file).map(drop)
     }
 
-    /// Adds a file that git ignores, or a link, whose content is its target.
-    fn add_untracked(&mut self, path: &[u8], mode: u32, size: u64, content: &mut dyn Read) -> io::Result<()> {
-        let sha256 = self.staged.contents.add(content, size)?;
-        self.untracked.push(ManifestRow { path: path.to_owned(), mode, oid: [0; 20], sha256, size, is_ignored: true });
-        Ok(())
-    }
-
-    /// Writes the contents of the base once all its parts are added, and puts the base into its place. Returns its name.
+    /// Puts the base into its place once all its parts are added. Returns its name. The bytes of a file are verified when it is read
+    /// first.
     ///
     /// # Errors
     ///
-    /// If the disk or git fails, or the base is not `recorded` or its parts do not belong together ([`io::ErrorKind::InvalidData`]).
+    /// If the disk fails, or the base is not `recorded` or its parts do not belong together ([`io::ErrorKind::InvalidData`]).
     pub fn finish(mut self, recorded: Option<&RecordedBase>) -> io::Result<String> {
         let mut bytes = Vec::new();
         open_file(&self.staged.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
@@ -165,33 +157,10 @@ impl BaseMaker {
         {
             return Err(damaged("the base is not the one that the run started from"));
         }
-        let sizes: HashMap<&[u8], u64> = rows.iter().map(|row| (&row.path[..], row.size)).collect();
-        if (!self.untracked.is_empty()).then(|| manifest::digest(&self.untracked)) != info.untracked_sha256
-            || !self.untracked.iter().all(|row| sizes.get(&row.path[..]) == Some(&row.size))
-        {
-            return Err(damaged("the untracked files are not those that the run started with"));
-        }
         set_base_commit(self.staged.git.dir(), &head.commit, self.is_fetched)?;
-        let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).collect();
-        let contents = &mut self.staged.contents;
-        let written = Blobs::new(&self.staged.git).each(
-            &Bounds::seconds(READ_SECONDS),
-            &tracked,
-            |row| &row.oid,
-            |row, blob| {
-                let Some((bytes, size)) = blob else { return Err(missing_from_base()) };
-                if contents.add(bytes, size)? == row.sha256 && size == row.size {
-                    Ok(())
-                } else {
-                    Err(damaged("a file of a base has other bytes"))
-                }
-            },
-        );
-        written.map_err(|error| match error {
-            GitError::Io(error) => error,
-            error => io::Error::new(io::ErrorKind::InvalidData, error),
-        })?;
-        self.staged.place(&info, &rows)
+        let names = segment_names(&mut open_file(&self.staged.dir, LOCATIONS_NAME)?)?;
+        self.staged.contents.use_segments(names);
+        self.staged.place(&info)
     }
 }
 

@@ -19,9 +19,9 @@ async fn run_of(server: &Server, kib: usize) -> Run {
     server.run(json!({"source": {"type": "git", "url": repository}})).await
 }
 
-/// Returns the packs under `folder`.
-fn packs(folder: &Path) -> Vec<PathBuf> {
-    objects(folder).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "pack")).collect()
+/// Returns the objects that several bases may have.
+fn shared_objects(folder: &Path) -> Vec<PathBuf> {
+    objects(folder).into_iter().filter(|path| path.starts_with(folder.join("cas"))).collect()
 }
 
 async fn parts_fetched(server: &Server) -> u64 {
@@ -42,7 +42,7 @@ async fn a_base_is_fetched_once(#[values(Backend::Sqlite)] backend: Backend) {
     assert_eq!(read(&run).await, "a\n");
     assert_eq!(parts_fetched(&server).await, 0);
     // Without it, the base comes from the store, once for both runs.
-    let [stored] = &packs(&folder)[..] else { panic!("{:?}", objects(&folder)) };
+    let [stored, _] = &shared_objects(&folder)[..] else { panic!("{:?}", objects(&folder)) };
     let away = folder.join("away");
     std::fs::rename(stored, &away).unwrap();
     remove_bases(&server);
@@ -56,6 +56,31 @@ async fn a_base_is_fetched_once(#[values(Backend::Sqlite)] backend: Backend) {
     let other = server.reconnect(&other);
     assert_eq!(read(&other).await, "a\n");
     assert_eq!(parts_fetched(&server).await, fetched);
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_store_has_what_two_commits_share_once(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+    let (mut server, folder) = storing(Setup::new(backend)).await;
+    let (repository, _) = server.repository(&[("a.txt", "a\n")]);
+    std::fs::write(repository.join("large.bin"), incompressible(1 << 20)).unwrap();
+    crate::harness::commit_all(&repository, "large");
+    let source = json!({"source": {"type": "git", "url": repository}});
+    let first = server.run(source.clone()).await;
+    let size = || objects(&folder).iter().map(|path| std::fs::metadata(path).unwrap().len()).sum::<u64>();
+    let stored = size();
+    std::fs::write(repository.join("b.txt"), "b\n").unwrap();
+    crate::harness::commit_all(&repository, "next");
+    let second = server.run(source).await;
+    assert!(size() - stored < 64 << 10, "{stored} bytes, then {}", size());
+    // The second run needs what the first one has put, and outlives it.
+    first.operator.delete(&format!("/v1/runs/{}", first.id)).await.is(200);
+    remove_bases(&server);
+    let second = lose_files(&mut server, &second);
+    assert_eq!(read(&second).await, "a\n");
+    assert_eq!(second.ok("read_file", json!({"path": "b.txt", "format": "raw"})).await["content"], "b\n");
+    let sizes = |run: &Run| std::fs::metadata(run.base_tree().join("large.bin")).unwrap().len();
+    assert_eq!(sizes(&second), 1 << 20);
 }
 
 /// Changes a byte of the first file of any base that contains `text`.
