@@ -26,7 +26,12 @@ CREATE TABLE run (
   source_url TEXT COLLATE "C" NOT NULL DEFAULT '',
   repository TEXT COLLATE "C" NOT NULL DEFAULT '',
   agent TEXT COLLATE "C" NOT NULL DEFAULT '',
-  prompt TEXT
+  prompt TEXT,
+  -- The run that this one is a fork of, by its ID: its row may be loaded after that of the fork. And its record at which it was forked.
+  parent_id TEXT,
+  forked_at BIGINT,
+  -- The record of the fork up to which its changes are merged into its parent.
+  merged_seq BIGINT
 );
 CREATE INDEX run_by_state ON run (state, run_no);
 CREATE INDEX run_live ON run (run_no, run_id) WHERE state <> 'deleted';
@@ -34,6 +39,7 @@ CREATE INDEX run_expiring ON run (expires_at) WHERE expires_at IS NOT NULL AND c
 CREATE INDEX run_closed ON run (closed_at, run_no) WHERE state = 'closed';
 CREATE INDEX run_by_repository ON run (repository, run_no);
 CREATE INDEX run_by_agent ON run (agent, run_no);
+CREATE INDEX run_by_parent ON run (parent_id, run_no) WHERE parent_id IS NOT NULL;
 
 -- What every call changes, apart from what it does not: a run's policy is long, and a row is written as a whole.
 CREATE TABLE run_head (
@@ -69,7 +75,10 @@ CREATE TABLE run_head (
   max_records BIGINT,
   -- Records that are not by the agent, and the mutations among them.
   people_records BIGINT NOT NULL DEFAULT 0,
-  people_mutations BIGINT NOT NULL DEFAULT 0
+  people_mutations BIGINT NOT NULL DEFAULT 0,
+  -- What the run stores itself: its files beside those of its base.
+  own_bytes BIGINT NOT NULL DEFAULT 0,
+  own_files BIGINT NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 CREATE TABLE token (
@@ -183,6 +192,19 @@ CREATE TABLE content (
   raw_bytes BIGINT,
   -- Whether the content refers to the diff of its record.
   needs_diff BOOLEAN
+);
+
+-- What the newest record that wrote a path has left there: a run is opened from these rows, and not from its history. `sha256` and `mode`
+-- are NULL where it left nothing. The path is hashed as well: an index of PostgreSQL holds no long one.
+CREATE TABLE newest_version (
+  run_no BIGINT NOT NULL,
+  path_sha256 BYTEA NOT NULL,
+  path TEXT NOT NULL,
+  seq BIGINT NOT NULL,
+  kind TEXT NOT NULL,
+  sha256 BYTEA,
+  mode BIGINT,
+  PRIMARY KEY (run_no, path_sha256)
 );
 
 CREATE TABLE artifact (

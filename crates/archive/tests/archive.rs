@@ -41,8 +41,8 @@ fn records(count: u64) -> (Vec<String>, Sha256) {
             draft.artifact_uris = vec![format!("artifact://{}/art_1", run_id())];
             let path = LogicalPath::parse("src/a.txt").unwrap();
             draft.paths_written = vec![path.clone()];
-            let new_sha256 = Some(Sha256::of(CONTENT));
-            draft.files = vec![model::RecordFile { kind: FileKind::TextDoc, new_sha256, old_sha256: None, path }];
+            let after = Some((Sha256::of(CONTENT), 0o644));
+            draft.files = vec![model::RecordFile::written(path, FileKind::TextDoc, None, after)];
         }
         let (record, text) = draft.link(seq, head);
         head = record.hash.unwrap();

@@ -4,6 +4,5 @@ mod changed_since;
 pub mod content_history;
 mod earlier_calls;
 mod known_run;
-mod recorded_modes;
 mod seen_content;
 pub mod snapshot;

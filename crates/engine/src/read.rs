@@ -235,7 +235,7 @@ fn is_known_at_once(run: &OpenRun, file: &RecordFile) -> bool {
 /// Whether the run's story has this version of `path`.
 fn is_known(run: &OpenRun, path: &LogicalPath, version: Sha256) -> Result<bool, CallError> {
     let known = run.known.file(run.workspace.base(), path)?;
-    Ok(known.is_some_and(|known| !known.is_link && known.sha256 == version))
+    Ok(known.is_some_and(|known| !known.mode.is_link() && known.sha256 == version))
 }
 
 fn unknown_versions(run: &OpenRun, read: Vec<(LogicalPath, Sha256)>) -> Result<Vec<(LogicalPath, Sha256)>, CallError> {

@@ -379,8 +379,6 @@ pub struct PlanContext<'a> {
 pub struct AtRecord {
     /// The number of the record.
     pub seq: u64,
-    /// Whether the output shows file modes.
-    pub with_modes: bool,
     /// The only path that is read; `None` for all.
     pub only: Option<LogicalPath>,
 }

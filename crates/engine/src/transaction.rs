@@ -257,10 +257,6 @@ impl Engine {
         if first_mutation.is_some() && run.needs_repair.load(Ordering::Acquire) {
             return Err(refuse(needs_repair()));
         }
-        let scopes = Arc::clone(&loaded.scopes);
-        for scope in &*scopes {
-            self.load_modes(run, &scope.paths).await.map_err(Failure::All)?;
-        }
         if loaded.is_of_command() {
             // Boxed, so that the future of any other call is smaller.
             Box::pin(loaded.load_changed_since(self, run)).await.map_err(Failure::All)?;

@@ -171,12 +171,8 @@ fn write(number: u64, runs: u64) -> Fallible<Entry> {
     entry.draft.mutates = true;
     entry.draft.reason = Some("a reason of typical length, with the purpose of the change and its ticket".into());
     entry.draft.artifact_uris = vec![format!("artifact://{}/{artifact_id}", entry.draft.run_id)];
-    entry.draft.files = vec![RecordFile {
-        kind: FileKind::TextSource,
-        new_sha256: Some(sha256),
-        old_sha256: Some(Sha256::ZERO),
-        path: path.clone(),
-    }];
+    let (before, after) = (Some((Sha256::ZERO, 0o644)), Some((sha256, 0o644)));
+    entry.draft.files = vec![RecordFile::written(path.clone(), FileKind::TextSource, before, after)];
     entry.input_sha256 = sha256;
     entry.reply = Some(Reply { status: 200, body: format!("{{\"path\":\"{path}\",\"newSha256\":\"{sha256}\"}}") });
     let after = StepContent { sha256, mode: 0o644, bytes: StepBytes::Inline(bytes) };

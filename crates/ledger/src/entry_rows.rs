@@ -4,6 +4,7 @@
 //! that they cost the call nothing.
 
 use std::borrow::Cow;
+use std::collections::hash_map::{self, HashMap};
 use std::ops::RangeInclusive;
 
 use model::{
@@ -16,6 +17,7 @@ use crate::insert::insert_keyed_answer;
 use crate::packed::{Packed, PreparedEntry, bytes_params, content_params, inline_contents, text_params};
 use crate::run_head::RunHead;
 use crate::statement::{Check, Param, Rows, Statement, tables};
+use crate::store::newest_versions::has_written;
 use crate::{Artifact, Entry, EntryObject, ObjectHolder, Result, UploadedContent, rows};
 
 const SET_PROMPT: &str = "UPDATE run SET prompt = $2 WHERE run_id = $1 AND prompt IS NULL";
@@ -47,6 +49,9 @@ tables! {
     CONTENT: Insert content (
         content_no Int, run_no Int, sha256 Bytes, bytes Bytes, raw_bytes Int, needs_diff Bool
     );
+    NEWEST: Replace newest_version (
+        run_no Int, path_sha256 Bytes, path Text, seq Int, kind Text, sha256 Bytes, mode Int
+    );
     UPLOAD: Insert upload (position Int, run_no Int, sha256 Bytes, bytes Bytes, raw_bytes Int);
     STEP: Insert step (
         run_no Int, seq Int, place Int, path Text, before_sha256 Bytes, after_sha256 Bytes, mode Int, staged Text,
@@ -71,6 +76,9 @@ pub(crate) struct EntryRows<'a> {
     pub(crate) replies: Rows<'a>,
     pub(crate) artifacts: Rows<'a>,
     pub(crate) contents: Rows<'a>,
+    pub(crate) newest: Rows<'a>,
+    /// The numbers of the rows of `newest` by their keys: a statement may not write one row twice.
+    newest_index: HashMap<(i64, &'a LogicalPath), usize>,
     pub(crate) steps: Rows<'a>,
     pub(crate) approvals: Rows<'a>,
     pub(crate) decisions: Rows<'a>,
@@ -124,6 +132,8 @@ impl<'a> EntryRows<'a> {
             replies: Rows::new(&REPLY),
             artifacts: Rows::new(&ARTIFACT),
             contents: Rows::new(&CONTENT),
+            newest: Rows::new(&NEWEST),
+            newest_index: HashMap::new(),
             steps: Rows::new(&STEP),
             approvals: Rows::new(&APPROVAL),
             decisions: Rows::new(&DECISION),
@@ -135,10 +145,10 @@ impl<'a> EntryRows<'a> {
     }
 
     /// Returns the rows of all tables, in an order that satisfies their constraints.
-    pub(crate) fn tables(&self) -> [&Rows<'a>; 10] {
-        let Self { records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads, .. } =
-            self;
-        [records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads]
+    pub(crate) fn tables(&self) -> [&Rows<'a>; 11] {
+        let Self { records, paths, replies, artifacts, contents, newest, .. } = self;
+        let Self { steps, approvals, decisions, votes, uploads, .. } = self;
+        [records, paths, replies, artifacts, contents, newest, steps, approvals, decisions, votes, uploads]
     }
 
     /// Adds the rows of `entry`, and returns the bytes of those that stay. `body` is its record's JSON text.
@@ -190,6 +200,9 @@ impl<'a> EntryRows<'a> {
             let sha256 = Param::bytes(sha256.as_bytes());
             let [bytes, raw_bytes, needs_diff] = content_params(bytes, packed.as_ref());
             self.contents.push([content_no.into(), run_no.into(), sha256, bytes, raw_bytes, needs_diff]);
+        }
+        if has_written(draft) {
+            draft.files.iter().for_each(|file| self.push_newest(file, run_no, seq));
         }
         for (number, step) in (0_i64..).zip(&entry.steps) {
             self.push_step(step, [run_no, seq, number, position]);
@@ -248,6 +261,25 @@ impl<'a> EntryRows<'a> {
             self.changes.extend([Statement { check, ..is_reserved }, refer]);
             let hold = held.map(|held| Statement::new(ADD_OBJECT_PATH, [run(), Param::from(&held), object()]));
             self.changes.extend(hold);
+        }
+    }
+
+    fn push_newest(&mut self, file: &'a RecordFile, run_no: i64, seq: i64) {
+        let row = [
+            run_no.into(),
+            Param::from(&Sha256::of(file.path.as_str().as_bytes())),
+            Param::text(file.path.as_str()),
+            seq.into(),
+            Param::text(file.kind.as_str()),
+            file.new_sha256.as_ref().map(|hash| Param::bytes(hash.as_bytes())).into(),
+            file.new_sha256.map(|_| i64::from(file.mode_after().bits())).into(),
+        ];
+        match self.newest_index.entry((run_no, &file.path)) {
+            hash_map::Entry::Occupied(index) => self.newest.set(*index.get(), row),
+            hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(self.newest.len());
+                self.newest.push(row);
+            }
         }
     }
 

@@ -50,6 +50,7 @@ pub use error::{FailedPrecondition, Fence, LedgerError};
 pub use node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
 pub use postgres::AddressReader;
 pub use store::keyed_answers::KeyedAnswers;
+pub use store::newest_versions::NewestVersion;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::stats::StatsFilter;
@@ -214,6 +215,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
     /// Returns the content with this hash that record `seq` of a run wrote. `None` if the record did not write it, if it was
     /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
+    /// Returns what the newest record that wrote a path has left there, for every path that records of the run have written, in no order.
+    async fn newest_versions(&self, run: &RunId) -> Result<Vec<NewestVersion>>;
     /// Returns the record and the hash of each content of a run that [`content`](Self::content) returns, in no order.
     async fn stored_contents(&self, run: &RunId) -> Result<Vec<(u64, Sha256)>>;
     /// Lists the closed runs after `after` that were closed at or before `until` (RFC 3339, UTC), in the order of that time.

@@ -49,8 +49,6 @@ macro_rules! migrations {
 
 migrations! {
     1 "0001_ledger";
-    2 "0002_forks";
-    3 "0003_own_files";
 }
 
 /// Returns the number of migrations that this program knows.

@@ -235,6 +235,8 @@ pub(crate) enum ValueType {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Insert,
+    /// Inserts the row, or updates the one whose first two columns match, which are the key.
+    Replace,
     /// Updates the row whose first column matches.
     Update,
     /// Deletes the rows in which all columns match.
@@ -304,6 +306,14 @@ impl Table {
             let (name, pairs) = (self.name, self.pairs(&values));
             match self.action {
                 Action::Insert => format!("INSERT INTO {name} ({}) VALUES ({})", self.names(), values.join(", ")),
+                Action::Replace => {
+                    format!(
+                        "INSERT INTO {name} ({}) VALUES ({}) {}",
+                        self.names(),
+                        values.join(", "),
+                        self.on_conflict()
+                    )
+                }
                 Action::Update => format!("UPDATE {name} SET {} WHERE {}", pairs[1..].join(", "), pairs[0]),
                 Action::Delete => format!("DELETE FROM {name} WHERE {}", pairs.join(" AND ")),
             }
@@ -329,6 +339,11 @@ impl Table {
                  ORDER BY ordinal",
                 values.join(", ")
             ),
+            Action::Replace => format!(
+                "INSERT INTO {name} ({names}) SELECT {} FROM unnest({arrays}) AS v ({names}){join} {}",
+                values.join(", "),
+                self.on_conflict()
+            ),
             Action::Update => format!(
                 "UPDATE {name} SET {} FROM unnest({arrays}) AS v ({names}){join} WHERE {name}.{}",
                 pairs[1..].join(", "),
@@ -339,6 +354,14 @@ impl Table {
                 pairs.join(&format!(" AND {name}."))
             ),
         }
+    }
+
+    /// Returns what becomes of a row whose key, the first two columns, is in the table.
+    fn on_conflict(&self) -> String {
+        let (key, others) = self.columns.split_at(2.min(self.columns.len()));
+        let key: Vec<_> = key.iter().map(|column| column.name).collect();
+        let set: Vec<_> = others.iter().map(|column| format!("{0} = excluded.{0}", column.name)).collect();
+        format!("ON CONFLICT ({}) DO UPDATE SET {}", key.join(", "), set.join(", "))
     }
 
     fn names(&self) -> String {
@@ -362,6 +385,13 @@ impl<'a> Rows<'a> {
         self.values.extend(row);
     }
 
+    /// Sets the row that was pushed as number `index`.
+    pub(crate) fn set<const N: usize>(&mut self, index: usize, row: [Param<'a>; N]) {
+        for (value, new) in self.values.iter_mut().skip(index * N).zip(row) {
+            *value = new;
+        }
+    }
+
     /// Returns the size of all values.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -369,6 +399,11 @@ impl<'a> Rows<'a> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len() / self.table.columns.len()
     }
 
     /// Returns the rows.

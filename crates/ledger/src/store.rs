@@ -2,6 +2,7 @@
 
 pub(crate) mod keyed_answers;
 mod lists;
+pub(crate) mod newest_versions;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 mod sql;
@@ -18,6 +19,7 @@ use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use self::lists::LedgerList;
+use self::newest_versions::NEWEST_VERSIONS;
 use crate::backend::node_sql::LOCK_OWNED;
 use crate::backend::{Backend, PROBE};
 use crate::entry_rows::fan_out_if_unmarked;
@@ -27,8 +29,8 @@ use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::statement::{Check, PageColumns, Param, Rows, Select, Statement, tables, to_int};
 use crate::{
     Appended, ApprovalFilter, ClosedRunKey, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    JournalledRun, Ledger, LedgerError, LedgerPage, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
-    StatsFilter, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
+    JournalledRun, Ledger, LedgerError, LedgerPage, NewestVersion, PageSize, RecordData, RecordFilter, Result,
+    RunFilter, SettledRun, StatsFilter, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -374,6 +376,10 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(sql::CONTENT, params).await
     }
 
+    async fn newest_versions(&self, run: &RunId) -> Result<Vec<NewestVersion>> {
+        self.all(NEWEST_VERSIONS, vec![run.as_str().into()]).await
+    }
+
     async fn stored_contents(&self, run: &RunId) -> Result<Vec<(u64, Sha256)>> {
         self.all(sql::STORED_CONTENTS, vec![run.as_str().into()]).await
     }
@@ -395,6 +401,7 @@ impl<B: Backend> Ledger for Store<B> {
             sql::DELETE_OBJECT_REFERENCES,
             sql::DELETE_OBJECT_PATHS,
             viewed_marks::DELETE_OF_RUN,
+            newest_versions::DELETE_OF_RUN,
         ];
         let of_objects = of_objects.map(|sql| Statement::new(sql, [run.as_str().into()]));
         self.0.transact(Some(run.clone()), [lock, steps].into_iter().chain(of_objects).collect()).await?;

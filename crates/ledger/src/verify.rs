@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::entry_rows::{decision_text, indexed_paths, indexed_reason, outcome_text};
 use crate::packed::{self, UNREADABLE_RECORD, record_columns};
 use crate::statement::{PageColumns, Param, RowReader, Select, to_count, to_int};
+use crate::store::newest_versions::RecordedVersions;
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.
@@ -107,8 +108,13 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRe
         check.fail("there are records before seq 1");
     }
     let last = head.map_or(i64::MAX as u64, |(seq, _)| seq);
+    let mut newest = RecordedVersions::default();
     while check.next_seq() <= last {
-        if !page(backend, run_no, last, &mut check, each).await? {
+        let mut both = |record: &Record| {
+            newest.add(record);
+            each(record);
+        };
+        if !page(backend, run_no, last, &mut check, &mut both).await? {
             break;
         }
     }
@@ -123,7 +129,11 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRe
     if ends.into_iter().next().is_none_or(|(head, last)| head != last) {
         check.fail("there are records after the run's head");
     }
-    Ok(check.finish(head))
+    let mut report = check.finish(head);
+    if let Some(found) = newest.compare(backend, run_no, last).await? {
+        report.add_discontinuity(found);
+    }
+    Ok(report)
 }
 
 /// Starts after the archived records of a run. The record of the archive has to be the next one, and a checkpoint has to cover the

@@ -23,6 +23,48 @@ pub const fn git_mode(mode: u32) -> u32 {
     }
 }
 
+/// The mode of a file as Git has it. In JSON, its octal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub enum GitMode {
+    /// A file.
+    #[default]
+    #[serde(rename = "100644")]
+    File,
+    /// A file that can be executed.
+    #[serde(rename = "100755")]
+    Executable,
+    /// A symbolic link.
+    #[serde(rename = "120000")]
+    Link,
+}
+
+impl GitMode {
+    /// Returns the mode of a file with these permission bits, or of a link with [`LINK_MODE`].
+    pub const fn of(mode: u32) -> Self {
+        if is_link_mode(mode) {
+            Self::Link
+        } else if mode & 0o111 == 0 {
+            Self::File
+        } else {
+            Self::Executable
+        }
+    }
+
+    /// Returns the permission bits that git gives a file: `0o644` or `0o755`; of a link, [`LINK_MODE`].
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::File => 0o644,
+            Self::Executable => 0o755,
+            Self::Link => LINK_MODE,
+        }
+    }
+
+    /// Whether it is that of a symbolic link.
+    pub fn is_link(self) -> bool {
+        self == Self::Link
+    }
+}
+
 /// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {

@@ -32,7 +32,8 @@ pub use approval_warning::{
     ApprovalWarning, Severity, WarningCode, change_warnings, is_part_of_other, is_test_command, sort_warnings,
 };
 pub use change::{
-    Change, Content, Effect, FileState, LINK_MODE, LineCounts, Step, StepBytes, StepContent, git_mode, is_link_mode,
+    Change, Content, Effect, FileState, GitMode, LINK_MODE, LineCounts, Step, StepBytes, StepContent, git_mode,
+    is_link_mode,
 };
 pub use command_line::{quote_word, shown_command};
 pub use credential::{credential_in, excerpt, new_credential, redact};
@@ -53,9 +54,8 @@ pub use kind::{FileKind, is_binary};
 pub use merge::{MAX_MERGE_BYTES, MergeFault, keep_line_endings, merge};
 pub use operator::{Operator, OperatorToken, Scope};
 pub use patch::{
-    FILE_HEAD_HINT, FORMAT_HINT, FileModes, FilePatch, HUNK_FILE_HINT, Hunk, HunkLine, HunkOffset, OUT_OF_ORDER, Patch,
-    PatchBudget, PatchFault, PatchLeniency, PatchOperation, PatchResult, WHOLE_PATCH_HINT, diff_modes,
-    written_sections,
+    FILE_HEAD_HINT, FORMAT_HINT, FilePatch, HUNK_FILE_HINT, Hunk, HunkLine, HunkOffset, OUT_OF_ORDER, Patch,
+    PatchBudget, PatchFault, PatchLeniency, PatchOperation, PatchResult, WHOLE_PATCH_HINT, written_sections,
 };
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable, link_stays_inside};

@@ -11,7 +11,6 @@ mod file_patch;
 mod hunk;
 mod lines;
 mod locate;
-mod modes;
 pub(crate) mod name;
 mod numberless;
 mod sections;
@@ -24,7 +23,6 @@ pub use begin_patch_format::FORMAT_HINT;
 pub use fault::{FILE_HEAD_HINT, HUNK_FILE_HINT, WHOLE_PATCH_HINT};
 pub use file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
 pub use locate::{PatchBudget, PatchLeniency};
-pub use modes::{FileModes, diff_modes};
 pub use written::written_sections;
 
 use crate::Refusal;

@@ -11,7 +11,7 @@ mod stats;
 use serde::{Deserialize, Serialize};
 
 use crate::named_enum::named_enum;
-use crate::{Code, FileKind, LogicalPath, RUN_TOKEN_ACTOR, RunId, Sha256, ToolCallId};
+use crate::{Code, FileKind, GitMode, LogicalPath, RUN_TOKEN_ACTOR, RunId, Sha256, ToolCallId};
 pub use chain::{ChainBreak, ChainCheck, ChainReport, verify_chain};
 pub use checkpoint::CheckpointLeaf;
 pub use continuity::{FirstVersions, Versions};
@@ -93,14 +93,49 @@ pub enum Verdict {
 pub struct RecordFile {
     /// The file's kind.
     pub kind: FileKind,
+    /// Mode after the call; absent if the call did not write the file, or deleted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<GitMode>,
     /// Hash after the call; absent if the file was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_sha256: Option<Sha256>,
+    /// Mode before the call, if that was another one or the call deleted the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_mode: Option<GitMode>,
     /// Hash before the call; absent if the file did not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_sha256: Option<Sha256>,
     /// The path.
     pub path: LogicalPath,
+}
+
+impl RecordFile {
+    /// Returns a file that a call did not write.
+    pub fn unwritten(path: LogicalPath, kind: FileKind) -> Self {
+        Self { kind, mode: None, new_sha256: None, old_mode: None, old_sha256: None, path }
+    }
+
+    /// Returns a file that a call wrote, by its versions before and after: the hash and the permission bits, or [`LINK_MODE`].
+    pub fn written(
+        path: LogicalPath,
+        kind: FileKind,
+        before: Option<(Sha256, u32)>,
+        after: Option<(Sha256, u32)>,
+    ) -> Self {
+        let [old, mode] = [before, after].map(|version| version.map(|(_, mode)| GitMode::of(mode)));
+        let [old_sha256, new_sha256] = [before, after].map(|version| version.map(|(sha256, _)| sha256));
+        Self { kind, mode, new_sha256, old_mode: old.filter(|old| mode != Some(*old)), old_sha256, path }
+    }
+
+    /// Returns the mode after the call of a file that it wrote and left.
+    pub fn mode_after(&self) -> GitMode {
+        self.mode.unwrap_or_default()
+    }
+
+    /// Returns the mode before the call of a file that it wrote and that existed.
+    pub fn mode_before(&self) -> GitMode {
+        self.old_mode.or(self.mode).unwrap_or_default()
+    }
 }
 
 /// An entry of a change set that is denied and was left out. Members are sorted by name, so that the JSON is canonical.

@@ -23,15 +23,12 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use model::{FileKind, LINK_MODE, LogicalPath, Record, Sha256, diff_modes, is_link_mode};
+use model::{FileKind, GitMode, LINK_MODE, LogicalPath, Record, Sha256};
 
 use crate::base_files::BaseFiles;
 use crate::base_files::manifest::FileIndex;
 use crate::byte_path::join;
 use crate::{Base, Workspace, WorkspaceError};
-
-/// The permission bits of a file whose diff does not show any.
-const DEFAULT_MODE: u32 = 0o644;
 
 /// The files of a run at one of its records: its base, and over it what its records have written.
 #[derive(Clone, Debug)]
@@ -103,26 +100,27 @@ impl Snapshot {
         Ok(Self { base: base.load()?, written: BTreeMap::new() })
     }
 
-    /// Adds what a mutation wrote. `diff` is its diff, which contains the files' modes.
-    pub fn add(&mut self, record: &Record, diff: &[u8]) {
+    /// Adds what a mutation wrote.
+    pub fn add(&mut self, record: &Record) {
         if record.paths_written.is_empty() {
             return;
         }
-        let modes = diff_modes(diff);
-        let mut after = Vec::with_capacity(record.files.len());
         for file in &record.files {
-            let Some(sha256) = file.new_sha256 else { continue };
-            let mut entries = modes.iter().filter(|modes| modes.path == file.path).peekable();
-            let from = entries.peek().map_or(&file.path, |modes| &modes.from);
-            let before = self.get(from).map(|file| file.git_mode());
-            // A link that replaces a file is shown as a removal and a creation.
-            let mode = entries.find_map(|modes| modes.new).or(before).unwrap_or(DEFAULT_MODE);
-            let location = ContentLocation::Ledger { seq: record.seq, kind: file.kind };
-            let file_then = SnapshotFile { sha256, mode: mode & 0o777, is_link: is_link_mode(mode), location };
-            after.push((file.path.clone(), Some(file_then)));
+            let version = file.new_sha256.map(|sha256| (sha256, file.mode_after()));
+            self.set(file.path.clone(), record.seq, file.kind, version);
         }
-        self.written.extend(record.files.iter().map(|file| (file.path.clone(), None)));
-        self.written.extend(after);
+    }
+
+    /// Sets what the record `seq` left at `path`: the hash and the mode of a file of this kind, or nothing.
+    pub fn set(&mut self, path: LogicalPath, seq: u64, kind: FileKind, version: Option<(Sha256, GitMode)>) {
+        let location = ContentLocation::Ledger { seq, kind };
+        let file = version.map(|(sha256, mode)| SnapshotFile {
+            sha256,
+            mode: mode.bits() & 0o777,
+            is_link: mode.is_link(),
+            location,
+        });
+        self.written.insert(path, file);
     }
 
     /// Whether both share one base in memory, so that they differ at no other paths than those that records wrote. False says nothing.

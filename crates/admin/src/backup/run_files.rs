@@ -162,7 +162,7 @@ impl RunCopier<'_> {
             return Ok(None);
         }
         let base = self.workspaces.base(run).map_err(|error| error.to_string())?;
-        let loaded = snapshot::load(self.ledger, run, &base, seq, false).await;
+        let loaded = snapshot::load(self.ledger, run, &base, seq).await;
         loaded.map(Some).map_err(|error| error.to_string())
     }
 

@@ -91,7 +91,7 @@ pub(super) async fn put(
     if stored.run.base_commit.as_deref() != Some(base.commit()) {
         return Err(RunProblem::OfRun("its base is not the one that it was recorded to start from".to_owned()));
     }
-    let loaded = snapshot::load(ledger, run, &base, u64::MAX, true).await;
+    let loaded = snapshot::load(ledger, run, &base, u64::MAX).await;
     let expected = loaded.map_err(|error| match error {
         CallError::Internal(cause) => RunProblem::OfRun(format!("its history cannot be read: {cause}")),
         error => error.into(),

@@ -45,10 +45,9 @@ pub(super) fn restore_entry(run: &OfflineRun, config: &RepairConfig, expected: &
         Some(ContentLocation::Base { .. }) | None => FileKind::of_path(path),
     };
     let files = known.iter().map(|entry| RecordFile {
-        kind: kind(&entry.path),
         new_sha256: entry.expected.sha256(),
         old_sha256: entry.found.sha256(),
-        path: entry.path.clone(),
+        ..RecordFile::unwritten(entry.path.clone(), kind(&entry.path))
     });
     let mut draft = new_draft(run, config, "repair:acceptLedger", "ledger", LEDGER_REASON);
     draft.files = files.collect();
@@ -62,11 +61,8 @@ pub(super) fn drift_entry(run: &OfflineRun, config: &RepairConfig, found: Vec<Dr
         Some(bytes) => FileKind::of_file(&entry.path, bytes),
         None => FileKind::of_path(&entry.path),
     };
-    let file = |entry: &DriftedPath| RecordFile {
-        kind: kind(entry),
-        new_sha256: entry.new.sha256(),
-        old_sha256: entry.old.sha256(),
-        path: entry.path.clone(),
+    let file = |entry: &DriftedPath| {
+        RecordFile::written(entry.path.clone(), kind(entry), entry.old.version(), entry.new.version())
     };
     let mut draft = new_draft(run, config, "repair:acceptTree", "tree", TREE_REASON);
     // The history of the files goes on with what was found, as after a mutation.

@@ -102,7 +102,7 @@ impl FilesRestorer<'_> {
     async fn rebuild(&self, ledger: &Arc<dyn Ledger>) -> io::Result<Vec<LogicalPath>> {
         let run = &self.run.run_id;
         let base = self.workspaces.base(run)?;
-        let expected = snapshot::load(ledger, run, &base, u64::MAX, true).await.map_err(io::Error::other)?;
+        let expected = snapshot::load(ledger, run, &base, u64::MAX).await.map_err(io::Error::other)?;
         let ledger = VerifiedContents(LedgerContents::of(Arc::clone(ledger), run.clone()));
         let large = self.run.entries.iter().filter_map(|entry| match entry {
             SavedEntry::Content { content } => Some((content.sha256, *content)),

@@ -157,7 +157,7 @@ impl Audit {
             Some(other) => Arc::clone(&other.base),
             None => Arc::clone(self.engine.open(id).await?.workspace.base()),
         };
-        let files = snapshot::load(&self.engine.ledger, id, &base, run.head_seq, true).await?;
+        let files = snapshot::load(&self.engine.ledger, id, &base, run.head_seq).await?;
         let compared = ComparedRun {
             budgets: budgets(&run, &usage),
             run_id: run.run_id,

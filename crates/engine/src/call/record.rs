@@ -466,11 +466,6 @@ pub(crate) fn reasons_of(refusal: &Refusal) -> Vec<String> {
 
 /// Returns the files that a call named and did not change, for its record.
 pub(crate) fn requested_files(paths: &[LogicalPath]) -> Vec<RecordFile> {
-    let file = |path: &LogicalPath| RecordFile {
-        kind: FileKind::of_path(path),
-        new_sha256: None,
-        old_sha256: None,
-        path: path.clone(),
-    };
+    let file = |path: &LogicalPath| RecordFile::unwritten(path.clone(), FileKind::of_path(path));
     paths.iter().take(1000).map(file).collect()
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledger::RecordFilter;
-use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, diff_modes, judge_file_count};
+use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, judge_file_count};
 
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::history::snapshot::{diff_of, may_set_modes};
+use crate::history::snapshot::diff_of;
 use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
 use crate::tool::earlier_calls::{
@@ -25,8 +25,6 @@ const REVERT_CALLS: &str = "revert_calls";
 const MAX_EARLIER_BYTES: usize = 64 << 20;
 /// The most bytes of the earlier calls themselves: their files, with hashes and modes.
 const MAX_CALLS_BYTES: usize = 16 << 20;
-/// The most bytes of diffs that are searched for modes.
-const MAX_MODES_BYTES: usize = 64 << 20;
 /// The approximate size of a call without its files, and of a file without its path, in bytes.
 const ENTRY_BYTES: usize = 256;
 
@@ -59,7 +57,6 @@ impl Engine {
         if let Some(refusal) = refusal {
             return Err(refusal.into());
         }
-        load_modes(self, run, &mut calls).await?;
         let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
         for call in &calls {
             for file in &call.files {
@@ -174,22 +171,9 @@ fn has_changed_files(record: &Record) -> bool {
 }
 
 fn earlier_call(record: Record) -> EarlierCall {
-    let (may_set_modes, is_of_command) = (may_set_modes(&record), record.tool == APPLY_CHANGESET.name);
+    let is_of_command = record.tool == APPLY_CHANGESET.name;
     let Record { seq, tool_call_id, files, .. } = record;
-    EarlierCall { seq, tool_call_id, files, is_of_command, may_set_modes, modes: Vec::new(), diff: Vec::new() }
-}
-
-/// Loads the modes from the diffs of calls that may have changed some.
-async fn load_modes(engine: &Engine, run: &RunId, calls: &mut [EarlierCall]) -> Result<(), CallError> {
-    let ledger = engine.ledger.as_ref();
-    let mut remaining = MAX_MODES_BYTES;
-    for call in calls.iter_mut().filter(|call| call.may_set_modes) {
-        let Some(stored) = ledger.record(run, call.seq).await? else { continue };
-        let diff = diff_of(ledger, run, &content_history::parse(&stored.text)?).await?;
-        remaining = remaining.checked_sub(diff.len()).ok_or_else(too_many_calls)?;
-        call.modes = diff_modes(&diff);
-    }
-    Ok(())
+    EarlierCall { seq, tool_call_id, files, is_of_command, diff: Vec::new() }
 }
 
 /// Loads the diffs of the newest of `calls`, as many as fit into `remaining` bytes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use content::{ObjectError, Objects};
 use ledger::Ledger;
-use model::{ArtifactId, LogicalPath, Record, RecordFile, Refusal, RunId, Sha256};
+use model::{ArtifactId, LogicalPath, Record, Refusal, RunId, Sha256};
 use shared_pool::Permit;
 use tokio::runtime::Handle;
 use workspace::{Base, LargeContent, Snapshot, StoredContents};
@@ -17,7 +17,6 @@ use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_history::verified;
 use crate::run::changes::Changes;
-use crate::run::known_versions::KEEP_MODES;
 use crate::run::open_run::OpenRun;
 use crate::tool::{AtRecord, SnapshotView};
 
@@ -120,38 +119,28 @@ pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> 
     Ok(Some(bytes))
 }
 
-/// Loads the files of `run` at its record `seq`. Their modes are in the diffs, which are only read if `with_modes` is set.
+/// Loads the files of `run` at its record `seq`.
 ///
 /// # Errors
 ///
 /// If the ledger or the disk fails.
 #[boxed]
-pub async fn load(
-    ledger: &Arc<dyn Ledger>,
-    run: &RunId,
-    base: &Arc<Base>,
-    seq: u64,
-    with_modes: bool,
-) -> Result<Snapshot, CallError> {
+pub async fn load(ledger: &Arc<dyn Ledger>, run: &RunId, base: &Arc<Base>, seq: u64) -> Result<Snapshot, CallError> {
     let base = Arc::clone(base);
     let started = tokio::task::spawn_blocking(move || Snapshot::of_base(&base)).await;
     let mut snapshot = started.map_err(|error| CallError::Internal(Box::new(error)))??;
+    let newest = ledger.newest_versions(run).await?;
+    if newest.iter().all(|newest| newest.seq <= seq) {
+        for newest in newest {
+            snapshot.set(newest.path, newest.seq, newest.kind, newest.file);
+        }
+        return Ok(snapshot);
+    }
     let mut changes = Changes::after(ledger.as_ref(), run, 0);
     while let Some(record) = changes.next::<Record>().await?.filter(|record| record.seq <= seq) {
-        let diff = if with_modes && may_set_modes(&record) {
-            diff_of(ledger.as_ref(), run, &record).await?
-        } else {
-            Vec::new()
-        };
-        snapshot.add(&record, &diff);
+        snapshot.add(&record);
     }
     Ok(snapshot)
-}
-
-/// Whether the diff of a mutation may name a mode. Others need not be read.
-pub(crate) fn may_set_modes(record: &Record) -> bool {
-    let is_replaced = |file: &RecordFile| file.old_sha256.is_some() && file.new_sha256.is_some();
-    !KEEP_MODES.contains(&record.tool.as_str()) || !record.files.iter().all(is_replaced)
 }
 
 /// Returns the stored diff of a mutation.
@@ -195,7 +184,7 @@ impl Engine {
         open_run: &Arc<OpenRun>,
         at: AtRecord,
     ) -> Result<(Permit, SnapshotView), CallError> {
-        let AtRecord { seq, with_modes, only } = at;
+        let AtRecord { seq, only } = at;
         self.check_at_record(call, open_run, seq).await?;
         let ledger = &self.ledger;
         let view = |files| SnapshotView {
@@ -213,7 +202,7 @@ impl Engine {
             // The path may be a folder, which only the files in it show.
         }
         let permit = self.read_permit(true).await;
-        Ok((permit, view(load(ledger, &open_run.run_id, open_run.workspace.base(), seq, with_modes).await?)))
+        Ok((permit, view(load(ledger, &open_run.run_id, open_run.workspace.base(), seq).await?)))
     }
 
     /// Loads the file at `path` at the record `seq`, if it existed.
@@ -222,8 +211,7 @@ impl Engine {
         let run = Arc::clone(open_run);
         let mut files = self.blocking(move || Ok(Snapshot::of_base(run.workspace.base())?)).await?;
         if let Some(stored) = ledger.last_change(&open_run.run_id, path, seq).await? {
-            let record = content_history::parse(&stored.text)?;
-            files.add(&record, &diff_of(ledger.as_ref(), &open_run.run_id, &record).await?);
+            files.add(&content_history::parse(&stored.text)?);
         }
         Ok(files)
     }

@@ -109,7 +109,7 @@ impl Engine {
         let restorer = self.add_artifacts(run, restorer).await?;
         let fetched_millis = started.elapsed().as_millis();
         let base = restorer.base()?;
-        let snapshot = snapshot::load(&self.ledger, run, &base, head.seq, true).await?;
+        let snapshot = snapshot::load(&self.ledger, run, &base, head.seq).await?;
         let contents = LedgerContents::of(Arc::clone(&self.ledger), run.clone()).with_objects(self.objects.clone());
         let contents = FolderContents::new(contents, Arc::clone(&self.workspaces), run.clone(), &snapshot);
         let id = run.clone();

@@ -53,7 +53,7 @@ impl Engine {
             None
         };
         let base = restorer.base()?;
-        let snapshot = snapshot::load(&self.ledger, parent_id, &base, at.seq, true).await?;
+        let snapshot = snapshot::load(&self.ledger, parent_id, &base, at.seq).await?;
         let contents =
             LedgerContents::of(Arc::clone(&self.ledger), parent_id.clone()).with_objects(self.objects.clone());
         let contents = FolderContents::new(contents, Arc::clone(&self.workspaces), parent_id.clone(), &snapshot);

@@ -192,12 +192,8 @@ impl MadeFiles {
 }
 
 fn record_file(file: &InheritedFile) -> RecordFile {
-    RecordFile {
-        kind: file.kind,
-        new_sha256: file.after.as_ref().map(|after| after.sha256),
-        old_sha256: file.before,
-        path: file.path.clone(),
-    }
+    let after = file.after.as_ref().map(|after| (after.sha256, after.mode));
+    RecordFile::written(file.path.clone(), file.kind, file.before, after)
 }
 
 fn step(InheritedFile { path, before, after, .. }: InheritedFile) -> Option<Step> {
@@ -207,5 +203,5 @@ fn step(InheritedFile { path, before, after, .. }: InheritedFile) -> Option<Step
             Some(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes?) })
         }
     };
-    Some(Step { path, before, after })
+    Some(Step { path, before: before.map(|(sha256, _)| sha256), after })
 }

@@ -436,6 +436,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.changes(run, since_seq, size)).await
     }
 
+    async fn newest_versions(&self, run: &RunId) -> Result<Vec<ledger::NewestVersion>> {
+        self.pass(self.inner.newest_versions(run)).await
+    }
+
     async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>> {
         self.pass(self.inner.last_change(run, path, at_seq)).await
     }

@@ -467,11 +467,10 @@ impl ChangePlan {
 
     /// Returns the record's member `files` of a completed mutation.
     pub fn record_files(&self) -> Vec<RecordFile> {
-        let file = |PlannedChange { change, kind, .. }: &PlannedChange| RecordFile {
-            kind: *kind,
-            new_sha256: change.after.as_ref().map(|content| content.sha256),
-            old_sha256: change.before.as_ref().map(|state| state.sha256),
-            path: change.path.clone(),
+        let file = |PlannedChange { change, kind, .. }: &PlannedChange| {
+            let before = change.before.as_ref().map(|state| (state.sha256, state.mode));
+            let after = change.after.as_ref().map(|content| (content.sha256, content.mode));
+            RecordFile::written(change.path.clone(), *kind, before, after)
         };
         self.planned_changes().map(file).collect()
     }

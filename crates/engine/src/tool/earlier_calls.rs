@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{FileModes, LogicalPath, RecordFile, Sha256, ToolCallId};
+use model::{LogicalPath, RecordFile, Sha256, ToolCallId};
 
 /// The earlier calls that a plan needs.
 #[derive(Clone, Debug)]
@@ -28,10 +28,6 @@ pub struct EarlierCall {
     pub files: Vec<RecordFile>,
     /// Whether it is a change set.
     pub is_of_command: bool,
-    /// Whether its diff may name modes.
-    pub may_set_modes: bool,
-    /// The modes that its diff names.
-    pub modes: Vec<FileModes>,
     /// Its diff. Empty if no file has to be restored from it.
     pub diff: Vec<u8>,
 }

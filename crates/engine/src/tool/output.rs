@@ -87,16 +87,15 @@ impl ReadOutput {
     #[must_use]
     pub fn with_file(mut self, path: &LogicalPath, kind: FileKind, version: Sha256) -> Self {
         // A read does not change the file.
-        let file = RecordFile { path: path.clone(), kind, old_sha256: Some(version), new_sha256: Some(version) };
-        self.files.push(file);
+        let file = RecordFile::unwritten(path.clone(), kind);
+        self.files.push(RecordFile { old_sha256: Some(version), new_sha256: Some(version), ..file });
         self
     }
 
     /// Adds a secret file of which the output has the keys. The record has no hash of it, since it would confirm a guess.
     #[must_use]
     pub fn with_redacted(mut self, path: &LogicalPath) -> Self {
-        let file = RecordFile { path: path.clone(), kind: FileKind::SecretLike, old_sha256: None, new_sha256: None };
-        self.files.push(file);
+        self.files.push(RecordFile::unwritten(path.clone(), FileKind::SecretLike));
         self.reasons.push(format!("redacted: {path}"));
         self
     }
@@ -116,7 +115,7 @@ impl ReadOutput {
     #[must_use]
     pub fn with_refused(mut self, rules: &Rules, path: &LogicalPath, refusal: &Refusal) -> Self {
         let kind = rules.kind_of_path(path);
-        self.files.push(RecordFile { path: path.clone(), kind, old_sha256: None, new_sha256: None });
+        self.files.push(RecordFile::unwritten(path.clone(), kind));
         self.reasons.push(format!("{}: {path}", refusal.code));
         self
     }

@@ -148,7 +148,7 @@ impl ReadTool for Diff {
     }
 
     fn at_record(&self) -> Option<AtRecord> {
-        self.at_seq.map(|seq| AtRecord { seq, with_modes: true, only: None })
+        self.at_seq.map(|seq| AtRecord { seq, only: None })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {

@@ -136,7 +136,7 @@ fn listed(query: &ListQuery, at_seq: Option<u64>) -> ListedQuery {
 
 impl ReadTool for ListDir {
     fn at_record(&self) -> Option<AtRecord> {
-        self.at_seq.map(|seq| AtRecord { seq, with_modes: false, only: None })
+        self.at_seq.map(|seq| AtRecord { seq, only: None })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {

@@ -183,7 +183,7 @@ impl ReadTool for ReadFile {
     }
 
     fn at_record(&self) -> Option<AtRecord> {
-        self.at_seq.map(|seq| AtRecord { seq, with_modes: false, only: Some(self.path.clone()) })
+        self.at_seq.map(|seq| AtRecord { seq, only: Some(self.path.clone()) })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {

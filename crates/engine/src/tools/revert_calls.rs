@@ -4,7 +4,7 @@ mod reverted_files;
 
 use std::collections::BTreeSet;
 
-use model::{Change, Code, LineCounts, LogicalPath, Permission, Refusal, Rules, ToolCallId, is_link_mode};
+use model::{Change, Code, GitMode, LineCounts, LogicalPath, Permission, Refusal, Rules, ToolCallId};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
@@ -204,10 +204,10 @@ impl Mutation for RevertCalls {
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes.max(MIN_READ_LIMIT);
-        let modes = self.earlier.calls.iter().flat_map(|call| &call.modes);
-        let links = modes.filter(|modes| [modes.old, modes.new].into_iter().flatten().any(is_link_mode));
+        let files = self.earlier.calls.iter().flat_map(|call| &call.files);
+        let links = files.filter(|file| [file.mode, file.old_mode].contains(&Some(GitMode::Link)));
         // Something else that is a link now was made one from outside.
-        let links: BTreeSet<_> = links.flat_map(|modes| [&modes.from, &modes.path]).collect();
+        let links: BTreeSet<_> = links.map(|file| &file.path).collect();
         workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes, |path| links.contains(path))
     }
 

@@ -211,7 +211,7 @@ impl SettleDrift {
             return Ok(DesiredFile { path: path.clone(), effect: Effect::Delete, after: None });
         };
         let effect = if found.is_some() { Effect::Replace } else { Effect::Create };
-        let mode = known.mode().unwrap_or_else(|| found.as_ref().map_or(0o644, |found| found.mode));
+        let mode = known.mode.bits();
         match self.contents.as_ref().and_then(|contents| contents.get(path)) {
             Some((sha256, StoredContent::Bytes(bytes))) if *sha256 == known.sha256 => {
                 Ok(DesiredFile { path: path.clone(), effect, after: Some((bytes.clone(), mode)) })

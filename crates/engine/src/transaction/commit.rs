@@ -1,11 +1,10 @@
 //! The fifth state of a transaction: journal steps, records, artifacts, replies and the approval decision are durable. And the entries of
 //! its calls, with their answers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledger::{Appended, Artifact, DecidedApproval, Entry, LedgerError, Reply};
-use model::{By, Draft, LogicalPath, Outcome, Record, Sha256, Step, ToolCallId, Usage, Verdict};
+use model::{By, Draft, Outcome, Record, Sha256, ToolCallId, Usage, Verdict};
 use serde_json::{Map, Value};
 
 use crate::call::answer::{DONE, mutation_answer};
@@ -79,8 +78,6 @@ impl Staged {
         };
         entries.splice(0..0, found.into_iter().chain(event));
         complete(&mut entries, run, merged);
-        let modes: BTreeMap<LogicalPath, u32> =
-            entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
         // Opening the run and waiting for its locks take time, and callers see an approval as expired from then on.
         if expires_at.is_some_and(|expires_at| expires_at <= latest()) {
@@ -100,7 +97,7 @@ impl Staged {
             not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
         for record in records.iter().filter(|record| record.run_id == run.run_id) {
-            run.known.add(record, &modes);
+            run.known.add(record);
             run.seen_versions.add(record);
         }
         usage.settle();
@@ -170,11 +167,6 @@ fn is_only_event(calls: &[OpenedCall], items: &[JudgedItem]) -> bool {
     let ([call], [JudgedItem::Change(JudgedChange { plan, .. })]) = (calls, items) else { return false };
     let has_left = plan.output.get("left").and_then(Value::as_array).is_some_and(|left| !left.is_empty());
     call.event.is_some() && plan.is_changeset && plan.paths().is_empty() && !has_left
-}
-
-/// Returns the permission bits of the file that a step leaves.
-fn mode_of(step: &Step) -> Option<(LogicalPath, u32)> {
-    step.after.as_ref().map(|content| (step.path.clone(), content.mode))
 }
 
 /// Removes the staged files of entries that the ledger did not append, and returns the reason.

@@ -118,7 +118,7 @@ impl RecordedOutside {
                 StoredContent::Bytes(bytes) => bytes,
                 StoredContent::TooLarge | StoredContent::Unknown => &[0, 0],
             },
-            mode: known.mode().unwrap_or_else(|| found.as_ref().map_or(0o644, |found| found.mode)),
+            mode: known.mode.bits(),
         });
         let after = new.map(|(found, bytes)| Side { path, bytes: bytes.unwrap_or(&[0]), mode: found.mode });
         self.diff.extend_from_slice(&diff_file(before, after).text);
@@ -133,12 +133,12 @@ impl RecordedOutside {
         };
         let before = known.map(|known| known.sha256);
         self.steps.extend(after.map(|after| Step { path: path.clone(), before, after }));
-        self.files.push(RecordFile {
-            kind: found.as_ref().map_or_else(|| FileKind::of_path(path), |found| found.kind),
-            new_sha256: found.as_ref().map(|found| found.sha256),
-            old_sha256: before,
-            path: path.clone(),
-        });
+        self.files.push(RecordFile::written(
+            path.clone(),
+            found.as_ref().map_or_else(|| FileKind::of_path(path), |found| found.kind),
+            known.map(|known| (known.sha256, known.mode.bits())),
+            found.as_ref().map(|found| (found.sha256, found.mode)),
+        ));
     }
 
     /// Returns the written paths.

@@ -239,14 +239,15 @@ async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'
         return Ok(());
     }
     let [heads, states] = head_rows(state.heads.values());
-    let EntryRows { records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads, .. } =
-        rows;
+    let EntryRows { records, paths, replies, artifacts, contents, newest, steps, .. } = rows;
+    let EntryRows { approvals, decisions, votes, uploads, .. } = rows;
     let connection = fenced.connection();
     // Only two forms of the statement, so that the server plans each once.
-    if [replies, artifacts, contents, steps].iter().all(|rows| rows.is_empty()) {
+    if [replies, artifacts, contents, newest, steps].iter().all(|rows| rows.is_empty()) {
         write_rows(connection, &[paths, &heads, records]).await.map_err(failed)?;
     } else {
-        write_rows(connection, &[paths, &heads, replies, artifacts, contents, steps, records]).await.map_err(failed)?;
+        let all = [paths, &heads, replies, artifacts, contents, newest, steps, records];
+        write_rows(connection, &all).await.map_err(failed)?;
     }
     for rows in [approvals, decisions, votes, uploads, &states] {
         if !rows.is_empty() {

@@ -7,7 +7,7 @@ const LINK: &[u8] = b" 120000";
 const FILE: &[u8] = b" 100644";
 
 /// Returns the sections of a diff that this service has written, without those of binary files. One that turns a file into a link has two
-/// for its path. Modes are left out: [`diff_modes`](crate::diff_modes) returns them.
+/// for its path. Modes are left out: the record has them.
 pub fn written_sections(diff: &[u8]) -> Vec<FilePatch> {
     let mut sections: Vec<Vec<u8>> = Vec::new();
     for line in diff.split_inclusive(|byte| *byte == b'\n') {

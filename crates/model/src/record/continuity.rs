@@ -97,7 +97,8 @@ mod tests {
         draft.mutates = true;
         draft.paths_written = vec![path.clone()];
         let kind = FileKind::Unknown;
-        draft.files = vec![RecordFile { kind, new_sha256: hash(new), old_sha256: hash(old), path }];
+        let file = RecordFile::unwritten(path, kind);
+        draft.files = vec![RecordFile { new_sha256: hash(new), old_sha256: hash(old), ..file }];
         draft.link(seq - 1, Sha256::ZERO).0
     }
 

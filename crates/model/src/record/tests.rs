@@ -7,12 +7,8 @@ fn draft(tool: &str) -> Draft {
     let mut draft = Draft::new(run, "run-token:tok_1".into(), tool, call, "2026-01-01T00:00:00.000000Z".into());
     draft.code = Some(Code::NotFound);
     draft.duration_micros = 12;
-    draft.files = vec![RecordFile {
-        kind: FileKind::TextSource,
-        new_sha256: None,
-        old_sha256: Some(Sha256::ZERO),
-        path: LogicalPath::parse("a/ü.rs").unwrap(),
-    }];
+    let path = LogicalPath::parse("a/ü.rs").unwrap();
+    draft.files = vec![RecordFile::written(path, FileKind::TextSource, Some((Sha256::ZERO, 0o644)), None)];
     draft.mutates = true;
     draft.outcome = Outcome::Refused;
     draft.paths_written = vec![LogicalPath::root()];
@@ -42,7 +38,7 @@ fn check(records: &[Record], head: (u64, Sha256)) -> ChainReport {
 #[test]
 fn lists_that_repeat_the_input_are_cut_with_a_note() {
     let path = |number: usize| LogicalPath::parse(&format!("{}/{number:04}", "d".repeat(200))).unwrap();
-    let file = |path| RecordFile { kind: FileKind::TextSource, new_sha256: None, old_sha256: None, path };
+    let file = |path| RecordFile::unwritten(path, FileKind::TextSource);
     let mut long = draft("apply_patch");
     long.paths_read = (0..1000).map(path).collect();
     long.paths_written = (0..1000).map(path).collect();

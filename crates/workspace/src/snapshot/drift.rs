@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::sync::atomic::AtomicBool;
 
-use model::{LogicalPath, Rules, Sha256};
+use model::{LINK_MODE, LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
 use super::{LargeContent, Snapshot, SnapshotFile, StoredContents};
@@ -181,6 +181,16 @@ impl EntryState {
         } else {
             Self::File { sha256: file.sha256, executable: file.mode & 0o111 != 0 }
         }
+    }
+
+    /// Returns the hash and the permission bits that git gives it, or [`LINK_MODE`]; `None` if it is no file or link.
+    pub fn version(self) -> Option<(Sha256, u32)> {
+        let mode = match self {
+            Self::Link { .. } => LINK_MODE,
+            Self::File { executable: true, .. } => 0o755,
+            _ => 0o644,
+        };
+        self.sha256().map(|sha256| (sha256, mode))
     }
 
     /// Returns the hash of a file or link.

@@ -35,7 +35,7 @@ pub struct InheritedFile {
     /// Its path.
     pub path: LogicalPath,
     /// The hash of its bytes in the base; `None` if the base does not have it.
-    pub before: Option<Sha256>,
+    pub before: Option<(Sha256, u32)>,
     /// The file in the snapshot; `None` if that does not have it.
     pub after: Option<InheritedContent>,
     /// Its kind.
@@ -137,7 +137,7 @@ impl Inherited {
         let diff = diff_file(old_side, new_side).text;
         self.bytes += (new_bytes.map_or(0, <[u8]>::len) + diff.len()) as u64;
         self.diff.extend_from_slice(&diff);
-        let before = base.map(|(sha256, ..)| sha256);
+        let before = base.map(|(sha256, mode, _)| (sha256, mode));
         self.files.push(InheritedFile { path: path.clone(), before, after, kind });
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use model::{EvidenceFact, LINK_MODE, LogicalPath, Refusal, RunId, RunState, is_link_mode};
+use model::{EvidenceFact, LogicalPath, Refusal, RunId, RunState, is_link_mode};
 use serde::Deserialize;
 use serde_json::json;
 use workspace::{ContentLocation, PackedFile, Snapshot, SnapshotFile, StoredContents, WorkspaceError, pack_layer};
@@ -112,8 +112,8 @@ impl Calls {
         let open_run = self.engine.open(run).await?;
         let ledger = &self.engine.ledger;
         // Both runs have the same base.
-        let before = snapshot::load(ledger, from, open_run.workspace.base(), base_seq, true).await?;
-        let after = snapshot::load(ledger, from, open_run.workspace.base(), fork.head_seq, true).await?;
+        let before = snapshot::load(ledger, from, open_run.workspace.base(), base_seq).await?;
+        let after = snapshot::load(ledger, from, open_run.workspace.base(), fork.head_seq).await?;
         let contents = LedgerContents::of(Arc::clone(ledger), from.clone()).with_objects(self.engine.objects.clone());
         let packing = Arc::clone(&open_run);
         let permit = self.engine.write_permit().await;
@@ -170,7 +170,7 @@ fn pack_changes(
 /// Whether the run already has the fork's version of the file at `path`, as after an upload of what the ledger does not keep.
 fn is_in(run: &OpenRun, path: &LogicalPath, file: &SnapshotFile) -> io::Result<bool> {
     let known = run.known.file(run.workspace.base(), path)?;
-    Ok(known.is_some_and(|known| known.sha256 == file.sha256 && known.mode() == Some(file.git_mode())))
+    Ok(known.is_some_and(|known| known.sha256 == file.sha256 && known.mode.bits() == file.git_mode()))
 }
 
 /// Returns the file at `path` as it is now; `None` if its content is stored nowhere.
@@ -183,8 +183,8 @@ fn packed_file<'a>(
     let mut mode = now.git_mode();
     if !is_link_mode(mode) && before.is_some_and(|before| before.git_mode() == mode) {
         // The fork has not changed it, so that it stays as it is in the run.
-        let known = run.known.file(run.workspace.base(), path)?.and_then(|known| known.mode());
-        mode = known.filter(|known| *known != LINK_MODE).unwrap_or(mode);
+        let known = run.known.file(run.workspace.base(), path)?.filter(|known| !known.mode.is_link());
+        mode = known.map_or(mode, |known| known.mode.bits());
     }
     let bytes = match run.workspace.snapshot_content(path, &now, contents) {
         Ok(bytes) => bytes,

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use model::{
-    Code, Effect, LINK_MODE, LogicalPath, PatchOperation, Refusal, Rules, Sha256, is_link_mode, judge_call_bytes,
-    written_sections,
+    Code, Effect, GitMode, LINK_MODE, LogicalPath, PatchOperation, RecordFile, Refusal, Rules, Sha256, is_link_mode,
+    judge_call_bytes, written_sections,
 };
 use workspace::Target;
 
 use crate::tool::change_plan::DesiredFile;
 use crate::tool::earlier_calls::{EarlierCall, EarlierFile, StoredContent};
 
-/// The permission bits of a restored file for which the call's diff has no mode.
+/// The permission bits of a restored file that is nowhere in the tree.
 const DEFAULT_MODE: u32 = 0o644;
 
 /// The files after some calls were undone. `None` for a path without a file.
@@ -56,7 +56,7 @@ impl<'a> RevertedFiles<'a> {
         }
         let mut before = Vec::with_capacity(call.files.len());
         for file in &call.files {
-            let earlier = file.old_sha256.map(|sha256| self.before(call, &file.path, sha256));
+            let earlier = file.old_sha256.map(|sha256| self.before(call, file, sha256));
             before.push((file.path.clone(), earlier));
         }
         self.files.extend(before);
@@ -101,15 +101,15 @@ impl<'a> RevertedFiles<'a> {
         self.files.get(path)?.as_ref()
     }
 
-    /// Returns the file at `path` before `call`.
-    fn before(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> RevertedFile {
-        let modes_of_path =
-            |moved: bool| call.modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
-        let modes = modes_of_path(true).or_else(|| modes_of_path(false));
-        let mode = self.at(modes.map_or(path, |modes| &modes.path)).map_or(DEFAULT_MODE, |file| file.mode);
-        let mode =
-            modes.and_then(|modes| modes.old).map_or(mode, |git_mode| with_type_and_executable_bits(mode, git_mode));
-        RevertedFile { sha256, bytes: self.stored(sha256).or_else(|| self.reverse_diff(call, path, sha256)), mode }
+    /// Returns what `file` was before `call`: a file with the hash `sha256`.
+    fn before(&self, call: &EarlierCall, file: &RecordFile, sha256: Sha256) -> RevertedFile {
+        // A file that the call has moved away has the permissions that git does not know in its new place.
+        let moved =
+            || call.files.iter().find(|other| other.new_sha256 == Some(sha256)).and_then(|to| self.at(&to.path));
+        let mode = self.at(&file.path).or_else(moved).map_or(DEFAULT_MODE, |present| present.mode);
+        let mode = with_type_and_executable_bits(mode, file.mode_before());
+        let bytes = self.stored(sha256).or_else(|| self.reverse_diff(call, &file.path, sha256));
+        RevertedFile { sha256, bytes, mode }
     }
 
     /// Returns the bytes with this hash, from another file or from the stored contents.
@@ -169,13 +169,14 @@ fn detect_moves(desired: &mut [DesiredFile], mut deleted: BTreeMap<LogicalPath, 
 }
 
 /// Returns `mode` with the type and the executable bits of `git_mode`.
-fn with_type_and_executable_bits(mode: u32, git_mode: u32) -> u32 {
-    if is_link_mode(git_mode) {
-        return LINK_MODE;
+fn with_type_and_executable_bits(mode: u32, git_mode: GitMode) -> u32 {
+    let bits = if is_link_mode(mode) { DEFAULT_MODE } else { mode & 0o7777 };
+    match git_mode {
+        GitMode::Link => LINK_MODE,
+        GitMode::File => bits & !0o111,
+        // As in git, everyone who may read an executable file may run it.
+        GitMode::Executable => bits | (bits & 0o444) >> 2,
     }
-    let mode = if is_link_mode(mode) { DEFAULT_MODE } else { mode & 0o7777 };
-    // As in git, everyone who may read an executable file may run it.
-    if git_mode & 0o111 == 0 { mode & !0o111 } else { mode | (mode & 0o444) >> 2 }
 }
 
 fn conflict(call: &EarlierCall, path: &LogicalPath) -> Refusal {

@@ -28,12 +28,8 @@ fn record(seq: u64, head: Sha256) -> Record {
     draft.artifact_uris = vec!["artifact://issue-4711/art_1".into()];
     draft.diff_sha256 = Some(Sha256::of(b"diff"));
     draft.duration_micros = 1234;
-    draft.files = vec![RecordFile {
-        kind: FileKind::TextSource,
-        new_sha256: Some(Sha256::of(b"new")),
-        old_sha256: None,
-        path: LogicalPath::parse("src/ü.rs").unwrap(),
-    }];
+    let file = RecordFile::unwritten(LogicalPath::parse("src/ü.rs").unwrap(), FileKind::TextSource);
+    draft.files = vec![RecordFile { new_sha256: Some(Sha256::of(b"new")), ..file }];
     draft.mutates = true;
     draft.paths_written = vec![LogicalPath::parse("src/ü.rs").unwrap()];
     draft.reason = Some("quotes \" and \\, a tab \t, a line\nfeed, \u{1} and \u{7f}, 漢字 and 🦀".into());

@@ -570,3 +570,50 @@ async fn calls_are_found_by_the_name_of_a_file(#[values(Backend::Sqlite, Backend
     assert_eq!(found("pathSuffix=none.py").await, [""; 0]);
     run.operator.get("/v1/audit?pathSuffix=a/../b").await.refused("INVALID_REQUEST");
 }
+
+/// A run is opened from what its records say of modes, so that a restart must not lose them.
+#[rstest]
+#[tokio::test]
+async fn a_record_has_the_modes_of_the_files_that_it_wrote(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let policy = json!({"policy": {"allowModeChange": true}});
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("b.txt", "b\n"), ("c.txt", "c\n")], policy).await;
+    let new = "diff --git a/run.sh b/run.sh\nnew file mode 100755\n--- /dev/null\n+++ b/run.sh\n@@ -0,0 +1 @@\n+id\n";
+    let changed = "diff --git a/a.txt b/a.txt\nold mode 100644\nnew mode 100755\n";
+    run.patch(&format!("{new}{changed}")).await.ok();
+    run.ok("move_file", json!({"from": "run.sh", "to": "bin/run", "expectedSha256": sha256("id\n"), "reason": "r"}))
+        .await;
+    run.replace("b.txt", "b2\n", &sha256("b\n")).await.ok();
+    run.ok("delete_file", json!({"path": "a.txt", "expectedSha256": sha256("a\n"), "reason": "r"})).await;
+    run.ok("read_file", json!({"path": "c.txt"})).await;
+    let mut modes = Vec::new();
+    for record in run.calls().await {
+        for file in record["files"].as_array().unwrap() {
+            let mode = |name: &str| file.get(name).map_or("", |mode| mode.as_str().unwrap()).to_owned();
+            modes.push((file["path"].as_str().unwrap().to_owned(), mode("oldMode"), mode("mode")));
+        }
+    }
+    modes.sort();
+    let expected = [
+        ("a.txt", "100644", "100755"),
+        ("a.txt", "100755", ""),
+        ("b.txt", "", "100644"),
+        ("bin/run", "", "100755"),
+        ("c.txt", "", ""),
+        ("run.sh", "", "100755"),
+        ("run.sh", "100755", ""),
+    ];
+    let expected = expected.map(|(path, old, new)| (path.to_owned(), old.to_owned(), new.to_owned()));
+    assert_eq!(modes, expected);
+    let diff = run.diff_sha256().await;
+    server.until_journal_is_empty().await;
+    assert!(server.stop().success());
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(run.diff_sha256().await, diff);
+    run.replace("bin/run", "id -u\n", &sha256("id\n")).await.ok();
+    assert_eq!(run.last_record().await["files"][0]["mode"], "100755");
+    assert_eq!(run.verify().await["intact"], true);
+}

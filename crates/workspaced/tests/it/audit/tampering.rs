@@ -119,6 +119,17 @@ async fn a_changed_record_is_reported(#[values(Backend::Sqlite, exhaustive::POST
 
 #[rstest]
 #[tokio::test]
+async fn a_changed_newest_version_is_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+    let (mut server, run, _) = signed(backend).await;
+    let of_path = "where run_no = {run} and path = '0-1.txt'";
+    server.rewrite(&run, &[&format!("update newest_version set mode = 493 {of_path}")]).await;
+    server.assert_break_at(&run, 3, "the newest version of `0-1.txt` differs from the hashed records").await;
+    server.rewrite(&run, &[&format!("delete from newest_version {of_path}")]).await;
+    server.assert_break_at(&run, 3, "the newest version of `0-1.txt` is missing").await;
+}
+
+#[rstest]
+#[tokio::test]
 async fn two_swapped_records_are_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let put =

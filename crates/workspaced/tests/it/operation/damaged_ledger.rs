@@ -61,7 +61,9 @@ async fn a_changed_ledger_is_reported_by_the_chain(#[values(Backend::Sqlite, Bac
         server.bytes(&new),
         server.bytes(&old)
     );
-    server.rewrite(&run, &[&record, &content]).await;
+    let version =
+        format!("update newest_version set sha256 = {} where run_no = {{run}} and path = 'b.txt'", server.bytes(&new));
+    server.rewrite(&run, &[&record, &content, &version]).await;
     run.put("b.txt", "forged\n");
     let broken = format!("{}: BROKEN at seq 4: ", run.id);
     let done = replay(&server, &run, &server.home.join("forged"));

@@ -96,8 +96,8 @@ async fn a_backup_of_another_version_is_named() {
     let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
     let fresh = server.home.join("fresh");
     for (from, to, says) in [
-        ("\"format\":4", "\"format\":2", "it has format 2; this program reads format 4"),
-        ("\"schema\":3", "\"schema\":999", "the rows are of a newer schema than this program"),
+        ("\"format\":5", "\"format\":2", "it has format 2; this program reads format 5"),
+        ("\"schema\":1", "\"schema\":999", "the rows are of a newer schema than this program"),
     ] {
         let changed = manifest.replace(from, to);
         assert_ne!(changed, manifest);
