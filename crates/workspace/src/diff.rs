@@ -1,10 +1,11 @@
 //! The diff of the tree against its base.
 
+mod compare;
 mod digest;
+mod drift;
 mod report;
 mod scan;
 mod snapshot;
-mod stat_table;
 #[cfg(test)]
 mod tests;
 
@@ -12,17 +13,19 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, LogicalPath, Refusal, Rules, Sha256};
-use rustix::fs::FileType;
 
-use crate::base::DiffFile;
+use crate::base::{DiffFile, FileChange};
 use crate::base_files::BaseFiles;
+use crate::error::check_cancelled;
 use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
-use crate::{Workspace, WorkspaceError};
+use crate::snapshot::not_in_snapshot;
+use crate::{Snapshot, Workspace, WorkspaceError};
 pub use digest::{PathVersion, VersionId};
-use report::{Report, ReportOutput};
+pub use drift::{Drift, DriftedPath, EntryState};
+use report::Report;
 pub(crate) use scan::DiffCandidate;
-use scan::{Area, Scan};
+use scan::scan;
 
 /// What to diff.
 #[derive(Clone, Debug)]
@@ -53,7 +56,7 @@ pub struct WorkspaceDiff {
     pub insertions: u64,
     /// The number of lines removed.
     pub deletions: u64,
-    /// The table of [`files`](Self::files) as `git diff --stat` prints it.
+    /// One line for each of [`files`](Self::files), `path | +added -removed`, and one for all; empty if nothing differs.
     pub stat: String,
     /// The text, cut at the end of a line.
     pub diff: String,
@@ -77,7 +80,25 @@ impl Workspace {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
     pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, WorkspaceError> {
-        self.diff_to(rules, query, None, ReportOutput::None, cancel)
+        self.diff_paths(rules, query, None, cancel)
+    }
+
+    /// As [`diff`](Self::diff), but compares only `paths` unless that is `None`, as if no other could differ.
+    ///
+    /// # Errors
+    ///
+    /// As for [`diff`](Self::diff).
+    pub fn diff_paths(
+        &self,
+        rules: &Rules,
+        query: &DiffQuery,
+        paths: Option<&BTreeSet<LogicalPath>>,
+        cancel: &AtomicBool,
+    ) -> Result<WorkspaceDiff, WorkspaceError> {
+        let mut report = Report::new(query);
+        let mut add = |candidate: DiffCandidate, change: &FileChange| report.add(&candidate.path, change);
+        self.each_change(rules, query.path.as_ref(), paths, &mut add, cancel)?;
+        Ok(report.finish())
     }
 
     /// As [`diff`](Self::diff) of the whole tree without its text. Calls `each` for every file, in path order.
@@ -91,101 +112,70 @@ impl Workspace {
         each: &mut dyn FnMut(&LogicalPath, &DiffFile),
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
-        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, None, ReportOutput::Files(each), cancel).map(drop)
+        self.each_change(rules, None, None, &mut |candidate, change| each(&candidate.path, &change.file), cancel)
     }
 
-    /// As [`diff`](Self::diff), but compares only `paths`, as if no other could differ.
-    ///
-    /// # Errors
-    ///
-    /// As for [`diff`](Self::diff).
-    pub fn diff_paths(
+    /// Calls `each` for every file that differs, at or under `area`, and among `only`. They come in path order.
+    fn each_change(
         &self,
         rules: &Rules,
-        query: &DiffQuery,
-        paths: &BTreeSet<LogicalPath>,
+        area: Option<&LogicalPath>,
+        only: Option<&BTreeSet<LogicalPath>>,
+        each: &mut dyn FnMut(DiffCandidate, &FileChange),
         cancel: &AtomicBool,
-    ) -> Result<WorkspaceDiff, WorkspaceError> {
-        self.diff_to(rules, query, Some(paths), ReportOutput::None, cancel)
-    }
-
-    fn diff_to(
-        &self,
-        rules: &Rules,
-        query: &DiffQuery,
-        paths: Option<&BTreeSet<LogicalPath>>,
-        output: ReportOutput<'_>,
-        cancel: &AtomicBool,
-    ) -> Result<WorkspaceDiff, WorkspaceError> {
+    ) -> Result<(), WorkspaceError> {
         let loaded = self.base().load()?;
-        let area = self.area(rules, query.path.as_ref(), &loaded)?;
-        let mut report = Report::new(self, rules, &loaded, query);
-        // Matched, so that its lifetime may be longer than the report's.
-        report.output = match output {
-            ReportOutput::None => ReportOutput::None,
-            ReportOutput::Files(each) => ReportOutput::Files(each),
-        };
-        let candidates = self.candidates(rules, &loaded, &area, paths, cancel)?;
-        let candidates = report.drop_same(candidates, cancel)?;
-        report.add_all(&candidates, cancel)?;
-        Ok(report.finish())
-    }
-
-    /// Returns every file that may differ and that policy does not hide, in path order.
-    fn candidates(
-        &self,
-        rules: &Rules,
-        loaded: &BaseFiles,
-        area: &Area,
-        paths: Option<&BTreeSet<LogicalPath>>,
-        cancel: &AtomicBool,
-    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
-        let mut candidates = match paths {
-            None => Scan::run(self, loaded, area, cancel)?,
-            Some(paths) => Scan::run_files(self, loaded, paths.iter().filter(|path| area.contains(path)), cancel)?,
-        };
-        candidates.retain(|candidate| candidate.is_visible(rules));
-        candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Ok(candidates)
-    }
-
-    /// Returns every path whose file or link may differ from the base, including hidden ones but not ignored ones.
-    pub(crate) fn touched_paths(&self, cancel: &AtomicBool) -> Result<Vec<LogicalPath>, WorkspaceError> {
-        let loaded = self.base().load()?;
-        let candidates = Scan::run(self, &loaded, &Area::Folder(LogicalPath::root()), cancel)?;
-        Ok(candidates.into_iter().map(|candidate| candidate.path).collect())
+        let area = self.area(rules, area, &loaded, None)?;
+        for candidate in scan(self, &loaded.manifest, &area, cancel)? {
+            check_cancelled(cancel)?;
+            if only.is_some_and(|only| !only.contains(&candidate.path)) || !candidate.is_visible(rules) {
+                continue;
+            }
+            if let Some(change) = self.change(rules, &loaded, &candidate)? {
+                each(candidate, &change);
+            }
+        }
+        Ok(())
     }
 
     /// Returns every file that differs and that policy does not hide, in path order.
     pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<DiffCandidate>, WorkspaceError> {
-        let loaded = self.base().load()?;
-        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        let candidates = self.candidates(rules, &loaded, &Area::Folder(LogicalPath::root()), None, cancel)?;
-        Report::new(self, rules, &loaded, &query).drop_same(candidates, cancel)
+        let mut changes = Vec::new();
+        self.each_change(rules, None, None, &mut |candidate, _| changes.push(candidate), cancel)?;
+        Ok(changes)
     }
 
-    /// Returns the area to compare: the whole tree, a folder, or one file. A link on the path is followed, as by any read.
-    fn area(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &BaseFiles) -> Result<Area, WorkspaceError> {
-        let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Area::Folder(LogicalPath::root())) };
-        let tree = self.tree();
-        let found = match tree.root.open(path, Blocking::Allowed) {
-            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
-            found => found,
+    /// Returns the file or folder to compare. A link on its path is followed, as by any read, but not in a snapshot.
+    fn area(
+        &self,
+        rules: &Rules,
+        path: Option<&LogicalPath>,
+        loaded: &BaseFiles,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<LogicalPath, WorkspaceError> {
+        let Some(path) = path else { return Ok(LogicalPath::root()) };
+        let opened = match snapshot {
+            Some(_) => None,
+            None => match self.tree().root.open(path, Blocking::Allowed) {
+                Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
+                opened => opened.ok(),
+            },
         };
-        let opened = found.as_ref().ok();
+        let (manifest, raw) = (&loaded.manifest, path.as_str().as_bytes());
+        let is_folder = match &opened {
+            Some(opened) => opened.file_type().is_dir(),
+            None => manifest.has_files_under(raw) || snapshot.is_some_and(|files| files.has_files_under(path)),
+        };
+        let opened = opened.as_ref();
         let real = opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path);
-        let manifest = &loaded.manifest;
-        if opened.is_some_and(|opened| opened.file_type() == FileType::Directory)
-            || opened.is_none() && manifest.has_files_under(path.as_str().as_bytes())
-        {
-            return Ok(Area::Folder(real.clone()));
+        if !is_folder {
+            self.tree().judge(rules, Access::Read, path, opened, rules.kind_of_path(real), Blocking::Allowed)?;
+            let in_snapshot = || snapshot.is_some_and(|files| files.get(path).is_some());
+            if opened.is_none() && manifest.get(raw).is_none() && !in_snapshot() {
+                return Err(snapshot.map_or_else(|| Refusal::not_found(path), |_| not_in_snapshot(path)).into());
+            }
         }
-        tree.judge(rules, Access::Read, path, opened, rules.kind_of_path(real), Blocking::Allowed)?;
-        if opened.is_none() && manifest.get(path.as_str().as_bytes()).is_none() {
-            return Err(Refusal::not_found(path).into());
-        }
-        Ok(Area::File(real.clone()))
+        Ok(real.clone())
     }
 }
 
@@ -195,4 +185,9 @@ impl DiffCandidate {
         // The scan has left out ignored files.
         is_readable(rules, &self.path, self.now.as_ref().is_some_and(|now| now.hard_linked))
     }
+}
+
+/// Whether `path` is `area` or in it.
+fn is_in(path: &LogicalPath, area: &LogicalPath) -> bool {
+    path == area || path.is_under(area)
 }

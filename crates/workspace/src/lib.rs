@@ -42,7 +42,8 @@ pub use apply::{
 pub use base::{Base, BaseFile, DiffFile};
 pub use base_files::DamagedBase;
 pub use bases::RecordedBase;
-pub use diff::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
+pub use diff::{DiffQuery, Drift, DriftedPath, EntryState};
+pub use diff::{MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
     ArtifactBundle, Bundle, EntryTime, EntryTimes, LeftOutFiles, PackedFile, PatchFormat, PreparedBundle,
@@ -62,8 +63,8 @@ pub use query::{
 };
 pub use read::FileContent;
 pub use snapshot::{
-    ContentLocation, Drift, DriftedPath, EntryState, Inherited, InheritedContent, InheritedFile, LargeContent,
-    RebuildReport, Snapshot, SnapshotFile, StoredContents,
+    ContentLocation, Inherited, InheritedContent, InheritedFile, LargeContent, RebuildReport, Snapshot, SnapshotFile,
+    StoredContents,
 };
 pub use stamp::FileStamp;
 pub use targets::Target;

@@ -3,7 +3,6 @@
 //! Only the `.gitignore` files of the tree are read. Policy is decided by path alone, since there is no file to inspect; no
 //! symbolic link of a snapshot is followed.
 
-mod drift;
 mod inherited;
 mod list;
 mod read;
@@ -12,7 +11,6 @@ mod rebuild;
 mod tests;
 mod writer;
 
-pub use drift::{Drift, DriftedPath, EntryState};
 pub use inherited::{Inherited, InheritedContent, InheritedFile};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;

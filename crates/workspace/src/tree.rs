@@ -5,7 +5,6 @@ mod base_files;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io};
 
 use model::LogicalPath;
-use parking_lot::Mutex;
 use rustix::fs::{FileType, OFlags};
 
 use crate::base::{Base, DiffCache, missing_part};
@@ -23,7 +21,6 @@ use crate::dir;
 use crate::guard::{self, Blocking, GuardError, LowerLayer, Root};
 use crate::ignored::{Baseline, Ignored, RuleScope};
 use crate::kept_files::KeptFiles;
-use crate::stamp::FileStamp;
 
 pub(crate) use admission::Admitted;
 
@@ -44,8 +41,6 @@ pub struct Workspace {
     kept: Arc<KeptFiles>,
     tree: Tree,
     base: Arc<Base>,
-    /// The run's own files that were found to be as in the base, with the stamps under which they were.
-    same: Mutex<HashMap<FileIndex, FileStamp>>,
     diffs: Arc<DiffCache>,
     /// Identifies this tree in `diffs`.
     number: u64,
@@ -118,7 +113,6 @@ impl Workspace {
             kept: Arc::default(),
             tree: Tree::of_run(repo, base.clone(), Some(base.clone())),
             base,
-            same: Mutex::default(),
             diffs,
             number: COUNT.fetch_add(1, Ordering::Relaxed),
         })
@@ -129,21 +123,14 @@ impl Workspace {
         &self.tmp_path
     }
 
-    /// Whether the file has the base's bytes under `stamp`, as was found before.
-    pub(crate) fn is_same(&self, file: FileIndex, stamp: &FileStamp) -> bool {
-        self.same.lock().get(&file) == Some(stamp)
+    /// Returns the cache of diffs.
+    pub(crate) fn diffs(&self) -> &DiffCache {
+        &self.diffs
     }
 
-    /// Remembers that the file had the base's bytes under `stamp`, if the stamp is settled.
-    pub(crate) fn found_same(&self, file: FileIndex, stamp: FileStamp) {
-        if stamp.is_settled() {
-            self.same.lock().insert(file, stamp);
-        }
-    }
-
-    /// Returns the cache of diffs, and the number of this tree in it.
-    pub(crate) fn diffs(&self) -> (&DiffCache, u64) {
-        (&self.diffs, self.number)
+    /// Returns the key of a file of the base in the cache of diffs.
+    pub(crate) fn diff_key(&self, file: FileIndex) -> (u64, FileIndex) {
+        (self.number, file)
     }
 
     /// Returns the folder for temporary files.

@@ -75,7 +75,7 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// The statistics of `files`, as `git diff --stat` writes them. If files are omitted, a line has their number.
+    /// A line for each of `files`, `path | +added -removed`, and one for all. If files are omitted, a line has their number.
     stat: &'a str,
     /// The files that differ, sorted by path. Files after the first 2 MiB of entries are omitted.
     files: &'a [DiffFile],
@@ -161,7 +161,7 @@ impl ReadTool for Diff {
             (Some(snapshot), _) => {
                 workspace.diff_snapshot(rules, &snapshot.files, query, snapshot.contents.as_ref(), cancel)?
             }
-            (None, Some(known)) => workspace.diff_paths(rules, query, known, cancel)?,
+            (None, Some(known)) => workspace.diff_paths(rules, query, Some(known), cancel)?,
             (None, None) => self.compare(context, workspace)?,
         };
         if !self.shows_content {

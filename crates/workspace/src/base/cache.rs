@@ -71,7 +71,7 @@ impl BaseLru {
 enum CachedVersion {
     /// By its stamp; `None` for a deleted file.
     Stamp(Option<FileStamp>),
-    /// By its hash alone: its stamp is not settled, or the change is planned only.
+    /// By its hash alone: its stamp is not settled.
     Content,
 }
 
@@ -99,7 +99,7 @@ impl DiffCache {
     }
 
     /// Returns the change to this content and mode.
-    pub(crate) fn get_by_content(&self, file: FileOfBase, new: &Sha256, mode: (bool, bool)) -> Option<Arc<FileChange>> {
+    pub(crate) fn get_by_content(&self, file: FileOfBase, new: &Sha256, mode: u32) -> Option<Arc<FileChange>> {
         let mut cache = self.0.lock();
         let (_, change) = cache.get(&file)?;
         (change.file.new_sha256 == Some(*new) && change.mode == Some(mode)).then(|| Arc::clone(change))
@@ -109,11 +109,8 @@ impl DiffCache {
     pub(crate) fn insert(&self, file: FileOfBase, stamp: Option<FileStamp>, change: &Arc<FileChange>) {
         let is_known = stamp.is_none_or(|stamp| stamp.is_settled());
         let version = if is_known { CachedVersion::Stamp(stamp) } else { CachedVersion::Content };
-        let mut cache = self.0.lock();
-        let is_cached =
-            |(cached, old): &(CachedVersion, Arc<FileChange>)| *cached == version && Arc::ptr_eq(old, change);
-        if change.text.len() <= Self::MAX_TEXT_BYTES && !cache.get(&file).is_some_and(is_cached) {
-            cache.insert(file, (version, Arc::clone(change)), change.text.len());
+        if change.text.len() <= Self::MAX_TEXT_BYTES {
+            self.0.lock().insert(file, (version, Arc::clone(change)), change.text.len());
         }
     }
 }

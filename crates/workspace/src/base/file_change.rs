@@ -38,8 +38,8 @@ pub(crate) struct FileChange {
     pub(crate) file: DiffFile,
     /// Sizes before and after.
     pub(crate) bytes: (u64, u64),
-    /// What git records of the new mode: whether it is a link, and whether it is executable. `None` for a deleted file.
-    pub(crate) mode: Option<(bool, bool)>,
+    /// The new mode as git has it; `None` for a deleted file.
+    pub(crate) mode: Option<u32>,
     /// The text of its diff.
     pub(crate) text: Vec<u8>,
 }

@@ -34,13 +34,8 @@ impl Base {
     /// If the disk fails.
     pub fn files(&self) -> io::Result<Vec<BaseFile>> {
         let loaded = self.load()?;
-        let manifest = &loaded.manifest;
-        let mut files = Vec::with_capacity(manifest.len());
-        for (folder, range) in manifest.folders() {
-            for file in range.map(FileIndex) {
-                files.extend(manifest.logical_path(folder, file).map(|path| describe(path, &loaded, file)));
-            }
-        }
+        let files = loaded.manifest.logical_files(b"").into_iter();
+        let mut files: Vec<_> = files.map(|(path, file)| describe(path, &loaded, file)).collect();
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }

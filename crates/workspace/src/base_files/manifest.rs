@@ -160,6 +160,18 @@ impl BaseManifest {
         logical_path(&self.path(folder, file))
     }
 
+    /// Returns every file in and under the folder at `path` (empty for the root) that a tool can reach, in no particular order.
+    pub(crate) fn logical_files(&self, path: &[u8]) -> Vec<(LogicalPath, FileIndex)> {
+        let mut files = Vec::new();
+        let mut folders: Vec<_> = self.folder(path).map(|folder| (path.to_vec(), folder)).into_iter().collect();
+        while let Some((path, folder)) = folders.pop() {
+            let reached = |file| Some((self.logical_path(&path, file)?, file));
+            files.extend(self.files_in(folder).map(FileIndex).filter_map(reached));
+            folders.extend(self.folders_in(folder).map(|(inner, name)| (join(&path, name), inner)));
+        }
+        files
+    }
+
     pub(crate) fn name(&self, file: FileIndex) -> &[u8] {
         self.bytes(&self.files[file.0 as usize].name)
     }

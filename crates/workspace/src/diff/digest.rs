@@ -45,20 +45,15 @@ impl Workspace {
         let manifest = &loaded.manifest;
         let mut hash = sha2::Sha256::new();
         for PathVersion { path, now } in paths {
-            let base = manifest.get(path.as_str().as_bytes()).map(|file| VersionId {
-                sha256: Sha256::from_bytes(*manifest.sha256(file)),
-                git_mode: Some(manifest.mode(file)),
-            });
-            let mode_of_base = base.and_then(|base| base.git_mode).unwrap_or(git_mode(0));
-            let now = now.map(|now| VersionId { git_mode: now.git_mode.or(Some(mode_of_base)), ..now });
+            let base = manifest.get(path.as_str().as_bytes());
+            let base = base.map(|file| (Sha256::from_bytes(*manifest.sha256(file)), manifest.mode(file)));
+            let mode_of_base = base.map_or(git_mode(0), |(_, mode)| mode);
+            let now = now.map(|now| (now.sha256, now.git_mode.unwrap_or(mode_of_base)));
             if now == base {
                 continue;
             }
-            hash.update(path.as_str());
-            hash.update(match now {
-                Some(now) => format!("\0{:06o}\0{}\n", now.git_mode.unwrap_or_default(), now.sha256),
-                None => format!("\0{:06o}\0-\n", 0),
-            });
+            let (mode, sha256) = now.map_or_else(|| (0, "-".to_owned()), |(sha256, mode)| (mode, sha256.to_string()));
+            hash.update(format!("{path}\0{mode:06o}\0{sha256}\n"));
         }
         Ok(Sha256::from_bytes(hash.finalize().into()))
     }

@@ -1,27 +1,20 @@
 //! Finding files that may differ from the base: what the run's own layer has, and what the run has removed.
 
-use std::ffi::CString;
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicBool;
 
 use model::{LINK_MODE, LogicalPath, git_mode, is_link_mode};
-use rustix::fs::{AtFlags, FileType};
-use rustix::io::Errno;
+use rustix::fs::{FileType, Stat};
 
-use crate::base_files::BaseFiles;
-use crate::base_files::manifest::FileIndex;
+use super::is_in;
+use crate::base_files::manifest::{BaseManifest, FileIndex};
 use crate::dir::each_entry;
 use crate::error::check_cancelled;
 use crate::guard::{self, Blocking, FoundEntry, GuardError, Root};
 use crate::ignored::{Ignored, RuleScope};
 use crate::stamp::FileStamp;
-use crate::{Tree, Workspace, WorkspaceError};
-
-/// What to compare.
-pub(super) enum Area {
-    Folder(LogicalPath),
-    File(LogicalPath),
-}
+use crate::{Workspace, WorkspaceError};
 
 /// A file that may differ from the base.
 pub(crate) struct DiffCandidate {
@@ -41,183 +34,121 @@ pub(crate) struct PresentFile {
 }
 
 /// A walk over the run's own layer.
-pub(super) struct Scan<'a> {
-    workspace: &'a Workspace,
-    tree: &'a Tree,
+struct Scan<'a> {
+    root: &'a Root,
     ignored: &'a Ignored,
-    loaded: &'a BaseFiles,
+    manifest: &'a BaseManifest,
     cancel: &'a AtomicBool,
+    /// The file or link at each path that the base has or that is not ignored, if there is one.
+    found: BTreeMap<LogicalPath, Option<PresentFile>>,
+    /// The folders to enter, each with the rules in force in its parent.
+    folders: Vec<(LogicalPath, RuleScope)>,
 }
 
-impl<'a> Scan<'a> {
-    /// Returns every file in `area` that may differ from the base, except ignored ones, in no particular order.
-    pub(super) fn run(
-        workspace: &'a Workspace,
-        loaded: &'a BaseFiles,
-        area: &Area,
-        cancel: &'a AtomicBool,
-    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
-        let Some(scan) = Self::new(workspace, loaded, cancel) else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        match area {
-            Area::File(path) => found.extend(scan.file(path)?),
-            Area::Folder(path) => scan.folder(path, &mut found)?,
-        }
-        found.retain(|candidate| scan.counts(candidate));
-        Ok(found)
+/// Returns every file at or under `area` that may differ from the base, except ignored ones, in path order.
+pub(super) fn scan(
+    workspace: &Workspace,
+    manifest: &BaseManifest,
+    area: &LogicalPath,
+    cancel: &AtomicBool,
+) -> Result<Vec<DiffCandidate>, WorkspaceError> {
+    let root = &workspace.tree().root;
+    let Some(ignored) = &workspace.tree().ignored else { return Ok(Vec::new()) };
+    let mut scan = Scan { root, ignored, manifest, cancel, found: BTreeMap::new(), folders: Vec::new() };
+    scan.begin(area)?;
+    while let Some((path, above)) = scan.folders.pop() {
+        check_cancelled(cancel)?;
+        scan.enter(&path, &above)?;
     }
-
-    /// Returns those of `paths` that may differ from the base.
-    pub(super) fn run_files<'p>(
-        workspace: &'a Workspace,
-        loaded: &'a BaseFiles,
-        paths: impl IntoIterator<Item = &'p LogicalPath>,
-        cancel: &'a AtomicBool,
-    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
-        let Some(scan) = Self::new(workspace, loaded, cancel) else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for path in paths {
-            check_cancelled(cancel)?;
-            found.extend(scan.file(path)?.filter(|candidate| scan.counts(candidate)));
-        }
-        Ok(found)
+    for removed in root.hidden().into_iter().filter(|removed| is_in(removed, area)) {
+        // The run may have written another file there since, which was found above.
+        scan.found.entry(removed).or_insert(None);
     }
+    let candidates = scan.found.into_iter().map(|(path, now)| {
+        let base = manifest.get(path.as_str().as_bytes());
+        DiffCandidate { path, base, now }
+    });
+    let counts = |candidate: &DiffCandidate| match candidate.base {
+        // A file that git ignores belongs in a diff once the run has written it.
+        Some(base) => !manifest.is_ignored(base) || ignored.has_written(&candidate.path),
+        None => candidate.now.is_some(),
+    };
+    Ok(candidates.filter(counts).collect())
+}
 
-    fn new(workspace: &'a Workspace, loaded: &'a BaseFiles, cancel: &'a AtomicBool) -> Option<Self> {
-        let tree = workspace.tree();
-        Some(Self { workspace, tree, ignored: tree.ignored.as_ref()?, loaded, cancel })
-    }
-
-    /// Whether the candidate belongs in a diff. A file that git ignores does once the run has written it.
-    fn counts(&self, candidate: &DiffCandidate) -> bool {
-        let is_ignored = candidate.base.is_some_and(|file| self.loaded.manifest.is_ignored(file));
-        !is_ignored || self.ignored.has_written(&candidate.path)
-    }
-
-    fn file(&self, path: &LogicalPath) -> Result<Option<DiffCandidate>, WorkspaceError> {
-        let base = self.loaded.manifest.get(path.as_str().as_bytes());
-        let found = match self.tree.root.find(path) {
-            Ok(found) => found,
-            Err(GuardError::NotADirectory) => None,
-            Err(error) => return Err(error.at(path)),
+impl Scan<'_> {
+    fn begin(&mut self, area: &LogicalPath) -> Result<(), WorkspaceError> {
+        let Some(parent) = area.parent() else {
+            self.folders.push((area.clone(), RuleScope::default()));
+            return Ok(());
         };
-        if found.as_ref().is_some_and(FoundEntry::is_of_base) {
-            return Ok(None);
-        }
-        if base.is_none() && self.ignored.is_file_ignored(&self.tree.root, path, Blocking::Allowed)? {
-            return Ok(None);
-        }
-        Ok(self.candidate(path.clone(), base, found.and_then(|found| PresentFile::of(&found.stat))))
-    }
-
-    fn folder(&self, path: &LogicalPath, found: &mut Vec<DiffCandidate>) -> Result<(), WorkspaceError> {
-        let scope = match path.parent() {
-            None => RuleScope::default(),
-            Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Blocking::Allowed)?,
-        };
-        let mut folders = vec![(path.clone(), scope)];
-        while let Some((path, scope)) = folders.pop() {
-            check_cancelled(self.cancel)?;
-            self.enter(&path, &scope, &mut folders, found)?;
-        }
-        let area = Area::Folder(path.clone());
-        for removed in self.tree.root.hidden().into_iter().filter(|removed| area.contains(removed)) {
-            let is_gone = match self.tree.root.find(&removed) {
-                // The run may have written another file there since, which is found above.
-                Ok(found) => found.is_none_or(|found| PresentFile::of(&found.stat).is_none()),
-                Err(error) => error.unless_disk().map(|()| true)?,
-            };
-            if is_gone {
-                let base = self.loaded.manifest.get(removed.as_str().as_bytes());
-                found.extend(self.candidate(removed, base, None));
+        match self.root.find(area) {
+            Ok(Some(found)) if found.is_of_base() => {}
+            Ok(Some(FoundEntry { stat, .. })) => {
+                let scope = self.ignored.scope_of(self.root, &parent, Blocking::Allowed)?;
+                self.add(area.clone(), &stat, &scope)?;
             }
+            Ok(None) | Err(GuardError::NotADirectory) => self.add_missing(area),
+            Err(error) => return Err(error.at(area)),
         }
-        found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        found.dedup_by(|a, b| a.path == b.path);
         Ok(())
     }
 
-    /// Looks at the entries of one folder of the run's own layer. Adds its subfolders to `folders`.
-    fn enter(
-        &self,
-        path: &LogicalPath,
-        above: &RuleScope,
-        folders: &mut Vec<(LogicalPath, RuleScope)>,
-        found: &mut Vec<DiffCandidate>,
-    ) -> Result<(), WorkspaceError> {
-        let opened = match self.tree.root.open_unlinked(path) {
+    /// Looks at the entries of one folder of the run's own layer.
+    fn enter(&mut self, path: &LogicalPath, above: &RuleScope) -> Result<(), WorkspaceError> {
+        let folder = match self.root.open_unlinked(path) {
             Ok(opened) if opened.file_type().is_dir() => opened.into_folder(path),
             Ok(_) => return Ok(()),
             // It was removed or is not readable.
             Err(error) => return Ok(error.unless_disk()?),
         };
-        let Some(own) = Root::own_part(&opened) else { return Ok(()) };
-        let mut names: Vec<(CString, FileType)> = Vec::new();
-        each_entry(own.as_fd(), &mut Vec::new(), |name, file_type| {
+        let Some(own) = Root::own_part(&folder) else { return Ok(()) };
+        let mut names = Vec::new();
+        each_entry(own.as_fd(), &mut Vec::new(), |name, _| {
             check_cancelled(self.cancel)?;
-            names.push((name.to_owned(), file_type));
+            names.push(name.to_owned());
             Ok::<(), WorkspaceError>(())
         })?;
-        let scope = self.ignored.enter(&self.tree.root, above, path.as_str().as_bytes(), &opened)?;
-        let manifest = &self.loaded.manifest;
-        for (name, file_type) in names {
+        let scope = self.ignored.enter(self.root, above, path.as_str().as_bytes(), &folder)?;
+        for name in names {
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
-            let raw = path.as_str().as_bytes();
-            let base = manifest.get(raw);
-            if file_type.is_dir() {
-                // A folder in place of the base's file.
-                found.extend(self.candidate(path.clone(), base, None));
-                if !self.ignored.hides(&scope, raw, true)? {
-                    folders.push((path, scope.clone()));
-                }
-                continue;
+            if let Some(stat) = self.root.stat_entry(&folder, &name)? {
+                self.add(path, &stat, &scope)?;
             }
-            self.add_replaced_folder(&path, found);
-            let stat = match rustix::fs::statat(own, &*name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            if base.is_none() && self.ignored.hides(&scope, raw, false)? {
-                continue;
-            }
-            found.extend(self.candidate(path, base, PresentFile::of(&stat)));
         }
         Ok(())
     }
 
-    /// Adds the base's files under `path`, at which the run's own layer has a file.
-    fn add_replaced_folder(&self, path: &LogicalPath, found: &mut Vec<DiffCandidate>) {
-        let manifest = &self.loaded.manifest;
-        if manifest.folder(path.as_str().as_bytes()).is_none() {
-            return;
-        }
-        let replaced = path.as_str().as_bytes();
-        let is_inside =
-            |folder: &[u8]| folder.strip_prefix(replaced).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
-        for (folder, files) in manifest.folders().filter(|(folder, _)| is_inside(folder)) {
-            for file in files.map(FileIndex) {
-                let path = manifest.logical_path(folder, file);
-                found.extend(path.map(|path| DiffCandidate { path, base: Some(file), now: None }));
+    /// Adds what the run's own layer has at `path`, in a folder with the rules `scope`.
+    fn add(&mut self, path: LogicalPath, stat: &Stat, scope: &RuleScope) -> Result<(), WorkspaceError> {
+        let (raw, is_folder) = (path.as_str().as_bytes(), FileType::from_raw_mode(stat.st_mode).is_dir());
+        if is_folder {
+            if !self.ignored.hides(scope, raw, true)? {
+                self.folders.push((path.clone(), scope.clone()));
             }
+        } else {
+            self.add_missing(&path);
         }
+        let is_in_base = self.manifest.get(raw).is_some();
+        if is_in_base || !is_folder && !self.ignored.hides(scope, raw, false)? {
+            self.found.insert(path, PresentFile::of(stat));
+        }
+        Ok(())
     }
 
-    fn candidate(&self, path: LogicalPath, base: Option<FileIndex>, now: Option<PresentFile>) -> Option<DiffCandidate> {
-        let same = match (base, &now) {
-            (Some(file), Some(now)) => {
-                now.git_mode() == self.loaded.manifest.mode(file) && self.workspace.is_same(file, &now.stamp)
-            }
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        (!same).then_some(DiffCandidate { path, base, now })
+    /// Adds the base's files at and under `path`, where nothing is, or nothing but another file at `path` itself.
+    fn add_missing(&mut self, path: &LogicalPath) {
+        let raw = path.as_str().as_bytes();
+        if self.manifest.get(raw).is_some() {
+            self.found.insert(path.clone(), None);
+        }
+        self.found.extend(self.manifest.logical_files(raw).into_iter().map(|(path, _)| (path, None)));
     }
 }
 
 impl PresentFile {
     /// Returns the file or link that `stat` describes; `None` for anything else.
-    pub(super) fn of(stat: &rustix::fs::Stat) -> Option<Self> {
+    pub(super) fn of(stat: &Stat) -> Option<Self> {
         let mode = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => stat.st_mode & 0o7777,
             FileType::Symlink => LINK_MODE,

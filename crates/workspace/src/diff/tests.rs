@@ -5,8 +5,8 @@ use std::path::Path;
 use model::{Code, PolicyOverrides, Profiles};
 
 use super::*;
-use crate::ImportSource;
 use crate::test_support::{TestWorkspaces, git, git_on_base, rules};
+use crate::{ImportSource, StoredContents};
 
 const ALL: DiffQuery = DiffQuery { path: None, stat_only: false, max_bytes: usize::MAX };
 
@@ -35,6 +35,22 @@ fn without_index_lines(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.starts_with("index ")).collect()
 }
 
+/// Returns the statistics with git's counts. Git has none for the binary file.
+fn stat_of(numstat: &str, binary: &str) -> String {
+    let (mut lines, mut sum) = (Vec::new(), [0, 0]);
+    for line in numstat.lines() {
+        let [added, removed, name] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        if let (Ok(added), Ok(removed)) = (added.parse::<u64>(), removed.parse::<u64>()) {
+            sum = [sum[0] + added, sum[1] + removed];
+            lines.push(format!("{name} | +{added} -{removed}\n"));
+        } else {
+            lines.push(format!("{name} | {binary}\n"));
+        }
+    }
+    let all = format!("{} files changed | +{} -{}\n", lines.len(), sum[0], sum[1]);
+    lines.concat() + &all
+}
+
 #[test]
 fn an_untouched_tree_does_not_differ() {
     let rig = TestWorkspaces::new();
@@ -45,7 +61,7 @@ fn an_untouched_tree_does_not_differ() {
 }
 
 #[test]
-fn the_text_and_the_table_are_gits_own() {
+fn the_text_and_the_counts_are_gits_own() {
     let rig = TestWorkspaces::new();
     let many: String = (0..300).fold(String::new(), |text, n| text + &format!("line {n}\n"));
     let workspace = rig.with_files(
@@ -85,7 +101,7 @@ fn the_text_and_the_table_are_gits_own() {
     // Of a replaced binary file there is one.
     let index: Vec<_> = report.diff.lines().filter(|line| line.starts_with("index ")).collect();
     assert!(index.len() == 1 && of_git.contains(&format!("{}\nBinary files a/binary.bin", index[0])), "{index:?}");
-    assert_eq!(report.stat, git_says(&rig, "r", &["--stat"]));
+    assert_eq!(report.stat, stat_of(&git_says(&rig, "r", &["--numstat"]), "Bin 3 -> 4 bytes"));
     assert_eq!(report.diff_sha256, Sha256::of(report.diff.as_bytes()));
     let numbers: Vec<_> =
         report.files.iter().map(|file| (file.path.as_str(), &*file.status, file.insertions)).collect();
@@ -197,6 +213,11 @@ fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_reported() {
     let report = diff(&workspace);
     let files: Vec<_> = report.files.iter().map(|file| (file.path.as_str(), file.status.as_str())).collect();
     assert_eq!(files, [("a", "deleted"), ("a/x", "created"), ("b", "created"), ("b/c", "deleted"), ("p", "deleted")]);
+    for (path, want) in [("a", &files[..2]), ("a/x", &files[1..2]), ("b", &files[2..4]), ("b/c", &files[3..4])] {
+        let report = diff_of(&workspace, path).unwrap();
+        let files: Vec<_> = report.files.iter().map(|file| (file.path.as_str(), file.status.as_str())).collect();
+        assert_eq!(files, want, "{path}");
+    }
 }
 
 #[test]
@@ -332,4 +353,73 @@ fn new_files_in_a_folder_without_tracked_files_are_reported() {
     let report = diff(&workspace);
     let paths: Vec<_> = report.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["empty/deep/new", "logs/new"]);
+}
+
+/// A ledger without contents.
+struct NoContents;
+
+impl StoredContents for NoContents {
+    fn content(&self, _seq: u64, _sha256: &Sha256) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn drift_is_found_and_shown_as_far_as_policy_allows() {
+    let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
+    let rig = TestWorkspaces::new();
+    let files = [
+        (".env", "A=1\n"),
+        (".gitignore", "*.log\n"),
+        ("a", "old\n"),
+        ("folder", "x\n"),
+        ("gone", "x\n"),
+        ("key.txt", key),
+        ("run.sh", "x\n"),
+        ("same", "x\n"),
+    ];
+    let workspace = rig.with_files("r", &files);
+    let repo = rig.repo("r");
+    let snapshot = Snapshot::of_base(workspace.base()).unwrap();
+    for (name, text) in [(".env", "A=2\n"), ("a", "new\n"), ("key.txt", "plain\n"), ("x.log", "x\n"), ("same", "x\n")] {
+        fs::write(repo.join(name), text).unwrap();
+    }
+    fs::remove_file(repo.join("gone")).unwrap();
+    rig.hide_missing("r", &workspace);
+    fs::remove_file(repo.join("folder")).unwrap();
+    fs::create_dir(repo.join("folder")).unwrap();
+    fs::set_permissions(repo.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("/etc/passwd", repo.join("out")).unwrap();
+
+    let found = workspace.find_drift(&snapshot).unwrap();
+    let names: Vec<_> = found.iter().map(|drift| drift.path.as_str()).collect();
+    assert_eq!(names, [".env", "a", "folder", "gone", "key.txt", "out", "run.sh"]);
+    let inspect =
+        |drift: &Drift, max_bytes| workspace.inspect_drift(&rules(), &snapshot, drift.clone(), &NoContents, max_bytes);
+    for drift in &found {
+        let seen = inspect(drift, 1000).unwrap();
+        let diff = String::from_utf8(seen.diff).unwrap();
+        let (state, bytes) = match drift.path.as_str() {
+            "a" => {
+                assert!(diff.ends_with("-old\n+new\n"), "{diff}");
+                (EntryState::File { sha256: Sha256::of(b"new\n"), executable: false }, Some("new\n"))
+            }
+            "run.sh" => {
+                assert!(diff.ends_with("old mode 100644\nnew mode 100755\n"), "{diff}");
+                (EntryState::File { sha256: Sha256::of(b"x\n"), executable: true }, Some("x\n"))
+            }
+            "out" => (EntryState::Link { sha256: Sha256::of(b"/etc/passwd") }, Some("/etc/passwd")),
+            "folder" => (EntryState::Folder, None),
+            "gone" => (EntryState::Nothing, None),
+            ".env" => (EntryState::File { sha256: Sha256::of(b"A=2\n"), executable: false }, Some("A=2\n")),
+            _ => (EntryState::File { sha256: Sha256::of(b"plain\n"), executable: false }, Some("plain\n")),
+        };
+        for hidden in ["A=", "b3BlbnNzaC1rZXktdjE", "plain", "passwd"] {
+            assert!(!diff.contains(hidden), "{diff}");
+        }
+        assert_eq!((drift.found, seen.new, seen.bytes.as_deref()), (state, state, bytes.map(str::as_bytes)), "{diff}");
+    }
+    assert_eq!(inspect(&found[1], 3).unwrap().bytes, None);
+    fs::write(repo.join("a"), "other\n").unwrap();
+    inspect(&found[1], 1000).unwrap_err();
 }

@@ -1,17 +1,18 @@
 //! Drift: paths at which the tree differs from what the ledger says.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _};
+use std::io;
 use std::sync::atomic::AtomicBool;
 
 use model::{LINK_MODE, LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
-use super::{LargeContent, Snapshot, SnapshotFile, StoredContents};
+use super::compare::{DiffedVersion, diff_versions};
+use super::scan::scan;
 use crate::guard::GuardError;
 use crate::hashing::copy_hashed;
-use crate::opened_file::{HEAD_BYTES, is_readable};
-use crate::{Workspace, WorkspaceError};
+use crate::opened_file::is_readable;
+use crate::{LargeContent, Snapshot, StoredContents, Workspace, WorkspaceError};
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +73,13 @@ impl Workspace {
     pub fn find_drift(&self, snapshot: &Snapshot) -> Result<Vec<Drift>, WorkspaceError> {
         // What the run's own layer does not have is as it was in the base.
         let mut paths: BTreeSet<_> = snapshot.written().cloned().collect();
-        paths.extend(self.touched_paths(&AtomicBool::new(false))?);
+        let scanned = scan(self, &self.base().load()?.manifest, &LogicalPath::root(), &AtomicBool::new(false))?;
+        paths.extend(scanned.into_iter().map(|candidate| candidate.path));
         let mut drift = Vec::new();
         for path in paths {
-            let expected = snapshot.get(&path).as_ref().map_or(EntryState::Nothing, EntryState::of);
-            let found = self.entry_state(&path)?;
+            let expected =
+                snapshot.get(&path).map_or(EntryState::Nothing, |file| EntryState::of(file.sha256, file.git_mode()));
+            let (found, _) = self.entry_at(&path, 0)?;
             let is_no_file = matches!(found, EntryState::Nothing | EntryState::Folder | EntryState::Other);
             if expected != found && !(expected == EntryState::Nothing && is_no_file) {
                 drift.push(Drift { path, expected, found });
@@ -85,35 +88,32 @@ impl Workspace {
         Ok(drift)
     }
 
-    /// Returns what is at `path` now.
-    fn entry_state(&self, path: &LogicalPath) -> Result<EntryState, WorkspaceError> {
+    /// Returns what is at `path` now, of a file or link also its version. Keeps up to `max_bytes` of a file.
+    fn entry_at(
+        &self,
+        path: &LogicalPath,
+        max_bytes: u64,
+    ) -> Result<(EntryState, Option<DiffedVersion>), WorkspaceError> {
         let root = &self.tree().root;
         let found = match root.find(path) {
             Ok(Some(found)) => found,
-            Ok(None) | Err(GuardError::NotADirectory) => return Ok(EntryState::Nothing),
-            Err(error) => {
-                error.unless_disk()?;
-                return Ok(EntryState::Other);
-            }
+            Ok(None) | Err(GuardError::NotADirectory) => return Ok((EntryState::Nothing, None)),
+            Err(error) => return Ok(error.unless_disk().map(|()| (EntryState::Other, None))?),
         };
-        match found.file_type() {
+        let version = match found.file_type() {
             FileType::Symlink => {
                 let link = found.link().map_err(|error| error.at(path))?;
-                Ok(link.map_or(EntryState::Nothing, |link| EntryState::Link { sha256: Sha256::of(&link.target) }))
+                link.map(|link| DiffedVersion::of_bytes(link.target, LINK_MODE))
             }
             FileType::RegularFile => {
                 let opened = root.open_unlinked(path).map_err(|error| error.at(path))?;
-                let executable = opened.stat.st_mode & 0o111 != 0;
-                let (sha256, _) = copy_hashed(&mut opened.file.into_reader()?, &mut io::sink(), u64::MAX)?;
-                Ok(EntryState::File { sha256, executable })
+                Some(DiffedVersion::read(opened, max_bytes)?)
             }
-            FileType::Directory => Ok(EntryState::Folder),
-            FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => Ok(EntryState::Other),
-        }
+            FileType::Directory => return Ok((EntryState::Folder, None)),
+            _ => return Ok((EntryState::Other, None)),
+        };
+        let state = version.as_ref().map_or(EntryState::Nothing, |now| EntryState::of(now.sha256, now.mode));
+        Ok((state, version))
     }
 
     /// Reads what was found at a path with drift, up to `max_bytes` of it, and computes the diff.
@@ -130,19 +130,17 @@ impl Workspace {
         max_bytes: u64,
     ) -> Result<DriftedPath, WorkspaceError> {
         let Drift { path, expected: old, found: new } = drift;
-        let bytes = match new {
-            EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
-            EntryState::Link { .. } => {
-                self.tree().root.link(&path).map_err(|error| error.at(&path))?.map(|link| link.target)
-            }
-            EntryState::File { .. } => self.bytes_at(&path, max_bytes)?,
-        };
-        if bytes.as_ref().is_some_and(|bytes| Some(Sha256::of(bytes)) != new.sha256()) {
+        let (found, version) = self.entry_at(&path, max_bytes)?;
+        if found != new {
             return Err(io::Error::other("a file changed while it was read").into());
         }
-        let is_secret = |bytes: &Vec<u8>| rules.is_secret_content(&path, &bytes[..bytes.len().min(HEAD_BYTES)]);
-        let shown = is_readable(rules, &path, false) && !bytes.as_ref().is_some_and(is_secret);
-        let diff = self.drift_diff(snapshot, &path, (new, bytes.as_deref()), shown, contents)?;
+        let bytes = version.as_ref().and_then(|version| version.bytes.clone());
+        let mut sides = [self.snapshot_version(snapshot, &path, contents)?, version.map(|now| now.shown_at(&path))];
+        let is_secret = |side: &DiffedVersion| side.is_secret(rules, &path);
+        if !is_readable(rules, &path, false) || sides.iter().flatten().any(is_secret) {
+            sides.iter_mut().flatten().for_each(|side| side.bytes = None);
+        }
+        let diff = diff_versions(&path, sides[0].as_ref(), sides[1].as_ref()).text;
         Ok(DriftedPath { path, old, new, bytes, diff })
     }
 
@@ -165,21 +163,15 @@ impl Workspace {
         file.rewind();
         Ok(Some((size, Box::new(file))))
     }
-
-    fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, WorkspaceError> {
-        let opened = self.tree().root.open_unlinked(path).map_err(|error| error.at(path))?;
-        let mut bytes = Vec::new();
-        opened.file.into_reader()?.take(max_bytes + 1).read_to_end(&mut bytes)?;
-        Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= max_bytes))
-    }
 }
 
 impl EntryState {
-    fn of(file: &SnapshotFile) -> Self {
-        if file.is_link {
-            Self::Link { sha256: file.sha256 }
+    /// The state of a file with these permission bits, or of a link, which has [`LINK_MODE`].
+    fn of(sha256: Sha256, mode: u32) -> Self {
+        if model::is_link_mode(mode) {
+            Self::Link { sha256 }
         } else {
-            Self::File { sha256: file.sha256, executable: file.mode & 0o111 != 0 }
+            Self::File { sha256, executable: mode & 0o111 != 0 }
         }
     }
 
