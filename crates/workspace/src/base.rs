@@ -5,7 +5,7 @@ mod cache;
 mod file_change;
 mod read;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -29,7 +29,7 @@ use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
 use crate::dir::open_file;
 use crate::git::{Bounds, Git, GitError, GitHome};
 use crate::guard::LowerLayer;
-use crate::ignored::{BaseRules, Baseline, RuleFile, RuleSet, SimilarPaths};
+use crate::ignored::{Baseline, ExcludedFiles, RuleSet, SimilarPaths};
 
 /// The file that lists what a base has.
 pub(crate) const MANIFEST_NAME: &str = "manifest";
@@ -56,7 +56,7 @@ pub struct Base {
     loaded: Mutex<Weak<BaseFiles>>,
     /// Tracked folders with the names of build output; determined on first use.
     source_folders: OnceLock<HashSet<String>>,
-    rules: OnceLock<Arc<BaseRules>>,
+    rules: OnceLock<Arc<RuleSet>>,
 }
 
 impl fmt::Debug for Base {
@@ -180,14 +180,15 @@ impl Base {
             return Ok(known);
         }
         let loaded = self.load()?;
-        let rules = RuleSet::new(&loaded.ignores);
-        let is_source = |path: &[u8]| {
+        let rules = self.rules()?;
+        let mut excluded = ExcludedFiles::by(&rules);
+        let is_source = |path: &&[u8]| {
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
             std::str::from_utf8(name).is_ok_and(FileKind::is_build_output)
                 && loaded.manifest.has_files_under(path)
-                && !rules.exclude_folder(path)
+                && !excluded.contains_folder(path)
         };
-        let found = loaded.manifest.folders().map(|(path, _)| path).filter(|path| is_source(path));
+        let found = loaded.manifest.folders().map(|(path, _)| path).filter(is_source);
         let found = found.filter_map(|path| String::from_utf8(path.to_vec()).ok()).collect();
         Ok(self.source_folders.get_or_init(|| found))
     }
@@ -256,20 +257,12 @@ impl Baseline for Base {
         Ok(())
     }
 
-    fn rules(&self) -> io::Result<Arc<BaseRules>> {
+    fn rules(&self) -> io::Result<Arc<RuleSet>> {
         if let Some(rules) = self.rules.get() {
             return Ok(Arc::clone(rules));
         }
         let loaded = self.load()?;
-        // No tool reaches a folder whose name is not UTF-8, so its rules have no effect.
-        let reachable = loaded.ignores.iter().filter(|(folder, _)| std::str::from_utf8(folder).is_ok());
-        let rules: HashMap<_, _> = reachable
-            .map(|(folder, text)| {
-                let folder = if folder.is_empty() { b".".to_vec() } else { folder.clone() };
-                (folder, Arc::new(RuleFile::new(text.clone())))
-            })
-            .collect();
-        Ok(Arc::clone(self.rules.get_or_init(|| Arc::new(rules))))
+        Ok(Arc::clone(self.rules.get_or_init(|| Arc::new(RuleSet::new(&loaded.ignores)))))
     }
 }
 

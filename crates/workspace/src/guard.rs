@@ -185,16 +185,6 @@ impl Root {
         }
     }
 
-    /// Returns the metadata at `raw`, a clean path from inside the service. `None` if nothing exists there or the path leads
-    /// through a symbolic link.
-    pub(crate) fn probe(&self, raw: &str, blocking: Blocking) -> io::Result<Option<Stat>> {
-        match self.find_plain(raw, blocking) {
-            Ok(found) => Ok(Some(found.stat)),
-            Err(Errno::AGAIN) => Err(Errno::AGAIN.into()),
-            Err(errno) => GuardError::from(errno).unless_disk().map(|()| None),
-        }
-    }
-
     /// Returns the symbolic link at `path`; `None` if something else is there. A path through another link is refused.
     pub(crate) fn link(&self, path: &LogicalPath) -> Result<Option<OpenedLink>, GuardError> {
         self.find(path)?.ok_or(GuardError::Missing)?.link()

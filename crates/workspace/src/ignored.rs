@@ -5,27 +5,26 @@
 //! change. Only `.gitignore` files inside the tree count.
 
 mod pattern;
-mod rule_set;
 mod rules;
+mod scope;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lru::LruCache;
 use model::{FileKind, LogicalPath, composed};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-use crate::guard::{Blocking, GuardError, Root, TreeFolder};
+use crate::guard::{Blocking, GuardError, Opened, Root, TreeFolder};
 use crate::stamp::DeviceStamp;
-pub(crate) use rule_set::{ExcludedFiles, RuleSet};
-use rules::is_excluded;
-pub(crate) use rules::{MAX_BYTES as MAX_RULES_BYTES, RuleFile, read as read_rules};
+use rules::RuleFile;
+pub(crate) use rules::{MAX_BYTES as MAX_RULES_BYTES, read as read_rules};
+pub(crate) use scope::{ExcludedFiles, RuleScope, RuleSet};
 
 /// The name of a file with ignore rules.
 pub const GITIGNORE_NAME: &str = ".gitignore";
@@ -33,9 +32,6 @@ pub const GITIGNORE_NAME: &str = ".gitignore";
 pub(crate) const MAX_SIMILAR: usize = 100;
 /// How many compiled rule files are cached for one tree.
 const MAX_COMPILED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-
-/// The `.gitignore` files of a base by their folders (`.` for the root).
-pub(crate) type BaseRules = HashMap<Vec<u8>, Arc<RuleFile>>;
 
 /// What the run started with.
 pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
@@ -52,7 +48,7 @@ pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
     fn add_similar_paths(&self, similar: &mut SimilarPaths<'_>) -> io::Result<()>;
 
     /// Returns every `.gitignore` of the base.
-    fn rules(&self) -> io::Result<Arc<BaseRules>>;
+    fn rules(&self) -> io::Result<Arc<RuleSet>>;
 }
 
 /// The paths that a caller may have meant by another one, as far as the base or the run has them. They need not exist any more.
@@ -103,35 +99,14 @@ pub(crate) struct Ignored {
     baseline: Arc<dyn Baseline>,
     /// Every path that the run has written.
     written: RwLock<BTreeSet<String>>,
-    base: OnceLock<Arc<BaseRules>>,
     compiled: Mutex<LruCache<DeviceStamp, Arc<RuleFile>>>,
-}
-
-/// The rules in force in one folder. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RuleScope {
-    level: Option<Arc<FolderRules>>,
-    /// Whether rules exclude the folder itself, and so everything in it.
-    excluded: bool,
-}
-
-/// The rules of one folder, and of those above it.
-#[derive(Debug)]
-struct FolderRules {
-    /// Length of the folder's path with its `/`; 0 for the root.
-    prefix: usize,
-    now: Option<Arc<RuleFile>>,
-    base: Option<Arc<RuleFile>>,
-    /// Whether the base's rules differ from the current ones, here or above.
-    differs: bool,
-    above: Option<Arc<FolderRules>>,
 }
 
 impl Ignored {
     /// Creates the rules of a tree with this base.
     pub(crate) fn new(baseline: Arc<dyn Baseline>) -> Self {
         let (written, compiled) = (RwLock::default(), Mutex::new(LruCache::new(MAX_COMPILED)));
-        Self { baseline, written, base: OnceLock::new(), compiled }
+        Self { baseline, written, compiled }
     }
 
     /// Adds paths that the run has written: from now on they count as tracked.
@@ -176,59 +151,38 @@ impl Ignored {
 
     /// Whether the file at `path`, which need not exist, is ignored.
     pub(crate) fn is_file_ignored(&self, root: &Root, path: &LogicalPath, blocking: Blocking) -> io::Result<bool> {
-        if path.is_root() {
-            return Ok(false);
-        }
+        let Some(parent) = path.parent() else { return Ok(false) };
         // Most files that are read are tracked: for those no rules are read.
-        if self.has_written(path) || self.baseline.is_loaded() && self.baseline.tracks(path.as_str())? {
+        if self.has_written(path) {
             return Ok(false);
         }
-        let parent = path.parent().unwrap_or_else(LogicalPath::root);
-        let scope = self.scope_of(root, &parent, blocking)?;
-        if blocking == Blocking::Forbidden
-            && scope.excludes(path.as_str().as_bytes(), false)
-            && !self.baseline.is_loaded()
-        {
-            return Err(Errno::AGAIN.into());
+        self.check_loaded(blocking)?;
+        if self.baseline.tracks(path.as_str())? {
+            return Ok(false);
         }
+        let scope = self.scope_of(root, &parent, blocking)?;
         self.hides(&scope, path.as_str().as_bytes(), false)
     }
 
     /// Returns the rules in force in `folder`.
     pub(crate) fn scope_of(&self, root: &Root, folder: &LogicalPath, blocking: Blocking) -> io::Result<RuleScope> {
-        let mut scope = self.enter_by_path(root, &RuleScope::default(), ".", blocking)?;
-        if folder.is_root() {
-            return Ok(scope);
-        }
-        let text = folder.as_str();
-        for end in text.match_indices('/').map(|(at, _)| at).chain([text.len()]) {
-            if scope.excluded {
-                break;
-            }
-            scope = self.enter_by_path(root, &scope, &text[..end], blocking)?;
-        }
-        Ok(scope)
+        let folders: Vec<_> = with_folders_above(folder).collect();
+        folders.iter().rev().try_fold(RuleScope::default(), |above, folder| {
+            self.descend(&above, folder.as_str().as_bytes(), blocking, || {
+                let file = folder.child(GITIGNORE_NAME).map_err(GuardError::Rejected)?;
+                root.open(&file, blocking)
+            })
+        })
     }
 
     /// Returns the rules in force in the folder at `path`, which is open as `dir`. `above` are those of its parent.
     pub(crate) fn enter(&self, root: &Root, above: &RuleScope, path: &[u8], dir: &TreeFolder) -> io::Result<RuleScope> {
-        if above.excludes_folder(path) {
-            return Ok(RuleScope { excluded: true, ..above.clone() });
-        }
-        let now = match root.open_entry(dir, c".gitignore") {
-            Ok(opened) => self.compile(&opened.stat, || read_rules(opened.file.into_reader()?))?,
-            Err(GuardError::Io(error)) => return Err(error),
-            Err(_) => None,
-        };
-        self.descend(above, path, now)
+        self.descend(above, path, Blocking::Allowed, || root.open_entry(dir, c".gitignore"))
     }
 
     /// As [`enter`](Self::enter), for a folder that is known to have no `.gitignore`.
     pub(crate) fn enter_without_gitignore(&self, above: &RuleScope, path: &[u8]) -> io::Result<RuleScope> {
-        if above.excludes_folder(path) {
-            return Ok(RuleScope { excluded: true, ..above.clone() });
-        }
-        self.descend(above, path, None)
+        self.descend(above, path, Blocking::Allowed, || Err(GuardError::Missing))
     }
 
     /// Whether the entry at `path`, in the folder of `scope`, is ignored: rules exclude it, and nothing in it is tracked or was
@@ -244,95 +198,64 @@ impl Ignored {
 
     /// Whether `path` or something above it is tracked, such as a symbolic link to a folder.
     pub(crate) fn tracks_above(&self, path: &LogicalPath, blocking: Blocking) -> io::Result<bool> {
-        if blocking == Blocking::Forbidden && !self.baseline.is_loaded() {
-            return Err(Errno::AGAIN.into());
-        }
-        let text = path.as_str();
-        for end in text.match_indices('/').map(|(at, _)| at).chain([text.len()]) {
-            if self.tracks(&text[..end])? {
+        self.check_loaded(blocking)?;
+        for path in with_folders_above(path) {
+            if self.tracks(path.as_str())? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn enter_by_path(&self, root: &Root, above: &RuleScope, folder: &str, blocking: Blocking) -> io::Result<RuleScope> {
-        if above.excludes_folder(folder.as_bytes()) {
-            return Ok(RuleScope { excluded: true, ..above.clone() });
-        }
-        let file = if folder == "." { GITIGNORE_NAME.to_owned() } else { format!("{folder}/{GITIGNORE_NAME}") };
-        let now = match root.probe(&file, blocking)? {
-            None => None,
-            Some(stat) => self.compile(&stat, || match blocking {
-                Blocking::Forbidden => Err(Errno::AGAIN.into()),
-                Blocking::Allowed => match LogicalPath::parse(&file).map(|path| root.open_unlinked(&path)) {
-                    Ok(Ok(opened)) => read_rules(opened.file.into_reader()?),
-                    // It was removed since the probe, so it has no rules.
-                    Ok(Err(_)) | Err(_) => Ok(Vec::new()),
-                },
-            })?,
-        };
-        if blocking == Blocking::Forbidden && self.base.get().is_none() {
+    /// Fails if a call that must not block would have to load the base.
+    fn check_loaded(&self, blocking: Blocking) -> io::Result<()> {
+        if blocking == Blocking::Forbidden && !self.baseline.is_loaded() {
             return Err(Errno::AGAIN.into());
         }
-        self.descend(above, folder.as_bytes(), now)
+        Ok(())
     }
 
-    fn descend(&self, above: &RuleScope, folder: &[u8], now: Option<Arc<RuleFile>>) -> io::Result<RuleScope> {
-        let base = self.base()?.get(folder).cloned();
-        if now.is_none() && base.is_none() {
-            return Ok(RuleScope { level: above.level.clone(), excluded: false });
+    /// Returns the rules in force in the folder at `path`, whose `.gitignore` is opened by `open`.
+    fn descend(
+        &self,
+        above: &RuleScope,
+        path: &[u8],
+        blocking: Blocking,
+        open: impl FnOnce() -> Result<Opened, GuardError>,
+    ) -> io::Result<RuleScope> {
+        let path = if path == b"." { b"" } else { path };
+        if let Some(scope) = above.excluded(path) {
+            return Ok(scope);
         }
-        let same = match (&now, &base) {
-            (Some(now), Some(base)) => now.is_same_text(base),
-            (None, None) => true,
-            _ => false,
+        let now = self.compiled(open(), blocking)?;
+        Ok(above.with(path, now.as_ref(), self.baseline.rules()?.get(path)))
+    }
+
+    /// Returns the rules of an opened `.gitignore`. It has none if it is no file or was found behind a link.
+    fn compiled(&self, opened: Result<Opened, GuardError>, blocking: Blocking) -> io::Result<Option<Arc<RuleFile>>> {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return error.unless_disk().map(|()| None),
         };
-        let differs = !same || above.level.as_ref().is_some_and(|level| level.differs);
-        let prefix = if folder == b"." { 0 } else { folder.len() + 1 };
-        let level = FolderRules { prefix, now, base, differs, above: above.level.clone() };
-        Ok(RuleScope { level: Some(Arc::new(level)), excluded: false })
-    }
-
-    fn base(&self) -> io::Result<&BaseRules> {
-        if let Some(base) = self.base.get() {
-            return Ok(base);
-        }
-        let base = self.baseline.rules()?;
-        Ok(self.base.get_or_init(|| base))
-    }
-
-    fn compile(&self, stat: &Stat, read: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Option<Arc<RuleFile>>> {
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_size == 0 {
+        if opened.real.is_some() || !opened.file_type().is_file() || opened.size() == 0 {
             return Ok(None);
         }
-        let stamp = DeviceStamp::of(stat);
+        let stamp = DeviceStamp::of(&opened.stat);
         if let Some(known) = self.compiled.lock().get(&stamp) {
             return Ok(Some(Arc::clone(known)));
         }
-        let file = Arc::new(RuleFile::new(read()?));
+        if blocking == Blocking::Forbidden {
+            return Err(Errno::AGAIN.into());
+        }
+        let file = Arc::new(RuleFile::new(read_rules(opened.file.into_reader()?)?));
         self.compiled.lock().put(stamp, Arc::clone(&file));
         Ok(Some(file))
     }
 }
 
-impl RuleScope {
-    /// Whether rules exclude the entry at `path`, tracked or not. It must be in the folder of this scope.
-    pub(crate) fn excludes(&self, path: &[u8], is_folder: bool) -> bool {
-        let Some(level) = &self.level else { return self.excluded };
-        self.excluded
-            || is_excluded(level, path, is_folder, |level| level.now.as_deref())
-            || (level.differs && is_excluded(level, path, is_folder, |level| level.base.as_deref()))
-    }
-
-    /// Whether the folder of this scope is itself excluded, or is in one that is.
-    pub(crate) fn excludes_folder_itself(&self) -> bool {
-        self.excluded
-    }
-
-    fn excludes_folder(&self, path: &[u8]) -> bool {
-        path != b"." && self.excludes(path, true)
-    }
+/// Returns `path` and every folder above it, the root last.
+fn with_folders_above(path: &LogicalPath) -> impl Iterator<Item = LogicalPath> {
+    std::iter::successors(Some(path.clone()), LogicalPath::parent)
 }
 
 /// Whether files of this kind are generated by tools, so that listings omit them by default.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::base_files::BaseEntry;
 use crate::guard::{Root, open_ambient_folder};
-use crate::ignored::{BaseRules, Baseline, RuleFile, SimilarPaths};
+use crate::ignored::{Baseline, RuleSet, SimilarPaths};
 use crate::{
     ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces,
 };
@@ -128,10 +128,10 @@ impl Baseline for TestBase {
         Ok(())
     }
 
-    fn rules(&self) -> io::Result<Arc<BaseRules>> {
-        let rules = self.gitignores.iter();
-        let rules = rules.map(|(folder, text)| (folder.as_bytes().to_vec(), Arc::new(RuleFile::new(text.clone()))));
-        Ok(Arc::new(rules.collect()))
+    fn rules(&self) -> io::Result<Arc<RuleSet>> {
+        let folder = |folder: &str| if folder == "." { Vec::new() } else { folder.as_bytes().to_vec() };
+        let rules: Vec<_> = self.gitignores.iter().map(|(path, text)| (folder(path), text.clone())).collect();
+        Ok(Arc::new(RuleSet::new(&rules)))
     }
 }
 

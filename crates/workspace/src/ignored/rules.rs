@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use model::Sha256;
 
-use super::FolderRules;
 use super::pattern::{IgnorePattern, Rule, Steps};
 
 /// Larger rule files are not compiled: a hostile file must not cost memory and time.
@@ -14,7 +13,8 @@ pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
 /// A file with rules. It is compiled on first use.
 pub(crate) struct RuleFile {
-    sha256: Sha256,
+    /// The hash of the text.
+    pub(super) sha256: Sha256,
     text: Vec<u8>,
     compiled: OnceLock<Option<FileRules>>,
 }
@@ -31,10 +31,6 @@ impl RuleFile {
         Self { sha256: Sha256::of(&text), text, compiled: OnceLock::new() }
     }
 
-    pub(super) fn is_same_text(&self, other: &Self) -> bool {
-        self.sha256 == other.sha256
-    }
-
     /// Matches `path`, relative to the rules' folder: excluded, re-included, or `None` if no rule matches. Rules that are made to be
     /// slow exclude it: hiding a file discloses nothing.
     pub(crate) fn matches(&self, path: &[u8], is_folder: bool) -> Option<bool> {
@@ -49,25 +45,6 @@ impl std::fmt::Debug for RuleFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RuleFile({} bytes)", self.text.len())
     }
-}
-
-/// Whether the rules that `pick` selects exclude `path`. They are asked from the folder `level` upwards; the first match
-/// decides.
-pub(super) fn is_excluded(
-    level: &Arc<FolderRules>,
-    path: &[u8],
-    is_folder: bool,
-    pick: impl Fn(&FolderRules) -> Option<&RuleFile>,
-) -> bool {
-    let mut next = Some(level);
-    while let Some(level) = next {
-        let matched = pick(level).and_then(|rules| rules.matches(path.get(level.prefix..)?, is_folder));
-        if let Some(excluded) = matched {
-            return excluded;
-        }
-        next = level.above.as_ref();
-    }
-    false
 }
 
 /// The rules of a file, of which the last that matches decides.

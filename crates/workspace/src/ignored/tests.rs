@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
@@ -5,6 +6,7 @@ use std::process::Stdio;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::{ExcludedFiles, RuleScope, RuleSet};
 use crate::guard::Blocking;
 use crate::test_support::{TestBase, TestTree, can_read_without_waiting, git, git_command, path};
 use crate::{Tree, test_support};
@@ -106,6 +108,22 @@ fn rule() -> impl Strategy<Value = String> {
     ends.prop_map(|(start, body, end)| format!("{start}{body}{end}"))
 }
 
+/// The folders with rules.
+const FOLDERS: [&str; 3] = [".", "d", "d/a"];
+
+/// Writes a rule file into each of [`FOLDERS`], and asks git which of `paths` it ignores.
+fn excluded_by_git(fixture: &TestTree, paths: &[String], texts: &[String]) -> BTreeSet<String> {
+    for (folder, text) in FOLDERS.iter().zip(texts) {
+        fixture.write(&format!("{folder}/.gitignore"), text);
+    }
+    let mut check = git_command(&fixture.repo(""));
+    check.args(["check-ignore", "--no-index", "--stdin", "-z"]);
+    let mut child = check.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all((paths.join("\0") + "\0").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap().stdout;
+    output.split(|byte| *byte == 0).map(|path| String::from_utf8(path.to_vec()).unwrap()).collect()
+}
+
 #[test]
 fn rules_are_gits_for_any_rules() {
     let names =
@@ -121,26 +139,47 @@ fn rules_are_gits_for_any_rules() {
     paths.retain(|path| path != "d/a" && path != "d/b");
     let fixture = TestTree::with(&[("d/a/b/keep", ""), ("d/b/keep", "")]);
     git(&fixture.repo(""), &["init", "-q"]);
+    let text = || prop::collection::vec(rule(), 0..5).prop_map(|rules| rules.join("\n") + "\n");
+    let texts = || [text(), text(), text()];
+    let base = prop_oneof![texts().prop_map(Some), Just(None)];
     let mut runner = TestRunner::new(Config { cases: 256, failure_persistence: None, ..Config::default() });
-    let rules = prop::collection::vec(rule(), 1..5).prop_map(|rules| rules.join("\n") + "\n");
-    let outcome = runner.run(&rules, |rules| {
-        fixture.write(".gitignore", &rules);
-        let tree = fixture.tree_on(TestBase::tracking(&[]));
-        let mut check = git_command(&fixture.repo(""));
-        check.args(["check-ignore", "--no-index", "--stdin", "-z"]);
-        let mut child = check.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all((paths.join("\0") + "\0").as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let excluded: Vec<_> = output.stdout.split(|byte| *byte == 0).collect();
+    let outcome = runner.run(&(texts(), base), |(now, base)| {
+        let base = base.unwrap_or_else(|| now.clone());
+        let (by_base, by_now) = (excluded_by_git(&fixture, &paths, &base), excluded_by_git(&fixture, &paths, &now));
+        let mut started = TestBase::tracking(&[]);
+        for (folder, text) in FOLDERS.iter().zip(&base) {
+            started = started.with_rules(folder, text);
+        }
+        let tree = fixture.tree_on(started);
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        let files: Vec<_> =
+            FOLDERS.iter().zip(&now).map(|(folder, text)| (bytes(folder.trim_matches('.')), bytes(text))).collect();
+        let rules = RuleSet::new(&files);
+        let mut listed = ExcludedFiles::by(&rules);
         for path in &paths {
-            let by_git = excluded.contains(&path.as_bytes());
+            let (by_now, by_base) = (by_now.contains(path), by_base.contains(path));
             let parsed = model::LogicalPath::parse(path).unwrap();
             let ours = tree.is_ignored(&parsed, None, Blocking::Allowed).unwrap();
-            prop_assert_eq!(ours, by_git, "{:?} under the rules {:?}", path, rules);
+            let case = format!("{path:?} under the rules {now:?} and those of the base {base:?}");
+            prop_assert_eq!(ours, by_now || by_base, "{}", case);
+            prop_assert_eq!(listed.contains(path.as_bytes()), by_now, "{}", case);
+            prop_assert_eq!(walked(&tree, path), ours, "{}", case);
         }
         Ok(())
     });
     outcome.unwrap_or_else(|fault| panic!("{fault}"));
+}
+
+/// Whether a walk from the root leaves out the file at `path`.
+fn walked(tree: &Tree, raw: &str) -> bool {
+    let rules = tree.ignored.as_ref().unwrap();
+    let mut scope = RuleScope::default();
+    for folder in [""].into_iter().chain(raw.match_indices('/').map(|(end, _)| &raw[..end])) {
+        let folder = if folder.is_empty() { path(".") } else { path(folder) };
+        let dir = tree.root.open(&folder, Blocking::Allowed).unwrap().into_folder(&folder);
+        scope = rules.enter(&tree.root, &scope, folder.as_str().as_bytes(), &dir).unwrap();
+    }
+    rules.hides(&scope, raw.as_bytes(), false).unwrap()
 }
 
 #[test]
@@ -236,18 +275,8 @@ fn a_walk_and_a_path_agree() {
         ("skip/z", ""),
     ]);
     let tree = fixture.tree_on(TestBase::tracking(&[]).with_rules(".", "*.tmp\n"));
-    let rules = tree.ignored.as_ref().unwrap();
-    for (folder, name) in [("a", "b.log"), ("a", "c.log"), ("a", "d.tmp"), ("a/x", "y"), ("skip", "z"), ("a", "e.txt")]
-    {
-        let mut scope = rules.scope_of(&tree.root, &path("."), Blocking::Allowed).unwrap();
-        let mut walked = String::new();
-        for part in folder.split('/') {
-            walked = if walked.is_empty() { part.to_owned() } else { format!("{walked}/{part}") };
-            let dir = tree.root.open(&path(&walked), Blocking::Allowed).unwrap().into_folder(&path(&walked));
-            scope = rules.enter(&tree.root, &scope, walked.as_bytes(), &dir).unwrap();
-        }
-        let raw = format!("{folder}/{name}");
-        assert_eq!(rules.hides(&scope, raw.as_bytes(), false).unwrap(), ignored(&tree, &raw), "{raw}");
+    for raw in ["a/b.log", "a/c.log", "a/d.tmp", "a/x/y", "skip/z", "a/e.txt"] {
+        assert_eq!(walked(&tree, raw), ignored(&tree, raw), "{raw}");
     }
 }
 
