@@ -12,7 +12,7 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::text::view;
-use crate::{Encoding, LineCounts, decode_as, is_guessed};
+use crate::{Encoding, LineCounts, decode_as, git_mode, is_guessed};
 use changes::{LineChange, changes};
 use region::Region;
 pub use side::Side;
@@ -60,7 +60,10 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     let (old_bytes, new_bytes) = (bytes_of(old), bytes_of(new));
     let mut text = Vec::new();
     if old_bytes == new_bytes {
-        write::header(&mut text, old, new, 100);
+        let identity = |side: Side<'_>| (side.path.clone(), git_mode(side.mode));
+        if old.map(identity) != new.map(identity) {
+            write::header(&mut text, old, new, 100);
+        }
         let binary = is_binary(old_bytes);
         return FileDiff { text, counts: LineCounts::default(), binary, bytes_written: Some(0), decoded: None };
     }
@@ -105,7 +108,7 @@ fn diff_types(
 
 fn diff_binary(old: Option<Side<'_>>, new: Option<Side<'_>>, id: impl Fn(&[u8]) -> String) -> FileDiff {
     let mut text = Vec::new();
-    write::changed_header(&mut text, old, new, 0);
+    write::header(&mut text, old, new, 0);
     if let (Some(old), Some(new)) = (old, new)
         && !old.is_link()
     {

@@ -39,14 +39,10 @@ pub(crate) fn changes(region: &Region<'_>) -> Vec<LineChange> {
     let (old_ids, new_ids) = number(old, new);
     // A line of one side only is always changed. Without such lines, the search of a rewritten file costs little.
     let (old_shared, new_shared) = (shared(&old_ids, &new_ids), shared(&new_ids, &old_ids));
-    let mut changed = Changed { old: vec![true; old.len()], new: vec![true; new.len()] };
-    for run in equal_runs(&pick(&old_ids, &old_shared), &pick(&new_ids, &new_shared)) {
-        for at in 0..run.lines {
-            changed.old[old_shared[run.old + at]] = false;
-            changed.new[new_shared[run.new + at]] = false;
-        }
-    }
-    slide(group(&changed), &old_ids, &new_ids)
+    let runs = equal_runs(&pick(&old_ids, &old_shared), &pick(&new_ids, &new_shared));
+    let equal = runs.into_iter().flat_map(|run| (0..run.lines).map(move |at| (run.old + at, run.new + at)));
+    let equal = equal.map(|(old, new)| (old_shared[old], new_shared[new]));
+    slide(changes_between(equal.chain([(old.len(), new.len())])), &old_ids, &new_ids)
 }
 
 /// Everything between the equal lines at both ends.
@@ -156,24 +152,15 @@ fn anchors(old: &[u32], new: &[u32]) -> Vec<(usize, usize)> {
     sequence.into_iter().map(|index| pairs[index]).collect()
 }
 
-/// Which lines of each side change.
-struct Changed {
-    old: Vec<bool>,
-    new: Vec<bool>,
-}
-
-/// Joins neighbouring changed lines into changes.
-fn group(changed: &Changed) -> Vec<LineChange> {
-    let run = |changed: &[bool], from: usize| from + changed[from..].iter().take_while(|changed| **changed).count();
+/// Everything between equal lines, of which each is given by its indexes on both sides. The last ones are the ends of both sides.
+fn changes_between(equal: impl Iterator<Item = (usize, usize)>) -> Vec<LineChange> {
     let (mut old, mut new) = (0, 0);
     let mut changes = Vec::new();
-    while old < changed.old.len() || new < changed.new.len() {
-        let (old_end, new_end) = (run(&changed.old, old), run(&changed.new, new));
-        if old_end > old || new_end > new {
-            changes.push(LineChange { old: old..old_end, new: new..new_end });
+    for (old_at, new_at) in equal {
+        if old_at > old || new_at > new {
+            changes.push(LineChange { old: old..old_at, new: new..new_at });
         }
-        // Skips one equal line; at the end of both sides, one step past them.
-        (old, new) = (old_end + 1, new_end + 1);
+        (old, new) = (old_at + 1, new_at + 1);
     }
     changes
 }

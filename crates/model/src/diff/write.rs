@@ -9,36 +9,24 @@ use sha1::Digest as _;
 use super::changes::LineChange;
 use super::region::{CONTEXT, Region};
 use super::side::Side;
-use crate::LogicalPath;
+use crate::{LogicalPath, git_mode};
 
 /// The most bytes of a hunk's heading.
 const HEADING_BYTES: usize = 80;
 /// How many bytes before the region are searched for the heading.
 const HEADING_REACH: usize = 64 * 1024;
 
-/// Writes `diff --git` and the lines for modes, creation, deletion and renames; nothing if the sides are equal.
+/// Writes `diff --git` and the lines for modes, creation, deletion and renames.
 pub(crate) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
-    if let (Some(first), Some(last)) = (old, new)
-        && first.path == last.path
-        && git_mode(first) == git_mode(last)
-        && first.bytes == last.bytes
-    {
-        return;
-    }
-    changed_header(out, old, new, similarity);
-}
-
-/// As [`header`], of sides that differ.
-pub(crate) fn changed_header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
     let (Some(first), Some(last)) = (old.or(new), new.or(old)) else { return };
-    let (old_mode, new_mode) = (git_mode(first), git_mode(last));
+    let (old_mode, new_mode) = (mode(first), mode(last));
     let moved = first.path != last.path;
     put(out, &[b"diff --git ", &name("a/", first.path), b" ", &name("b/", last.path), b"\n"]);
     match (old, new) {
-        (None, _) => put(out, &[b"new file mode ", new_mode, b"\n"]),
-        (_, None) => put(out, &[b"deleted file mode ", old_mode, b"\n"]),
+        (None, _) => put(out, &[b"new file mode ", new_mode.as_bytes(), b"\n"]),
+        (_, None) => put(out, &[b"deleted file mode ", old_mode.as_bytes(), b"\n"]),
         (Some(_), Some(_)) if old_mode != new_mode => {
-            put(out, &[b"old mode ", old_mode, b"\nnew mode ", new_mode, b"\n"]);
+            put(out, &[b"old mode ", old_mode.as_bytes(), b"\nnew mode ", new_mode.as_bytes(), b"\n"]);
         }
         (Some(_), Some(_)) => {}
     }
@@ -76,10 +64,10 @@ pub(crate) fn blob_id(bytes: &[u8]) -> String {
 
 /// Writes the line `index` of a binary file or a link on both sides. Without it, `git apply` may leave a binary file out and succeed.
 pub(crate) fn index(out: &mut Vec<u8>, old: Side<'_>, new: Side<'_>, id: impl Fn(&[u8]) -> String) {
-    let (old_mode, new_mode) = (git_mode(old), git_mode(new));
+    let (old_mode, new_mode) = (mode(old), mode(new));
     put(out, &[b"index ", id(old.bytes).as_bytes(), b"..", id(new.bytes).as_bytes()]);
     if old_mode == new_mode {
-        put(out, &[b" ", old_mode]);
+        put(out, &[b" ", old_mode.as_bytes()]);
     }
     out.push(b'\n');
 }
@@ -95,12 +83,8 @@ fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-fn git_mode(side: Side<'_>) -> &'static [u8] {
-    match side.mode {
-        _ if side.is_link() => b"120000",
-        mode if mode & 0o111 == 0 => b"100644",
-        _ => b"100755",
-    }
+fn mode(side: Side<'_>) -> String {
+    format!("{:o}", git_mode(side.mode))
 }
 
 fn name_or_null(prefix: &str, side: Option<Side<'_>>) -> Vec<u8> {
