@@ -69,7 +69,9 @@ impl<'a> SimilarPaths<'a> {
 
     /// Adds a file if it is similar. `name` is the file's name, `full` returns its path.
     pub(crate) fn add_file(&mut self, name: &[u8], full: impl Fn() -> Option<LogicalPath>) {
-        let is_similar = std::str::from_utf8(name).is_ok_and(|name| is_same_name(self.name, name));
+        // Most names are told apart by their length.
+        let is_similar = name.eq_ignore_ascii_case(self.name.as_bytes())
+            || !self.name.is_ascii() && std::str::from_utf8(name).is_ok_and(|name| is_same_name(self.name, name));
         let Some(full) = is_similar.then(full).flatten() else { return };
         if is_same_name(self.path, full.as_str()) {
             self.same_path.insert(full);

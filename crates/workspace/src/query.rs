@@ -2,6 +2,7 @@
 
 pub(crate) mod bounded_entries;
 mod disk_usage;
+pub(crate) mod entry;
 mod explain;
 mod find;
 pub(crate) mod globs;
@@ -13,10 +14,11 @@ pub(crate) mod stat;
 mod stats;
 
 pub use bounded_entries::{BoundedEntries, MAX_ENTRIES_BYTES};
+pub use entry::{EntryStat, EntryType, FolderEntry};
 pub use find::{FindPosition, FindQuery, FindReport, FindSort, FoundFile};
-pub use list::{EntryType, FolderEntry, ListQuery, Listing};
+pub use list::{ListQuery, Listing};
 pub use neighbours::FollowedPath;
 pub use not_shown::NotShown;
 pub use search::{Match, SearchMode, SearchQuery, SearchReport};
-pub use stat::{EntryStat, PathStat, RANGED_READ_FACTOR};
+pub use stat::{PathStat, RANGED_READ_FACTOR};
 pub use stats::{Tally, TreeStats};

@@ -22,10 +22,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::{FileKind, GitMode, LINK_MODE, LogicalPath, Record, Sha256};
+use rustix::fs::FileType;
 
-use crate::base_files::BaseFiles;
 use crate::base_files::manifest::FileIndex;
-use crate::byte_path::join;
+use crate::base_files::{BaseEntry, BaseFiles};
 use crate::{Base, Workspace, WorkspaceError};
 
 /// The files of a run at one of its records: its base, and over it what its records have written.
@@ -67,7 +67,7 @@ pub enum ContentLocation {
 }
 
 /// The contents that the ledger stores.
-pub trait StoredContents {
+pub trait StoredContents: Sync {
     /// Returns the bytes with the hash `sha256` that the record `seq` wrote. `None` if they were too many to be stored.
     ///
     /// # Errors
@@ -136,7 +136,14 @@ impl Snapshot {
 
     /// Returns every file and link, sorted by path.
     pub fn files(&self) -> BTreeMap<LogicalPath, SnapshotFile> {
-        self.files_under(&LogicalPath::root())
+        let manifest = &self.base.manifest;
+        let of_base = manifest.folders().flat_map(|(folder, files)| {
+            let paths = files.map(FileIndex).map(move |file| (manifest.logical_path(folder, file), file));
+            paths.filter_map(|(path, file)| Some((path?, SnapshotFile::of_base(&self.base, file))))
+        });
+        let mut files: BTreeMap<_, _> = of_base.filter(|(path, _)| !self.written.contains_key(path)).collect();
+        files.extend(self.changed().map(|(path, file)| (path.clone(), *file)));
+        files
     }
 
     /// Returns the files and links that records wrote, sorted by path.
@@ -159,21 +166,37 @@ impl Snapshot {
         self.written.iter().filter(|(_, file)| file.is_none()).map(|(path, _)| path)
     }
 
-    /// Returns the files and links under the folder at `path`.
-    pub(crate) fn files_under(&self, path: &LogicalPath) -> BTreeMap<LogicalPath, SnapshotFile> {
+    /// Returns the names in the folder at `path`, each with its type. A folder exists as long as a file is under it.
+    pub(crate) fn entries_in(&self, path: &LogicalPath) -> BTreeMap<String, FileType> {
         let manifest = &self.base.manifest;
-        let mut files = BTreeMap::new();
-        let top = if path.is_root() { Vec::new() } else { path.as_str().as_bytes().to_vec() };
-        let mut folders: Vec<_> = manifest.folder(&top).map(|folder| (top, folder)).into_iter().collect();
-        while let Some((path, folder)) = folders.pop() {
-            for file in manifest.files_in(folder).map(FileIndex) {
-                let path = manifest.logical_path(&path, file).filter(|path| !self.written.contains_key(path));
-                files.extend(path.map(|path| (path, SnapshotFile::of_base(&self.base, file))));
+        let mut entries = BTreeMap::new();
+        let raw = if path.is_root() { &[] } else { path.as_str().as_bytes() };
+        let folder = manifest.folder(raw);
+        let child = |name| {
+            let name = std::str::from_utf8(name).ok()?;
+            Some((name, path.child(name).ok()?))
+        };
+        for file in folder.into_iter().flat_map(|folder| manifest.files_in(folder)).map(FileIndex) {
+            if let Some((name, _)) = child(manifest.name(file)).filter(|(_, path)| !self.written.contains_key(path)) {
+                entries.insert(name.to_owned(), self.base.file_type(BaseEntry::File(file)));
             }
-            folders.extend(manifest.folders_in(folder).map(|(inner, name)| (join(&path, name), inner)));
         }
-        files.extend(self.written_under(path).filter_map(|(path, file)| Some((path.clone(), (*file)?))));
-        files
+        for (_, name) in folder.into_iter().flat_map(|folder| manifest.folders_in(folder)) {
+            if let Some((name, _)) = child(name).filter(|(_, path)| self.has_files_under(path)) {
+                entries.insert(name.to_owned(), FileType::Directory);
+            }
+        }
+        let written = self.written_under(path).filter_map(|(path, file)| Some((path, (*file)?)));
+        let start = if path.is_root() { 0 } else { raw.len() + 1 };
+        for (path, file) in written {
+            let (name, file_type) = match path.as_str()[start..].split_once('/') {
+                Some((folder, _)) => (folder, FileType::Directory),
+                None if file.is_link => (&path.as_str()[start..], FileType::Symlink),
+                None => (&path.as_str()[start..], FileType::RegularFile),
+            };
+            entries.insert(name.to_owned(), file_type);
+        }
+        entries
     }
 
     /// Whether any file is under the folder at `path`. Always true for the root.

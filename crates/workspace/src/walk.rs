@@ -1,43 +1,114 @@
-//! Walking over a tree on several threads, with a result that does not depend on their timing.
+//! Walking over a tree in path order.
 //!
-//! Folders and files are visited approximately in path order. The results are collected exactly in path order, and the walk
-//! stops once the visitor has enough. A folder's files are visited while its handle is open.
+//! One thread at a time reads folders, and several visit the files in them. The results are collected in path order whatever the
+//! timing of the threads, and the walk stops once the visitor has enough.
 
 mod entries;
-mod folder;
-mod progress;
+mod walker;
 
-use std::ffi::CString;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::thread;
 
-use model::{LogicalPath, Rules};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use model::{FileKind, LogicalPath, Rules};
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 
 use crate::error::check_cancelled;
 use crate::guard::{Opened, TreeFolder};
-use crate::ignored::RuleScope;
-use crate::ignored::is_machine_made;
-use crate::{Tree, WorkspaceError};
+use crate::ignored::{RuleScope, is_machine_made};
+use crate::query::not_shown::LeftOut;
+use crate::{FolderEntry, Tree, WorkspaceError};
 pub(crate) use entries::{WalkPath, escape};
-pub(crate) use folder::Candidate;
-use folder::{FolderReader, FolderScope, Item};
-use progress::{Progress, Slot, WalkNode};
+use walker::{Batch, Step, Walker};
 
-/// The number of threads of a walk.
+/// The number of threads that visit files.
 static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
-/// How many files of a folder are one task.
-const BATCH: usize = 32;
-/// Under this depth folders are opened from the root each time, since handles are scarce.
-const MAX_OPEN_DEPTH: usize = 64;
+
+/// The folders and files that a walk reads: those of the present tree, or of a snapshot.
+pub(crate) trait Source: Sync {
+    /// An open folder.
+    type Folder: Send + Sync;
+
+    /// Returns the present tree, whose ignore rules apply.
+    fn tree(&self) -> &Tree;
+
+    /// Calls `visit` for every entry of `folder` with its type, in no particular order.
+    fn each_entry(
+        &self,
+        folder: &Self::Folder,
+        buffer: &mut Vec<u8>,
+        visit: &mut dyn FnMut(&CStr, FileType) -> Result<(), WorkspaceError>,
+    ) -> Result<(), WorkspaceError>;
+
+    /// Opens the folder at `path`; `None` if it does not exist any more.
+    fn open(&self, path: &LogicalPath) -> Result<Option<Self::Folder>, WorkspaceError>;
+
+    /// Opens the folder `name` of `parent`, which is at `path`; `None` if it does not exist any more.
+    fn open_subfolder(
+        &self,
+        parent: &Self::Folder,
+        name: &CStr,
+        path: &LogicalPath,
+    ) -> Result<Option<Self::Folder>, WorkspaceError>;
+
+    /// Returns the ignore rules in force in `folder` at `path`. `above` are those of its parent.
+    fn scope(
+        &self,
+        above: &RuleScope,
+        folder: &Self::Folder,
+        path: &LogicalPath,
+        has_gitignore: bool,
+    ) -> Result<RuleScope, WorkspaceError>;
+
+    /// Describes an entry of `folder` for a list; `None` if it does not exist any more.
+    fn describe(
+        &self,
+        rules: &Rules,
+        folder: &Self::Folder,
+        candidate: &Candidate,
+    ) -> Result<Option<FolderEntry>, WorkspaceError>;
+}
+
+/// An entry that a walk may visit, described by its name.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// Its path, as answers show it.
+    pub(crate) at: WalkPath,
+    /// Its name in its folder.
+    pub(crate) name: CString,
+    /// Whether its path names it. Otherwise its name is not UTF-8, and no call can name it.
+    pub(crate) is_nameable: bool,
+    pub(crate) file_type: FileType,
+    /// Its kind; `Directory` for a folder.
+    pub(crate) kind: FileKind,
+    /// Whether git ignores it and does not track it.
+    pub(crate) ignored: bool,
+    /// Its depth under the folder at which the walk starts: 1 in that folder.
+    pub(crate) depth: usize,
+}
+
+impl Candidate {
+    /// Returns why a query leaves it out, if it is generated or vendored.
+    pub(crate) fn machine_made(&self, rules: &Rules) -> Option<LeftOut> {
+        let is_folder = self.kind == FileKind::Directory;
+        let kind = if is_folder { rules.kind_of_dir(self.at.real()) } else { self.kind };
+        LeftOut::machine_made(kind, is_folder)
+    }
+}
 
 /// Whether an entry is visited.
 pub(crate) enum Admission<T> {
     /// The file is visited, or the folder entered.
     Visit,
+    /// The file or folder itself is visited. Then the folder is entered, if that is wanted.
+    VisitEntry {
+        /// Whether the walk enters the folder.
+        enters: bool,
+    },
     /// The entry is left out without a trace.
     Skip,
     /// The entry is left out, and this is collected in its place.
@@ -45,7 +116,10 @@ pub(crate) enum Admission<T> {
 }
 
 /// What a walk does. All threads share it.
-pub(crate) trait Visitor: Sync {
+pub(crate) trait Visitor<F = TreeFolder>: Sync {
+    /// Whether entries are wanted that no call can name.
+    const WANTS_UNNAMEABLE: bool = false;
+
     /// The state of one thread.
     type Worker<'a>
     where
@@ -60,6 +134,11 @@ pub(crate) trait Visitor: Sync {
 
     /// Creates the state of a thread.
     fn worker(&self) -> Self::Worker<'_>;
+
+    /// The number of threads that visit files.
+    fn threads(&self) -> usize {
+        *THREADS
+    }
 
     /// Whether entries of that type are visited. Folders are always entered.
     fn wants_type(&self, file_type: FileType) -> bool {
@@ -76,7 +155,7 @@ pub(crate) trait Visitor: Sync {
     fn visit(
         &self,
         worker: &mut Self::Worker<'_>,
-        dir: Option<&TreeFolder>,
+        dir: Option<&F>,
         candidate: Candidate,
     ) -> Result<Self::Finding, WorkspaceError>;
 
@@ -85,10 +164,10 @@ pub(crate) trait Visitor: Sync {
 }
 
 /// The folder at which a walk starts.
-pub(crate) struct WalkRoot {
-    dir: TreeFolder,
-    at: WalkPath,
-    scope: RuleScope,
+pub(crate) struct WalkRoot<F = TreeFolder> {
+    pub(crate) dir: F,
+    pub(crate) at: WalkPath,
+    pub(crate) scope: RuleScope,
 }
 
 impl WalkRoot {
@@ -98,7 +177,9 @@ impl WalkRoot {
         let scope = tree.scope_of(at.real())?;
         Ok(Self { dir: opened.into_folder(at.real()), at, scope })
     }
+}
 
+impl<F> WalkRoot<F> {
     /// Whether git ignores the folder. Its contents are requested then.
     pub(crate) fn is_ignored(&self) -> bool {
         self.scope.excludes_folder_itself()
@@ -111,235 +192,152 @@ impl WalkRoot {
 }
 
 /// Walks over everything under a folder, and adds the results to `outcome`.
-pub(crate) fn walk<V: Visitor>(
-    tree: &Tree,
+pub(crate) fn walk<S: Source, V: Visitor<S::Folder>>(
+    source: &S,
     visitor: &V,
-    root: WalkRoot,
+    root: WalkRoot<S::Folder>,
     outcome: V::Outcome,
     cancel: &AtomicBool,
 ) -> Result<V::Outcome, WorkspaceError> {
-    let work = Work::Read { folder: root.at, scope: FolderScope::Own(root.scope) };
-    let tasks = vec![Task { node: Progress::<V::Finding>::ROOT, dir: Handle::Open(Arc::new(root.dir)), work }];
-    let state = WalkState { tasks, busy: 0, idle: 0, progress: Progress::new(), outcome, complete: false, error: None };
-    let walk =
-        Walk { tree, visitor, cancel, state: Mutex::new(state), wake: Condvar::new(), stopped: AtomicBool::new(false) };
+    let results = Results { outcome, next: 1, early: BTreeMap::new(), error: None };
+    let walk = Walk {
+        visitor,
+        cancel,
+        walker: Mutex::new(Walker::new(source, visitor, root, cancel)?),
+        results: Mutex::new(results),
+        stopped: AtomicBool::new(false),
+    };
     thread::scope(|scope| {
-        for _ in 1..*THREADS {
+        for _ in 1..visitor.threads() {
             scope.spawn(|| walk.work());
         }
         walk.work();
     });
-    let state = walk.state.into_inner();
-    state.error.map_or(Ok(state.outcome), Err)
+    let Results { outcome, error, .. } = walk.results.into_inner();
+    error.map_or(Ok(outcome), Err)
 }
 
 /// A walk in progress.
-struct Walk<'a, V: Visitor> {
-    tree: &'a Tree,
+struct Walk<'a, S: Source, V: Visitor<S::Folder>> {
     visitor: &'a V,
     cancel: &'a AtomicBool,
-    state: Mutex<WalkState<V>>,
-    wake: Condvar,
+    walker: Mutex<Walker<'a, S, V>>,
+    results: Mutex<Results<V::Finding, V::Outcome>>,
     /// Whether no more results are needed.
     stopped: AtomicBool,
 }
 
-struct WalkState<V: Visitor> {
-    /// The tasks that remain; the last is the first in path order.
-    tasks: Vec<Task>,
-    /// The number of threads that run a task.
-    busy: usize,
-    /// The number of threads that wait for a task.
-    idle: usize,
-    progress: Progress<V::Finding>,
-    outcome: V::Outcome,
-    /// Whether the visitor has enough.
-    complete: bool,
+struct Results<T, O> {
+    outcome: O,
+    /// The number of the batch that is collected next.
+    next: usize,
+    /// The results of later batches.
+    early: BTreeMap<usize, Vec<T>>,
     error: Option<WorkspaceError>,
 }
 
-/// A piece of work in one folder.
-struct Task {
-    node: WalkNode,
-    dir: Handle,
-    work: Work,
-}
-
-enum Work {
-    /// Read the folder, and create tasks for its entries.
-    Read { folder: WalkPath, scope: FolderScope },
-    /// Visit some of its files, each with its slot.
-    Visit(Vec<(usize, Candidate)>),
-}
-
-/// How a folder is opened.
-#[derive(Clone)]
-enum Handle {
-    Open(Arc<TreeFolder>),
-    In { parent: Arc<TreeFolder>, name: CString },
-    At(WalkPath),
-}
-
-/// The result of a task.
-enum WalkedTask<T> {
-    /// The folder does not exist any more.
-    Nothing,
-    Items {
-        dir: Handle,
-        scope: RuleScope,
-        items: Vec<Item<T>>,
-    },
-    Findings(Vec<(usize, T)>),
-}
-
-impl<V: Visitor> Walk<'_, V> {
+impl<S: Source, V: Visitor<S::Folder>> Walk<'_, S, V> {
     fn work(&self) {
-        let mut reader = FolderReader::new(self.tree, self.visitor, self.cancel);
-        let mut worker = self.visitor.worker();
-        let mut task = self.next(self.state.lock());
-        while let Some(Task { node, dir, work }) = task {
-            let done = match work {
-                Work::Read { folder, scope } => self.read(&mut reader, &dir, folder, scope),
-                Work::Visit(files) => self.visit(&mut worker, &dir, files),
-            };
-            task = self.next(self.finish(node, done));
-        }
-    }
-
-    fn read(
-        &self,
-        reader: &mut FolderReader<'_, V>,
-        dir: &Handle,
-        folder: WalkPath,
-        scope: FolderScope,
-    ) -> Result<WalkedTask<V::Finding>, WorkspaceError> {
-        let Some(dir) = self.open(dir)? else { return Ok(WalkedTask::Nothing) };
-        let (scope, items) = reader.read(&dir, &folder, scope)?;
-        let is_deep = folder.shown.components().count() > MAX_OPEN_DEPTH;
-        let dir = if is_deep { Handle::At(folder) } else { Handle::Open(dir) };
-        Ok(WalkedTask::Items { dir, scope, items })
-    }
-
-    fn visit(
-        &self,
-        worker: &mut V::Worker<'_>,
-        dir: &Handle,
-        files: Vec<(usize, Candidate)>,
-    ) -> Result<WalkedTask<V::Finding>, WorkspaceError> {
-        let mut findings = Vec::with_capacity(files.len());
-        let dir = self.open(dir)?;
-        for (slot, candidate) in files {
-            check_cancelled(self.cancel)?;
-            if self.stopped.load(Ordering::Relaxed) {
-                break;
-            }
-            findings.push((slot, self.visitor.visit(worker, dir.as_deref(), candidate)?));
-        }
-        Ok(WalkedTask::Findings(findings))
-    }
-
-    /// Returns the folder's handle; `None` if the folder does not exist any more.
-    fn open(&self, dir: &Handle) -> Result<Option<Arc<TreeFolder>>, WorkspaceError> {
-        let opened = match dir {
-            Handle::Open(dir) => return Ok(Some(Arc::clone(dir))),
-            Handle::In { parent, name } => self.tree.root.open_subfolder(parent, name),
-            Handle::At(at) => self.tree.root.open_unlinked(at.real()).map(|opened| opened.into_folder(at.real())),
-        };
-        match opened {
-            Ok(dir) => Ok(Some(Arc::new(dir))),
-            Err(error) => {
-                error.unless_disk()?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Takes the next task. Waits for one while other threads may create some.
-    fn next(&self, mut state: MutexGuard<'_, WalkState<V>>) -> Option<Task> {
-        loop {
-            if let Some(task) = state.tasks.pop() {
-                state.busy += 1;
-                return Some(task);
-            }
-            if state.busy == 0 {
-                self.wake.notify_all();
-                return None;
-            }
-            state.idle += 1;
-            self.wake.wait(&mut state);
-            state.idle -= 1;
-        }
-    }
-
-    /// Adds the result of a task.
-    fn finish(
-        &self,
-        node: WalkNode,
-        done: Result<WalkedTask<V::Finding>, WorkspaceError>,
-    ) -> MutexGuard<'_, WalkState<V>> {
-        let mut state = self.state.lock();
-        state.busy -= 1;
-        match done {
-            Ok(WalkedTask::Nothing) => state.progress.set_slots(node, Vec::new()),
-            Ok(WalkedTask::Items { dir, scope, items }) => state.add_items(node, &dir, &scope, items),
-            Ok(WalkedTask::Findings(findings)) => {
-                for (slot, finding) in findings {
-                    state.progress.finish(node, slot, finding);
-                }
-            }
-            Err(error) => {
-                state.error.get_or_insert(error);
-            }
-        }
-        state.collect(self.visitor);
-        if state.error.is_some() || state.complete {
+        if let Err(error) = self.visit_batches() {
             self.stopped.store(true, Ordering::Relaxed);
-            state.tasks.clear();
+            self.results.lock().error.get_or_insert(error);
         }
-        if state.idle > 0 && state.tasks.len() > 1 {
-            self.wake.notify_all();
+    }
+
+    fn visit_batches(&self) -> Result<(), WorkspaceError> {
+        let mut worker = self.visitor.worker();
+        loop {
+            let batch = self.walker.lock().next_batch(&self.stopped)?;
+            let Some(Batch { number, steps }) = batch else { return Ok(()) };
+            let mut findings = Vec::with_capacity(steps.len());
+            for step in steps {
+                check_cancelled(self.cancel)?;
+                if self.stopped.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                findings.push(match step {
+                    Step::Found(finding) => finding,
+                    Step::Visit(dir, candidate) => self.visitor.visit(&mut worker, dir.as_deref(), candidate)?,
+                });
+            }
+            self.collect(number, findings);
         }
-        state
+    }
+
+    /// Adds the results of a batch, and collects those that are next in path order.
+    fn collect(&self, number: usize, findings: Vec<V::Finding>) {
+        let mut results = self.results.lock();
+        let Results { outcome, next, early, .. } = &mut *results;
+        early.insert(number, findings);
+        while let Some(findings) = early.remove(next) {
+            *next += 1;
+            for finding in findings {
+                if self.stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                self.stopped.store(self.visitor.collect(outcome, finding), Ordering::Relaxed);
+            }
+        }
     }
 }
 
-impl<V: Visitor> WalkState<V> {
-    /// Adds tasks for the entries of a folder: its files are visited, then its subfolders read, in path order.
-    fn add_items(&mut self, node: WalkNode, dir: &Handle, scope: &RuleScope, items: Vec<Item<V::Finding>>) {
-        let mut slots = Vec::with_capacity(items.len());
-        let (mut files, mut folders) = (Vec::new(), Vec::new());
-        for (slot, item) in items.into_iter().enumerate() {
-            match item {
-                Item::File(candidate) => {
-                    slots.push(Slot::Pending);
-                    files.push((slot, candidate));
-                }
-                Item::Reported(_, finding) => slots.push(Slot::Done(finding)),
-                Item::Contents(name, folder) => {
-                    let child = self.progress.add();
-                    slots.push(Slot::Contents(child));
-                    let dir = match dir {
-                        Handle::Open(dir) => Handle::In { parent: Arc::clone(dir), name },
-                        Handle::In { .. } | Handle::At(_) => Handle::At(folder.clone()),
-                    };
-                    let work = Work::Read { folder, scope: FolderScope::Parent(scope.clone()) };
-                    folders.push(Task { node: child, dir, work });
-                }
-            }
-        }
-        self.progress.set_slots(node, slots);
-        self.tasks.extend(folders.into_iter().rev());
-        while !files.is_empty() {
-            let batch = files.split_off(files.len() - 1 - (files.len() - 1) % BATCH);
-            self.tasks.push(Task { node, dir: dir.clone(), work: Work::Visit(batch) });
+impl Source for Tree {
+    type Folder = TreeFolder;
+
+    fn tree(&self) -> &Tree {
+        self
+    }
+
+    fn each_entry(
+        &self,
+        folder: &TreeFolder,
+        buffer: &mut Vec<u8>,
+        visit: &mut dyn FnMut(&CStr, FileType) -> Result<(), WorkspaceError>,
+    ) -> Result<(), WorkspaceError> {
+        self.root.each_entry(folder, buffer, visit)
+    }
+
+    fn open(&self, path: &LogicalPath) -> Result<Option<TreeFolder>, WorkspaceError> {
+        match self.root.open_unlinked(path) {
+            Ok(opened) if opened.file_type() == FileType::Directory => Ok(Some(opened.into_folder(path))),
+            Ok(_) => Ok(None),
+            Err(error) => Ok(error.unless_disk().map(|()| None)?),
         }
     }
 
-    /// Collects the findings that are next in path order.
-    fn collect(&mut self, visitor: &V) {
-        while !self.complete {
-            let Some(finding) = self.progress.next() else { return };
-            self.complete = visitor.collect(&mut self.outcome, finding);
+    fn open_subfolder(
+        &self,
+        parent: &TreeFolder,
+        name: &CStr,
+        _path: &LogicalPath,
+    ) -> Result<Option<TreeFolder>, WorkspaceError> {
+        match self.root.open_subfolder(parent, name) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(error) => Ok(error.unless_disk().map(|()| None)?),
         }
+    }
+
+    fn scope(
+        &self,
+        above: &RuleScope,
+        folder: &TreeFolder,
+        path: &LogicalPath,
+        has_gitignore: bool,
+    ) -> Result<RuleScope, WorkspaceError> {
+        let path = path.as_str().as_bytes();
+        Ok(match &self.ignored {
+            None => RuleScope::default(),
+            Some(ignored) if has_gitignore => ignored.enter(&self.root, above, path, folder)?,
+            Some(ignored) => ignored.enter_without_gitignore(above, path)?,
+        })
+    }
+
+    fn describe(
+        &self,
+        rules: &Rules,
+        folder: &TreeFolder,
+        candidate: &Candidate,
+    ) -> Result<Option<FolderEntry>, WorkspaceError> {
+        self.list_entry(rules, folder, candidate)
     }
 }

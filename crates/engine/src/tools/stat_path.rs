@@ -93,7 +93,7 @@ impl From<PathStat> for StatPathOutput {
             redacted: found.is_some_and(|found| found.redacted),
             writable: stat.writable,
             size_bytes: found.and_then(|found| found.size_bytes),
-            modified_at: found.map(|found| found.modified_at.clone()),
+            modified_at: found.map(|found| found.modified_at.to_string()),
             mode: found.map(|found| format!("{:04o}", found.mode)),
             sha256: found.and_then(|found| found.sha256),
             path: stat.path,

@@ -183,14 +183,6 @@ impl Root {
         Ok(())
     }
 
-    /// Begins to read the entries of `folder` again.
-    pub(crate) fn rewind(folder: &TreeFolder) -> io::Result<()> {
-        if let Some(own) = &folder.own {
-            rustix::fs::seek(own, rustix::fs::SeekFrom::Start(0))?;
-        }
-        Ok(())
-    }
-
     /// Returns the entry `name` of the base's part of `folder`, if it is shown.
     fn base_entry(&self, folder: &TreeFolder, name: &CStr) -> Option<(Arc<BaseFiles>, BaseEntry)> {
         let (below, base) = (folder.base.as_ref()?, self.base.as_ref()?);

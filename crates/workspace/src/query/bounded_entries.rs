@@ -46,11 +46,6 @@ impl<T> BoundedEntries<T> {
         }
     }
 
-    /// Whether there is an entry at `path`.
-    pub(crate) fn contains(&self, path: &LogicalPath) -> bool {
-        self.entries.contains_key(path)
-    }
-
     /// Returns the entries in path order, and whether some were dropped.
     pub fn finish(self) -> (BTreeMap<LogicalPath, T>, bool) {
         (self.entries, self.truncated)

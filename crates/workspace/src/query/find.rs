@@ -10,12 +10,12 @@ use model::{Access, FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use crate::error::check_cancelled;
 use crate::guard::TreeFolder;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::globs::QueryGlobs;
-use crate::query::list::{MAX_COUNTED, skip_missing};
+use crate::query::list::MAX_COUNTED;
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::query::stat::WhetherHashed;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{EntryType, Tree, WorkspaceError};
 
@@ -119,8 +119,6 @@ struct Hits {
 enum FindStep {
     Hit(FindPosition),
     LeftOut(LeftOut),
-    /// It was removed meanwhile.
-    Missing,
 }
 
 impl Tree {
@@ -146,7 +144,8 @@ impl Tree {
             .filter(|total| query.counts_all && *total <= MAX_COUNTED && (truncated || query.after.is_some()));
         let (mut entries, mut positions) = (Vec::with_capacity(fit), Vec::with_capacity(fit));
         for hit in hits.list {
-            if let Some(entry) = self.describe(rules, &hit.path, cancel)? {
+            check_cancelled(cancel)?;
+            if let Some(entry) = self.found_file(rules, &hit.path)? {
                 entries.push(entry);
                 positions.push(hit);
             }
@@ -172,23 +171,17 @@ impl Tree {
     }
 
     /// Describes one file; `None` if it was removed meanwhile.
-    fn describe(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        cancel: &AtomicBool,
-    ) -> Result<Option<FoundFile>, WorkspaceError> {
-        let stat = match self.stat_as(rules, path, WhetherHashed::Skipped, cancel) {
+    fn found_file(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<FoundFile>, WorkspaceError> {
+        let found = match self.describe_at(rules, path) {
             Err(WorkspaceError::Refused(_)) => return Ok(None),
-            stat => stat?,
+            found => found?,
         };
-        let found = stat.and_then(|stat| stat.found);
-        Ok(found.map(|found| FoundFile {
+        Ok(found.map(|(_, found, _)| FoundFile {
             path: path.clone(),
             entry_type: found.entry_type,
             kind: found.kind,
             size_bytes: found.size_bytes,
-            modified_at: found.modified_at,
+            modified_at: found.modified_at.to_string(),
             readable: found.refused.is_none(),
             reason: found.refused.map(|code| code.as_str().to_owned()),
         }))
@@ -220,9 +213,7 @@ fn folder_of_glob(glob: &str) -> Option<LogicalPath> {
 impl Finder<'_> {
     /// Returns why the entry is left out; `None` if it is not.
     fn left_out(&self, candidate: &Candidate) -> Option<LeftOut> {
-        let is_folder = candidate.kind == FileKind::Directory;
-        let kind = if is_folder { self.rules.kind_of_dir(candidate.at.real()) } else { candidate.kind };
-        let machine_made = LeftOut::machine_made(kind, is_folder).filter(|_| self.skips_machine_made);
+        let machine_made = candidate.machine_made(self.rules).filter(|_| self.skips_machine_made);
         machine_made.or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
     }
 
@@ -269,7 +260,7 @@ impl Visitor for Finder<'_> {
         = ()
     where
         Self: 'a;
-    type Finding = FindStep;
+    type Finding = Option<FindStep>;
     type Outcome = Hits;
 
     fn rules(&self) -> &Rules {
@@ -277,6 +268,10 @@ impl Visitor for Finder<'_> {
     }
 
     fn worker(&self) {}
+
+    fn threads(&self) -> usize {
+        1
+    }
 
     fn wants_type(&self, file_type: FileType) -> bool {
         matches!(file_type, FileType::RegularFile | FileType::Symlink)
@@ -286,39 +281,39 @@ impl Visitor for Finder<'_> {
         !self.globs.is_excluded(path, is_folder)
     }
 
-    fn admit(&self, candidate: &Candidate) -> Admission<FindStep> {
+    fn admit(&self, candidate: &Candidate) -> Admission<Option<FindStep>> {
         match self.left_out(candidate) {
-            Some(reason) if !self.is_named(candidate) => Admission::Report(FindStep::LeftOut(reason)),
+            Some(reason) if !self.is_named(candidate) => Admission::Report(Some(FindStep::LeftOut(reason))),
             Some(_) | None => Admission::Visit,
         }
     }
 
-    fn visit(&self, (): &mut (), dir: Option<&TreeFolder>, candidate: Candidate) -> Result<FindStep, WorkspaceError> {
-        let path = candidate.at.shown;
-        let Some(dir) = dir else { return Ok(FindStep::Missing) };
-        if self.query.sort == FindSort::Path {
-            return Ok(FindStep::Hit(FindPosition { rank: (0, 0), path }));
-        }
-        let stat = match self.tree.root.stat_entry(dir, &candidate.name) {
-            Ok(Some(stat)) => stat,
-            Ok(None) => return Ok(FindStep::Missing),
-            Err(errno) => return skip_missing(errno).map(|()| FindStep::Missing),
-        };
+    /// Returns the position of the file; `None` if it was removed meanwhile.
+    fn visit(
+        &self,
+        (): &mut (),
+        dir: Option<&TreeFolder>,
+        candidate: Candidate,
+    ) -> Result<Option<FindStep>, WorkspaceError> {
+        let Some(dir) = dir else { return Ok(None) };
         let rank = match self.query.sort {
-            FindSort::Modified => (stat.st_mtime, stat.st_mtime_nsec),
-            FindSort::Size | FindSort::Path => (stat.st_size, 0),
+            FindSort::Path => Some((0, 0)),
+            FindSort::Modified => {
+                self.tree.stat_in(dir, &candidate.name)?.map(|stat| (stat.st_mtime, stat.st_mtime_nsec))
+            }
+            FindSort::Size => self.tree.stat_in(dir, &candidate.name)?.map(|stat| (stat.st_size, 0)),
         };
-        Ok(FindStep::Hit(FindPosition { rank, path }))
+        Ok(rank.map(|rank| FindStep::Hit(FindPosition { rank, path: candidate.at.shown })))
     }
 
-    fn collect(&self, hits: &mut Hits, finding: FindStep) -> bool {
+    fn collect(&self, hits: &mut Hits, finding: Option<FindStep>) -> bool {
         let hit = match finding {
-            FindStep::Hit(hit) => hit,
-            FindStep::LeftOut(reason) => {
+            Some(FindStep::Hit(hit)) => hit,
+            Some(FindStep::LeftOut(reason)) => {
                 hits.not_shown.add(reason);
                 return false;
             }
-            FindStep::Missing => return false,
+            None => return false,
         };
         hits.total += 1;
         let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;

@@ -1,24 +1,21 @@
 //! Listing a folder to a depth, sorted and bounded.
 
-mod entry;
-mod lister;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{Access, FileKind, LogicalPath, PathRejected, Refusal, Rules};
+use parking_lot::Mutex;
 use rustix::fs::FileType;
-use serde::{Deserialize, Serialize};
 
 use crate::error::not_a_directory;
 use crate::guard::{Blocking, GuardError, Opened};
-use crate::query::not_shown::NotShown;
-use crate::walk::WalkPath;
+use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::query::entry::FolderEntry;
+use crate::query::not_shown::{LeftOut, NotShown};
+use crate::walk::{Admission, Candidate, Source, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
-pub(crate) use entry::{is_redacted, skip_missing};
-use lister::Lister;
-pub(crate) use lister::has_contents_after;
 
 /// A query. Every number is within its bounds already.
 #[derive(Clone, Debug)]
@@ -43,7 +40,7 @@ pub struct ListQuery {
 pub(crate) const MAX_COUNTED: u64 = 100_000;
 
 /// The JSON size of an entry besides its path.
-pub(crate) const ENTRY_OVERHEAD: usize = 128;
+const ENTRY_OVERHEAD: usize = 128;
 
 /// The entries that were found.
 #[derive(Debug)]
@@ -60,57 +57,36 @@ pub struct Listing {
     pub not_shown: NotShown,
 }
 
-/// One entry of a folder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Entry)]
-pub struct FolderEntry {
-    /// Its path from the root of the tree; bytes that are not UTF-8 are written `\xNN`.
-    pub path: String,
-    /// Its type.
-    #[serde(rename = "type")]
-    pub entry_type: EntryType,
-    /// Its kind, if it is a file or a folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<FileKind>,
-    /// Its size, if it is a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub size_bytes: Option<u64>,
-    /// Whether `read_file` would return its content.
-    pub readable: bool,
-    /// True for a secret file of settings of which `read_file` shows the keys without their values, because the policy says
-    /// `REDACT`. It is not readable otherwise.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub redacted: bool,
-    /// If not, the code that reading it would be refused with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+/// The visitor of a listing.
+struct Lister<'a, S> {
+    source: &'a S,
+    rules: &'a Rules,
+    query: &'a ListQuery,
+    skips_ignored: bool,
+    skips_machine_made: bool,
+    /// The entries that are left out in the folders that were read.
+    not_shown: Mutex<NotShown>,
+    /// Whether no more entries are described.
+    is_full: AtomicBool,
 }
 
-/// The type of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names are self-explanatory")]
-pub enum EntryType {
-    File,
-    Directory,
-    Symlink,
-    Other,
+/// An entry that the walk has come to.
+struct ListedEntry {
+    /// Its description, unless it is only counted.
+    entry: Option<FolderEntry>,
+    /// Whether it is a folder whose contents are too deep.
+    is_unopened: bool,
 }
 
-impl EntryType {
-    pub(crate) fn of(file_type: FileType) -> Self {
-        match file_type {
-            FileType::RegularFile => Self::File,
-            FileType::Directory => Self::Directory,
-            FileType::Symlink => Self::Symlink,
-            FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => Self::Other,
-        }
-    }
+/// A listing under construction.
+#[derive(Default)]
+struct ListPage {
+    entries: Vec<FolderEntry>,
+    bytes: usize,
+    truncated: bool,
+    /// The number of all entries so far.
+    total: u64,
+    unopened_folders: u64,
 }
 
 impl Tree {
@@ -123,13 +99,8 @@ impl Tree {
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_DIRECTORY`; `Cancelled` once
     /// `cancel` is set.
     pub fn list(&self, rules: &Rules, query: &ListQuery, cancel: &AtomicBool) -> Result<Listing, WorkspaceError> {
-        let opened = self.open_folder(rules, Access::Read, &query.path)?;
-        let at = WalkPath { shown: query.path.clone(), real: opened.real.clone() };
-        let mut lister = Lister::new(self, rules, query, cancel, at.real())?;
-        let folder = opened.into_folder(at.real());
-        lister.enter(&folder, &at)?;
-        let total = if lister.counts_all() { lister.count(&folder, &at)? } else { None };
-        Ok(lister.finish(total))
+        let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
+        list(self, rules, query, root, cancel)
     }
 
     /// Opens the folder at `path`. Policy does not apply to a folder itself, unless it is in a submodule; for any other entry it is
@@ -159,5 +130,135 @@ impl Tree {
             Err(GuardError::NotADirectory) => Refusal::not_found(path).into(),
             Err(error) => error.at(path),
         })
+    }
+}
+
+/// Lists the folder `root` of `source`.
+pub(crate) fn list<S: Source>(
+    source: &S,
+    rules: &Rules,
+    query: &ListQuery,
+    root: WalkRoot<S::Folder>,
+    cancel: &AtomicBool,
+) -> Result<Listing, WorkspaceError> {
+    let lister = Lister {
+        source,
+        rules,
+        query,
+        // A folder that is requested itself shows its contents.
+        skips_ignored: !query.include_ignored && !root.is_ignored(),
+        skips_machine_made: !query.include_ignored && !root.is_machine_made(rules),
+        not_shown: Mutex::default(),
+        is_full: AtomicBool::new(false),
+    };
+    let page = walk(source, &lister, root, ListPage::default(), cancel)?;
+    let ListPage { entries, truncated, total, unopened_folders, .. } = page;
+    let is_total = query.counts_all && (truncated || query.after.is_some()) && total <= MAX_COUNTED;
+    let not_shown = NotShown { unopened_folders, ..lister.not_shown.into_inner() };
+    Ok(Listing { entries, truncated, total: is_total.then_some(total), not_shown })
+}
+
+impl<S> Lister<'_, S> {
+    fn is_after(&self, path: &LogicalPath) -> bool {
+        self.query.after.as_deref().is_none_or(|after| path.as_str() > after)
+    }
+
+    /// Returns why the entry is left out; `None` if it is not.
+    fn left_out(&self, candidate: &Candidate) -> Option<LeftOut> {
+        if !self.query.include_hidden && candidate.name.to_bytes().starts_with(b".") {
+            return Some(LeftOut::Hidden);
+        }
+        let machine_made = candidate.machine_made(self.rules).filter(|_| self.skips_machine_made);
+        machine_made.or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
+    }
+}
+
+impl<S: Source> Visitor<S::Folder> for Lister<'_, S> {
+    const WANTS_UNNAMEABLE: bool = true;
+
+    type Worker<'a>
+        = ()
+    where
+        Self: 'a;
+    type Finding = Option<ListedEntry>;
+    type Outcome = ListPage;
+
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
+    fn worker(&self) {}
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn wants_type(&self, _file_type: FileType) -> bool {
+        true
+    }
+
+    fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
+        let is_before =
+            |after: &str| path.as_str() <= after && !(is_folder && has_contents_after(path.as_str(), after));
+        self.query.counts_all || !self.query.after.as_deref().is_some_and(is_before)
+    }
+
+    fn admit(&self, candidate: &Candidate) -> Admission<Option<ListedEntry>> {
+        let is_counted = self.query.counts_all || self.is_after(&candidate.at.shown);
+        let enters = candidate.depth < self.query.max_depth as usize;
+        match self.left_out(candidate) {
+            Some(reason) => {
+                if is_counted {
+                    self.not_shown.lock().add(reason);
+                }
+                Admission::Skip
+            }
+            None if is_counted => Admission::VisitEntry { enters },
+            // Only the contents of the folder are after the position.
+            None if enters => Admission::Visit,
+            None => Admission::Skip,
+        }
+    }
+
+    fn visit(
+        &self,
+        (): &mut (),
+        dir: Option<&S::Folder>,
+        candidate: Candidate,
+    ) -> Result<Option<ListedEntry>, WorkspaceError> {
+        let is_unopened = candidate.kind == FileKind::Directory && candidate.depth >= self.query.max_depth as usize;
+        if self.is_full.load(Ordering::Relaxed) || !self.is_after(&candidate.at.shown) {
+            return Ok(Some(ListedEntry { entry: None, is_unopened }));
+        }
+        let Some(dir) = dir else { return Ok(None) };
+        let entry = self.source.describe(self.rules, dir, &candidate)?;
+        Ok(entry.map(|entry| ListedEntry { entry: Some(entry), is_unopened }))
+    }
+
+    fn collect(&self, page: &mut ListPage, finding: Option<ListedEntry>) -> bool {
+        let Some(ListedEntry { entry, is_unopened }) = finding else { return false };
+        page.total += 1;
+        let mut is_shown = false;
+        if let Some(entry) = entry.filter(|_| !page.truncated) {
+            let bytes = page.bytes + entry_bytes(&entry.path, ENTRY_OVERHEAD);
+            if page.entries.len() == self.query.max_entries || bytes > MAX_ENTRIES_BYTES {
+                page.truncated = true;
+                self.is_full.store(true, Ordering::Relaxed);
+            } else {
+                page.bytes = bytes;
+                page.entries.push(entry);
+                is_shown = true;
+            }
+        }
+        page.unopened_folders += u64::from(is_unopened && (is_shown || self.query.counts_all));
+        page.truncated && (!self.query.counts_all || page.total > MAX_COUNTED)
+    }
+}
+
+/// Whether anything in the folder `path` may be after `after` in path order.
+pub(crate) fn has_contents_after(path: &str, after: &str) -> bool {
+    match after.strip_prefix(path) {
+        Some(rest) => rest.as_bytes().first().is_none_or(|next| *next <= b'/'),
+        None => path > after,
     }
 }

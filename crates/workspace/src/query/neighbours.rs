@@ -96,7 +96,7 @@ impl Tree {
     }
 
     fn exists(&self, path: &LogicalPath) -> Result<bool, WorkspaceError> {
-        match self.name_stat(path) {
+        match self.entry_at(path) {
             Ok(found) => Ok(found.is_some()),
             // Whoever opens it gets the refusal.
             Err(WorkspaceError::Refused(_)) => Ok(true),

@@ -97,8 +97,6 @@ struct Counted {
 enum StatsStep {
     Counted(Counted),
     LeftOut(LeftOut),
-    /// It was removed or replaced meanwhile.
-    Missing,
 }
 
 impl Visitor for Counter<'_> {
@@ -106,7 +104,7 @@ impl Visitor for Counter<'_> {
         = ()
     where
         Self: 'a;
-    type Finding = StatsStep;
+    type Finding = Option<StatsStep>;
     type Outcome = TreeStats;
 
     fn rules(&self) -> &Rules {
@@ -119,9 +117,9 @@ impl Visitor for Counter<'_> {
         true
     }
 
-    fn admit(&self, candidate: &Candidate) -> Admission<StatsStep> {
+    fn admit(&self, candidate: &Candidate) -> Admission<Option<StatsStep>> {
         if self.skips_ignored && candidate.ignored {
-            return Admission::Report(StatsStep::LeftOut(LeftOut::Ignored));
+            return Admission::Report(Some(StatsStep::LeftOut(LeftOut::Ignored)));
         }
         if candidate.kind == FileKind::Directory {
             self.directories.fetch_add(1, Ordering::Relaxed);
@@ -129,27 +127,29 @@ impl Visitor for Counter<'_> {
         Admission::Visit
     }
 
-    fn visit(&self, (): &mut (), dir: Option<&TreeFolder>, candidate: Candidate) -> Result<StatsStep, WorkspaceError> {
-        let Some(dir) = dir else { return Ok(StatsStep::Missing) };
+    /// Returns the counts of the file; `None` if it was removed or replaced meanwhile.
+    fn visit(
+        &self,
+        (): &mut (),
+        dir: Option<&TreeFolder>,
+        candidate: Candidate,
+    ) -> Result<Option<StatsStep>, WorkspaceError> {
+        let Some(dir) = dir else { return Ok(None) };
         let opened = match self.tree.root.open_entry(dir, &candidate.name) {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
-            // It was replaced meanwhile.
-            Ok(_) => return Ok(StatsStep::Missing),
-            Err(error) => {
-                error.unless_disk()?;
-                return Ok(StatsStep::Missing);
-            }
+            Ok(_) => return Ok(None),
+            Err(error) => return Ok(error.unless_disk().map(|()| None)?),
         };
         let (kind, lines) = self.count(&opened, &candidate)?;
         let extension = extension(candidate.at.shown.file_name());
-        Ok(StatsStep::Counted(Counted { kind, extension, bytes: opened.size(), lines }))
+        Ok(Some(StatsStep::Counted(Counted { kind, extension, bytes: opened.size(), lines })))
     }
 
-    fn collect(&self, stats: &mut TreeStats, finding: StatsStep) -> bool {
+    fn collect(&self, stats: &mut TreeStats, finding: Option<StatsStep>) -> bool {
         match finding {
-            StatsStep::Counted(counted) => stats.add(counted),
-            StatsStep::LeftOut(reason) => stats.not_shown.add(reason),
-            StatsStep::Missing => {}
+            Some(StatsStep::Counted(counted)) => stats.add(counted),
+            Some(StatsStep::LeftOut(reason)) => stats.not_shown.add(reason),
+            None => {}
         }
         false
     }

@@ -2,6 +2,8 @@
 
 use model::{LogicalPath, PathRejected};
 
+use crate::byte_path::join;
+
 /// The position of a walk: the folder's path as the caller named it, and its real path if that leads through a link.
 #[derive(Clone, Debug)]
 pub(crate) struct WalkPath {
@@ -14,6 +16,12 @@ impl WalkPath {
     pub(crate) fn child(&self, name: &str) -> Result<Self, PathRejected> {
         let real = self.real.as_ref().map(|real| real.child(name)).transpose()?;
         Ok(Self { shown: self.shown.child(name)?, real })
+    }
+
+    /// As the real path of [`child`](Self::child), for a name that need not be UTF-8.
+    pub(crate) fn raw_child(&self, name: &[u8]) -> Vec<u8> {
+        let folder = self.real();
+        join(if folder.is_root() { b"" } else { folder.as_str().as_bytes() }, name)
     }
 
     pub(crate) fn real(&self) -> &LogicalPath {

@@ -7,9 +7,9 @@ use std::time::Instant;
 use model::{Code, FileKind, PolicyOverrides};
 use rustix::fs::{CWD, Mode};
 
-use super::{EntryType, FolderEntry, ListQuery, Listing};
+use super::{FolderEntry, ListQuery, Listing};
 use crate::test_support::{TestBase, TestTree, code, not_cancelled, path, rules, rules_with};
-use crate::{Tree, WorkspaceError};
+use crate::{EntryType, Tree, WorkspaceError};
 
 fn query(raw: &str) -> ListQuery {
     ListQuery {
