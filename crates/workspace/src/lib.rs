@@ -57,9 +57,9 @@ pub use import::{
 };
 pub use preview::Preview;
 pub use query::{
-    BoundedEntries, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FolderEntry, FollowedPath,
-    FoundFile, ListQuery, Listing, MAX_ENTRIES_BYTES, Match, NotShown, PathStat, RANGED_READ_FACTOR, SearchMode,
-    SearchQuery, SearchReport, Tally, TreeStats,
+    BoundedEntries, EntryKey, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FolderEntry,
+    FollowedPath, FoundFile, ListQuery, Listing, MAX_ENTRIES_BYTES, Match, NotShown, PathStat, RANGED_READ_FACTOR,
+    SearchMode, SearchQuery, SearchReport, Tally, TreeStats,
 };
 pub use read::FileContent;
 pub use snapshot::{

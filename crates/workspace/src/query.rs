@@ -13,7 +13,7 @@ mod search;
 pub(crate) mod stat;
 mod stats;
 
-pub use bounded_entries::{BoundedEntries, MAX_ENTRIES_BYTES};
+pub use bounded_entries::{BoundedEntries, EntryKey, MAX_ENTRIES_BYTES};
 pub use entry::{EntryStat, EntryType, FolderEntry};
 pub use find::{FindPosition, FindQuery, FindReport, FindSort, FoundFile};
 pub use list::{ListQuery, Listing};

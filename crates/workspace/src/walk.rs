@@ -13,15 +13,15 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use model::{FileKind, LogicalPath, Rules};
+use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
 use parking_lot::Mutex;
 use rustix::fs::FileType;
 
 use crate::error::check_cancelled;
-use crate::guard::{Opened, TreeFolder};
+use crate::guard::{GuardError, Opened, TreeFolder};
 use crate::ignored::{RuleScope, is_machine_made};
 use crate::query::not_shown::LeftOut;
-use crate::{FolderEntry, Tree, WorkspaceError};
+use crate::{Tree, WorkspaceError};
 pub(crate) use entries::{WalkPath, escape};
 use walker::{Batch, Step, Walker};
 
@@ -44,14 +44,10 @@ pub(crate) trait Source: Sync {
         visit: &mut dyn FnMut(&CStr, FileType) -> Result<(), WorkspaceError>,
     ) -> Result<(), WorkspaceError>;
 
-    /// Opens the folder at `path`; `None` if it does not exist any more.
-    fn open(&self, path: &LogicalPath) -> Result<Option<Self::Folder>, WorkspaceError>;
-
-    /// Opens the folder `name` of `parent`, which is at `path`; `None` if it does not exist any more.
-    fn open_subfolder(
+    /// Opens the folder at `path`, which is the entry `name` of `parent`, if that is open. `None` if it does not exist any more.
+    fn open(
         &self,
-        parent: &Self::Folder,
-        name: &CStr,
+        parent: Option<(&Self::Folder, &CStr)>,
         path: &LogicalPath,
     ) -> Result<Option<Self::Folder>, WorkspaceError>;
 
@@ -63,14 +59,6 @@ pub(crate) trait Source: Sync {
         path: &LogicalPath,
         has_gitignore: bool,
     ) -> Result<RuleScope, WorkspaceError>;
-
-    /// Describes an entry of `folder` for a list; `None` if it does not exist any more.
-    fn describe(
-        &self,
-        rules: &Rules,
-        folder: &Self::Folder,
-        candidate: &Candidate,
-    ) -> Result<Option<FolderEntry>, WorkspaceError>;
 }
 
 /// An entry that a walk may visit, described by its name.
@@ -97,6 +85,17 @@ impl Candidate {
         let is_folder = self.kind == FileKind::Directory;
         let kind = if is_folder { rules.kind_of_dir(self.at.real()) } else { self.kind };
         LeftOut::machine_made(kind, is_folder)
+    }
+
+    /// Returns the facts by which policy judges it as an entry of this kind.
+    pub(crate) fn facts(&self, kind: FileKind, hard_linked: bool) -> PathFacts<'_> {
+        PathFacts { path: &self.at.shown, real_path: self.at.real.as_ref(), kind, ignored: self.ignored, hard_linked }
+    }
+
+    /// Returns the code that reading it would be refused with, as an entry of this kind.
+    pub(crate) fn refusal(&self, rules: &Rules, kind: FileKind, hard_linked: bool) -> Option<Code> {
+        let judged = model::judge_path(rules, Access::Read, &self.facts(kind, hard_linked));
+        judged.err().map(|refusal| refusal.code)
     }
 }
 
@@ -297,24 +296,20 @@ impl Source for Tree {
         self.root.each_entry(folder, buffer, visit)
     }
 
-    fn open(&self, path: &LogicalPath) -> Result<Option<TreeFolder>, WorkspaceError> {
-        match self.root.open_unlinked(path) {
-            Ok(opened) if opened.file_type() == FileType::Directory => Ok(Some(opened.into_folder(path))),
-            Ok(_) => Ok(None),
-            Err(error) => Ok(error.unless_disk().map(|()| None)?),
-        }
-    }
-
-    fn open_subfolder(
+    fn open(
         &self,
-        parent: &TreeFolder,
-        name: &CStr,
-        _path: &LogicalPath,
+        parent: Option<(&TreeFolder, &CStr)>,
+        path: &LogicalPath,
     ) -> Result<Option<TreeFolder>, WorkspaceError> {
-        match self.root.open_subfolder(parent, name) {
-            Ok(folder) => Ok(Some(folder)),
-            Err(error) => Ok(error.unless_disk().map(|()| None)?),
-        }
+        let opened = match parent {
+            Some((parent, name)) => self.root.open_subfolder(parent, name),
+            None => match self.root.open_unlinked(path) {
+                Ok(opened) if opened.file_type() == FileType::Directory => Ok(opened.into_folder(path)),
+                Ok(_) => Err(GuardError::NotADirectory),
+                Err(error) => Err(error),
+            },
+        };
+        Ok(opened.map(Some).or_else(|error| error.unless_disk().map(|()| None))?)
     }
 
     fn scope(
@@ -330,14 +325,5 @@ impl Source for Tree {
             Some(ignored) if has_gitignore => ignored.enter(&self.root, above, path, folder)?,
             Some(ignored) => ignored.enter_without_gitignore(above, path)?,
         })
-    }
-
-    fn describe(
-        &self,
-        rules: &Rules,
-        folder: &TreeFolder,
-        candidate: &Candidate,
-    ) -> Result<Option<FolderEntry>, WorkspaceError> {
-        self.list_entry(rules, folder, candidate)
     }
 }

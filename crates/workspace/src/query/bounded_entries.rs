@@ -17,38 +17,60 @@ pub(crate) fn entry_bytes(path: &str, overhead: usize) -> usize {
     path.len() + path.bytes().map(more).sum::<usize>() + overhead
 }
 
-/// Collects entries in any order and keeps the first in path order, up to a count and to [`MAX_ENTRIES_BYTES`].
+/// What entries are ordered by. At equal ranks it is their path.
+pub trait EntryKey: Ord {
+    /// Returns the path of the entry.
+    fn path(&self) -> &LogicalPath;
+}
+
+impl EntryKey for LogicalPath {
+    fn path(&self) -> &LogicalPath {
+        self
+    }
+}
+
+/// Collects entries that come in any order and keeps the first ones, up to a count and to [`MAX_ENTRIES_BYTES`].
 #[derive(Debug)]
-pub struct BoundedEntries<T> {
-    entries: BTreeMap<LogicalPath, T>,
+pub struct BoundedEntries<T, K = LogicalPath> {
+    entries: BTreeMap<K, T>,
     bytes: usize,
     max_entries: usize,
     overhead: usize,
-    truncated: bool,
+    /// The first entry that did not fit. None after it is kept, so that no entry between those that are kept is missing.
+    first_dropped: Option<K>,
 }
 
-impl<T> BoundedEntries<T> {
+impl<T, K: EntryKey> BoundedEntries<T, K> {
     /// Creates an empty collection for at most `max_entries`, each with `overhead` bytes of JSON besides its path.
     pub fn new(max_entries: usize, overhead: usize) -> Self {
-        Self { entries: BTreeMap::new(), bytes: 0, max_entries, overhead, truncated: false }
+        Self { entries: BTreeMap::new(), bytes: 0, max_entries, overhead, first_dropped: None }
     }
 
     /// Adds an entry, and drops the last ones beyond the bounds.
-    pub fn insert(&mut self, path: LogicalPath, entry: T) {
-        let bytes = entry_bytes(path.as_str(), self.overhead);
-        if self.entries.insert(path, entry).is_none() {
+    pub fn insert(&mut self, key: K, entry: T) {
+        if self.first_dropped.as_ref().is_some_and(|dropped| key >= *dropped) {
+            return;
+        }
+        let bytes = entry_bytes(key.path().as_str(), self.overhead);
+        if self.entries.insert(key, entry).is_none() {
             self.bytes += bytes;
         }
         while self.entries.len() > self.max_entries || self.bytes > MAX_ENTRIES_BYTES {
-            let Some((path, _)) = self.entries.pop_last() else { break };
-            self.bytes -= entry_bytes(path.as_str(), self.overhead);
-            self.truncated = true;
+            let Some((key, _)) = self.entries.pop_last() else { break };
+            self.bytes -= entry_bytes(key.path().as_str(), self.overhead);
+            self.first_dropped = Some(key);
         }
     }
 
-    /// Returns the entries in path order, and whether some were dropped.
-    pub fn finish(self) -> (BTreeMap<LogicalPath, T>, bool) {
-        (self.entries, self.truncated)
+    /// Whether some entries were dropped.
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.first_dropped.is_some()
+    }
+
+    /// Returns the entries in order, and whether some were dropped.
+    pub fn finish(self) -> (BTreeMap<K, T>, bool) {
+        let is_truncated = self.is_truncated();
+        (self.entries, is_truncated)
     }
 }
 
@@ -70,6 +92,17 @@ mod tests {
         let paths = || ["c", "a", "d", "b", "a"].map(str::to_owned);
         assert_eq!(first(2, paths()), (vec!["a".to_owned(), "b".to_owned()], true));
         assert!(!first(4, paths()).1);
+    }
+
+    #[test]
+    fn no_entry_is_kept_after_one_that_was_dropped() {
+        let mut entries = BoundedEntries::new(10, MAX_ENTRIES_BYTES / 2 - 10);
+        for path in ["a", "c-that-is-too-long", "d", "b"] {
+            entries.insert(LogicalPath::parse(path).unwrap(), ());
+        }
+        let (entries, truncated) = entries.finish();
+        assert_eq!(entries.into_keys().map(String::from).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(truncated);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use model::{Access, Code, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha2
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
+use crate::error::not_a_file;
 use crate::guard::{Blocking, GuardError, Opened, TreeFolder, is_hard_linked};
 use crate::opened_file::{head_of, kind_of};
 use crate::query::stat::RANGED_READ_FACTOR;
@@ -74,24 +75,6 @@ pub struct FolderEntry {
     pub reason: Option<String>,
 }
 
-/// An entry in its folder.
-pub(crate) struct PlacedEntry<'a> {
-    pub(crate) dir: &'a TreeFolder,
-    pub(crate) name: &'a CStr,
-    pub(crate) at: &'a WalkPath,
-    pub(crate) ignored: bool,
-    /// Its metadata. A symbolic link is not followed.
-    pub(crate) stat: Stat,
-}
-
-/// The entry at a path, whose last name was not followed.
-pub(crate) struct EntryAtPath {
-    dir: TreeFolder,
-    name: CString,
-    pub(crate) at: WalkPath,
-    pub(crate) stat: Stat,
-}
-
 impl EntryType {
     pub(crate) fn of(file_type: FileType) -> Self {
         match file_type {
@@ -128,52 +111,40 @@ impl EntryStat {
 }
 
 impl FolderEntry {
-    /// Returns the entry at `path` as a list shows it.
-    pub(crate) fn new(path: &LogicalPath, found: EntryStat) -> Self {
-        let EntryStat { entry_type, kind, size_bytes, redacted, refused, .. } = found;
-        Self {
-            path: path.as_str().to_owned(),
-            entry_type,
-            kind,
-            size_bytes,
-            readable: refused.is_none(),
-            redacted,
-            reason: refused.map(|code| code.as_str().to_owned()),
-        }
-    }
-}
-
-impl PlacedEntry<'_> {
-    fn facts(&self, kind: FileKind, stat: &Stat) -> PathFacts<'_> {
-        let (path, real_path) = (&self.at.shown, self.at.real.as_ref());
-        PathFacts { path, real_path, kind, ignored: self.ignored, hard_linked: is_hard_linked(stat) }
-    }
-
-    /// Returns the code that reading it would be refused with, by its name and metadata.
-    fn refusal(&self, rules: &Rules, kind: FileKind, stat: &Stat) -> Option<Code> {
-        model::judge_path(rules, Access::Read, &self.facts(kind, stat)).err().map(|refusal| refusal.code)
+    /// Returns the entry at `path`, which is not redacted.
+    pub(crate) fn new(
+        path: &LogicalPath,
+        entry_type: EntryType,
+        kind: Option<FileKind>,
+        size_bytes: Option<u64>,
+        refused: Option<Code>,
+    ) -> Self {
+        let (path, reason) = (path.as_str().to_owned(), refused.map(|code| code.as_str().to_owned()));
+        Self { path, entry_type, kind, size_bytes, readable: refused.is_none(), redacted: false, reason }
     }
 }
 
 impl Tree {
-    /// Describes an entry. Reads the first bytes of a file if policy permits and `reads_head`, or if its name does not tell its
-    /// kind. Also returns the opened file, if its hash may be shown.
+    /// Describes the entry of `dir` with this metadata, which is not that of a link's target. Reads the first bytes of a file if
+    /// policy permits and `reads_head`, or if its name does not tell its kind. Also returns the opened file, if its hash may be shown.
     pub(crate) fn describe(
         &self,
         rules: &Rules,
-        entry: &PlacedEntry<'_>,
+        dir: &TreeFolder,
+        entry: &Candidate,
+        stat: &Stat,
         reads_head: bool,
     ) -> Result<(EntryStat, Option<Opened>), WorkspaceError> {
-        let mut found = EntryStat::of(&entry.stat);
+        let mut found = EntryStat::of(stat);
         let mut opened = None;
         match found.entry_type {
             EntryType::Other => {}
             EntryType::Symlink => found.refused = self.refusal_of_target(rules, &entry.at.shown)?,
             EntryType::Directory => {
                 found.kind = Some(rules.kind_of_dir(entry.at.real()));
-                found.refused = entry.refusal(rules, FileKind::Directory, &entry.stat);
+                found.refused = entry.refusal(rules, FileKind::Directory, false);
             }
-            EntryType::File => opened = self.describe_file(rules, entry, reads_head, &mut found)?,
+            EntryType::File => opened = self.describe_file(rules, dir, entry, stat, reads_head, &mut found)?,
         }
         Ok((found, opened))
     }
@@ -181,58 +152,68 @@ impl Tree {
     fn describe_file(
         &self,
         rules: &Rules,
-        entry: &PlacedEntry<'_>,
+        dir: &TreeFolder,
+        entry: &Candidate,
+        stat: &Stat,
         reads_head: bool,
         found: &mut EntryStat,
     ) -> Result<Option<Opened>, WorkspaceError> {
-        let by_name = rules.kind_of_path(entry.at.real());
-        let size = size_of(&entry.stat);
+        let by_name = match entry.kind {
+            // A file has replaced the folder.
+            FileKind::Directory => rules.kind_of_path(entry.at.real()),
+            by_name => by_name,
+        };
+        let size = size_of(stat);
         found.kind = Some(by_name);
-        found.refused = entry.refusal(rules, by_name, &entry.stat);
+        found.refused = entry.refusal(rules, by_name, is_hard_linked(stat));
         if found.refused.is_some() {
-            found.redacted = is_redacted(rules, &entry.facts(by_name, &entry.stat), size);
+            found.redacted = is_redacted(rules, &entry.facts(by_name, is_hard_linked(stat)), size);
             if found.redacted {
                 // With the keys it would be the length of the values.
                 found.size_bytes = None;
             }
             return Ok(None);
         }
-        if size > rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR) {
-            found.refused = Some(Code::FileTooLarge);
-            return Ok(None);
-        }
         let (mut kind, mut head, mut opened) = (by_name, Vec::new(), None);
         if reads_head || by_name == FileKind::Unknown {
-            let file = match self.root.open_entry(entry.dir, entry.name) {
-                Ok(file) if file.file_type() == FileType::RegularFile => file,
-                Ok(_) => {
-                    found.refused = Some(Code::NotAFile);
-                    return Ok(None);
-                }
+            let file = match self.open_placed(rules, dir, entry, by_name) {
+                Ok(file) => file,
                 Err(error) => {
-                    found.refused = Some(refused_code(error.at(&entry.at.shown))?);
+                    found.refused = Some(refused_code(error)?);
                     return Ok(None);
                 }
             };
-            // It may be another file than the one that was judged.
-            found.refused = entry.refusal(rules, by_name, &file.stat);
-            if found.refused.is_some() {
-                return Ok(None);
-            }
             // A read error is reported when the file is read.
             head = head_of(&file).unwrap_or_default();
             kind = kind_of(rules, entry.at.real(), &head);
             opened = Some(file);
         }
         found.kind = Some(kind);
-        if kind == FileKind::SecretLike {
-            found.refused = Some(Code::PolicyDeniedSecret);
-            return Ok(None);
+        let max_bytes = rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
+        found.refused = if kind == FileKind::SecretLike {
+            Some(Code::PolicyDeniedSecret)
+        } else if size > max_bytes {
+            Some(Code::FileTooLarge)
+        } else {
+            (kind == FileKind::Binary || model::is_binary(&head)).then_some(Code::UnsupportedBinary)
+        };
+        Ok(opened.filter(|_| matches!(found.refused, None | Some(Code::UnsupportedBinary))))
+    }
+
+    /// Opens a file. It is judged once more if it has several names: it may be another one than policy has seen.
+    fn open_placed(
+        &self,
+        rules: &Rules,
+        dir: &TreeFolder,
+        entry: &Candidate,
+        kind: FileKind,
+    ) -> Result<Opened, WorkspaceError> {
+        let path = &entry.at.shown;
+        let file = self.root.open_entry(dir, &entry.name).map_err(|error| error.at(path))?;
+        if file.is_hard_linked() {
+            model::judge_path(rules, Access::Read, &entry.facts(kind, true))?;
         }
-        if kind == FileKind::Binary || model::is_binary(&head) {
-            found.refused = Some(Code::UnsupportedBinary);
-        }
-        Ok(opened)
+        if file.file_type() == FileType::RegularFile { Ok(file) } else { Err(not_a_file(path).into()) }
     }
 
     /// Describes an entry of `folder` for a list; `None` if it does not exist any more.
@@ -240,34 +221,25 @@ impl Tree {
         &self,
         rules: &Rules,
         folder: &TreeFolder,
-        candidate: &Candidate,
+        entry: &Candidate,
     ) -> Result<Option<FolderEntry>, WorkspaceError> {
-        let Candidate { at, name, ignored, is_nameable, .. } = candidate;
-        let Some(stat) = self.stat_in(folder, name)? else { return Ok(None) };
-        let found = if *is_nameable {
-            let entry = PlacedEntry { dir: folder, name, at, ignored: *ignored, stat };
-            self.describe(rules, &entry, false)?.0
+        let Some(stat) = self.stat_in(folder, &entry.name)? else { return Ok(None) };
+        let found = if entry.is_nameable {
+            self.describe(rules, folder, entry, &stat, false)?.0
         } else {
             EntryStat { refused: Some(Code::PathRejected), ..EntryStat::of(&stat) }
         };
-        Ok(Some(FolderEntry::new(&at.shown, found)))
+        let EntryStat { entry_type, kind, size_bytes, refused, redacted, .. } = found;
+        let shown = FolderEntry::new(&entry.at.shown, entry_type, kind, size_bytes, refused);
+        Ok(Some(FolderEntry { redacted, ..shown }))
     }
 
-    /// Describes the entry at `path`, and reads the first bytes of a file. `None` if nothing exists.
-    pub(crate) fn describe_at(
+    /// Returns the entry at `path` with its folder and its metadata, without following its last name; `None` if nothing exists.
+    pub(crate) fn entry_at(
         &self,
         rules: &Rules,
         path: &LogicalPath,
-    ) -> Result<Option<(EntryAtPath, EntryStat, Option<Opened>)>, WorkspaceError> {
-        let Some(place) = self.entry_at(path)? else { return Ok(None) };
-        let ignored = self.is_ignored(path, place.at.real.as_ref(), Blocking::Allowed)?;
-        let entry = PlacedEntry { dir: &place.dir, name: &place.name, at: &place.at, ignored, stat: place.stat };
-        let (found, opened) = self.describe(rules, &entry, true)?;
-        Ok(Some((place, found, opened)))
-    }
-
-    /// Returns the entry at `path`, without following its last name; `None` if nothing exists.
-    pub(crate) fn entry_at(&self, path: &LogicalPath) -> Result<Option<EntryAtPath>, WorkspaceError> {
+    ) -> Result<Option<(TreeFolder, Candidate, Stat)>, WorkspaceError> {
         let parent = path.parent().unwrap_or_else(LogicalPath::root);
         let folder = match self.root.open(&parent, Blocking::Allowed) {
             Ok(folder) if folder.file_type() == FileType::Directory => folder,
@@ -277,12 +249,18 @@ impl Tree {
         let above = WalkPath { shown: parent, real: folder.real.clone() };
         let folder_stat = folder.stat;
         let dir = folder.into_folder(above.real());
-        if path.is_root() {
-            return Ok(Some(EntryAtPath { dir, name: c".".to_owned(), at: above, stat: folder_stat }));
-        }
-        let at = above.child(path.file_name()).map_err(|rule| Refusal::path(path.as_str(), rule))?;
         let name = CString::new(path.file_name()).map_err(io::Error::from)?;
-        Ok(self.stat_in(&dir, &name)?.map(|stat| EntryAtPath { dir, name, at, stat }))
+        let (at, stat) = if path.is_root() {
+            (above, Some(folder_stat))
+        } else {
+            let at = above.child(path.file_name()).map_err(|rule| Refusal::path(path.as_str(), rule))?;
+            (at, self.stat_in(&dir, &name)?)
+        };
+        let Some(stat) = stat else { return Ok(None) };
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        let kind = if file_type.is_dir() { FileKind::Directory } else { rules.kind_of_path(at.real()) };
+        let ignored = self.is_ignored(path, at.real.as_ref(), Blocking::Allowed)?;
+        Ok(Some((dir, Candidate { at, name, is_nameable: true, file_type, kind, ignored, depth: 0 }, stat)))
     }
 
     /// Returns the metadata of the entry `name` of `folder`; `None` if it does not exist any more.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, FileKind, LogicalPath, Rules};
@@ -12,17 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::check_cancelled;
 use crate::guard::TreeFolder;
-use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::query::bounded_entries::{BoundedEntries, EntryKey};
 use crate::query::globs::QueryGlobs;
 use crate::query::list::MAX_COUNTED;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{EntryType, Tree, WorkspaceError};
 
-/// How many surplus hits are kept before they are dropped.
-const SLACK: usize = 4096;
-/// How many bytes of surplus hits are kept.
-const SLACK_BYTES: usize = 2 * MAX_ENTRIES_BYTES;
 /// The JSON size of a found file besides its path.
 const ENTRY_OVERHEAD: usize = 144;
 
@@ -105,12 +101,10 @@ pub struct FoundFile {
     pub reason: Option<String>,
 }
 
-/// The best hits so far.
-#[derive(Default)]
+/// The hits so far.
 struct Hits {
-    list: Vec<FindPosition>,
-    bytes: usize,
-    /// The number of all hits so far.
+    first: BoundedEntries<(), FindPosition>,
+    /// The number of all hits.
     total: u64,
     not_shown: NotShown,
 }
@@ -135,15 +129,13 @@ impl Tree {
         let (skips_ignored, skips_machine_made) = (!root.is_ignored(), !root.is_machine_made(rules));
         let named = self.named_folders(rules, query)?;
         let finder = Finder { tree: self, rules, query, globs: &globs, skips_ignored, skips_machine_made, named };
-        let mut hits = walk(self, &finder, root, Hits::default(), cancel)?;
-        finder.drop_surplus(&mut hits);
-        let fit = finder.fitting(&hits.list);
-        let truncated = hits.list.len() > fit;
-        hits.list.truncate(fit);
+        let first = BoundedEntries::new(query.max_results, ENTRY_OVERHEAD);
+        let hits = walk(self, &finder, root, Hits { first, total: 0, not_shown: NotShown::default() }, cancel)?;
+        let (first, truncated) = hits.first.finish();
         let total = Some(hits.total)
             .filter(|total| query.counts_all && *total <= MAX_COUNTED && (truncated || query.after.is_some()));
-        let (mut entries, mut positions) = (Vec::with_capacity(fit), Vec::with_capacity(fit));
-        for hit in hits.list {
+        let (mut entries, mut positions) = (Vec::with_capacity(first.len()), Vec::with_capacity(first.len()));
+        for hit in first.into_keys() {
             check_cancelled(cancel)?;
             if let Some(entry) = self.found_file(rules, &hit.path)? {
                 entries.push(entry);
@@ -172,11 +164,13 @@ impl Tree {
 
     /// Describes one file; `None` if it was removed meanwhile.
     fn found_file(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<FoundFile>, WorkspaceError> {
-        let found = match self.describe_at(rules, path) {
-            Err(WorkspaceError::Refused(_)) => return Ok(None),
-            found => found?,
+        let (dir, entry, stat) = match self.entry_at(rules, path) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(WorkspaceError::Refused(_)) => return Ok(None),
+            Err(error) => return Err(error),
         };
-        Ok(found.map(|(_, found, _)| FoundFile {
+        let (found, _) = self.describe(rules, &dir, &entry, &stat, true)?;
+        Ok(Some(FoundFile {
             path: path.clone(),
             entry_type: found.entry_type,
             kind: found.kind,
@@ -213,8 +207,8 @@ fn folder_of_glob(glob: &str) -> Option<LogicalPath> {
 impl Finder<'_> {
     /// Returns why the entry is left out; `None` if it is not.
     fn left_out(&self, candidate: &Candidate) -> Option<LeftOut> {
-        let machine_made = candidate.machine_made(self.rules).filter(|_| self.skips_machine_made);
-        machine_made.or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
+        let machine_made = self.skips_machine_made.then(|| candidate.machine_made(self.rules));
+        machine_made.flatten().or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
     }
 
     /// Whether the entry is in a folder that a glob names, or on the way to it.
@@ -223,35 +217,23 @@ impl Finder<'_> {
         let is_folder = candidate.kind == FileKind::Directory;
         self.named.iter().any(|named| path.is_under(named) || is_folder && (named == path || named.is_under(path)))
     }
+}
 
-    /// Sorts the hits, and drops those beyond what can be returned.
-    fn drop_surplus(&self, hits: &mut Hits) {
-        // They were added in path order, which a stable sort keeps among equals.
-        hits.list.sort_by_key(|hit| Reverse(hit.rank));
-        // One surplus hit remains, which shows that some are missing.
-        hits.list.truncate(self.fitting(&hits.list) + 1);
-        hits.bytes = hits.list.iter().map(FindPosition::bytes).sum();
-    }
-
-    /// Returns how many of `hits` fit the answer.
-    fn fitting(&self, hits: &[FindPosition]) -> usize {
-        let mut bytes = 0;
-        let fits = hits.iter().take(self.query.max_results).take_while(|hit| {
-            bytes += hit.bytes();
-            bytes <= MAX_ENTRIES_BYTES
-        });
-        fits.count()
+impl PartialOrd for FindPosition {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
-impl FindPosition {
-    fn bytes(&self) -> usize {
-        entry_bytes(self.path.as_str(), ENTRY_OVERHEAD)
+impl Ord for FindPosition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.rank.cmp(&self.rank).then_with(|| self.path.cmp(&other.path))
     }
+}
 
-    /// Whether it comes after `other` in the order.
-    fn is_after(&self, other: &Self) -> bool {
-        self.rank < other.rank || self.rank == other.rank && self.path > other.path
+impl EntryKey for FindPosition {
+    fn path(&self) -> &LogicalPath {
+        &self.path
     }
 }
 
@@ -316,25 +298,11 @@ impl Visitor for Finder<'_> {
             None => return false,
         };
         hits.total += 1;
-        let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
-        let by_path = self.query.sort == FindSort::Path;
-        if by_path && is_full {
-            // The rest is only counted.
-            return hits.total > MAX_COUNTED;
+        if self.query.after.as_ref().is_none_or(|after| hit > *after) {
+            hits.first.insert(hit, ());
         }
-        if self.query.after.as_ref().is_some_and(|after| !hit.is_after(after)) {
-            return false;
-        }
-        hits.bytes += hit.bytes();
-        hits.list.push(hit);
-        if by_path {
-            let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
-            return is_full && !self.query.counts_all;
-        }
-        let most = self.query.max_results.saturating_mul(2).saturating_add(SLACK);
-        if hits.list.len() > most || hits.bytes > MAX_ENTRIES_BYTES + SLACK_BYTES {
-            self.drop_surplus(hits);
-        }
-        false
+        // Whatever follows in path order is only counted.
+        let is_full = self.query.sort == FindSort::Path && hits.first.is_truncated();
+        is_full && (!self.query.counts_all || hits.total > MAX_COUNTED)
     }
 }

@@ -57,9 +57,12 @@ pub struct Listing {
     pub not_shown: NotShown,
 }
 
+/// Describes an entry of a folder; `None` if it does not exist any more.
+type Describe<'a, F> = dyn Fn(&F, &Candidate) -> Result<Option<FolderEntry>, WorkspaceError> + Sync + 'a;
+
 /// The visitor of a listing.
-struct Lister<'a, S> {
-    source: &'a S,
+struct Lister<'a, F> {
+    describe: &'a Describe<'a, F>,
     rules: &'a Rules,
     query: &'a ListQuery,
     skips_ignored: bool,
@@ -100,7 +103,7 @@ impl Tree {
     /// `cancel` is set.
     pub fn list(&self, rules: &Rules, query: &ListQuery, cancel: &AtomicBool) -> Result<Listing, WorkspaceError> {
         let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
-        list(self, rules, query, root, cancel)
+        list(self, rules, query, root, &|folder, candidate| self.list_entry(rules, folder, candidate), cancel)
     }
 
     /// Opens the folder at `path`. Policy does not apply to a folder itself, unless it is in a submodule; for any other entry it is
@@ -139,10 +142,11 @@ pub(crate) fn list<S: Source>(
     rules: &Rules,
     query: &ListQuery,
     root: WalkRoot<S::Folder>,
+    describe: &Describe<'_, S::Folder>,
     cancel: &AtomicBool,
 ) -> Result<Listing, WorkspaceError> {
     let lister = Lister {
-        source,
+        describe,
         rules,
         query,
         // A folder that is requested itself shows its contents.
@@ -158,7 +162,7 @@ pub(crate) fn list<S: Source>(
     Ok(Listing { entries, truncated, total: is_total.then_some(total), not_shown })
 }
 
-impl<S> Lister<'_, S> {
+impl<F> Lister<'_, F> {
     fn is_after(&self, path: &LogicalPath) -> bool {
         self.query.after.as_deref().is_none_or(|after| path.as_str() > after)
     }
@@ -168,12 +172,12 @@ impl<S> Lister<'_, S> {
         if !self.query.include_hidden && candidate.name.to_bytes().starts_with(b".") {
             return Some(LeftOut::Hidden);
         }
-        let machine_made = candidate.machine_made(self.rules).filter(|_| self.skips_machine_made);
-        machine_made.or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
+        let machine_made = self.skips_machine_made.then(|| candidate.machine_made(self.rules));
+        machine_made.flatten().or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
     }
 }
 
-impl<S: Source> Visitor<S::Folder> for Lister<'_, S> {
+impl<F: Sync> Visitor<F> for Lister<'_, F> {
     const WANTS_UNNAMEABLE: bool = true;
 
     type Worker<'a>
@@ -220,18 +224,13 @@ impl<S: Source> Visitor<S::Folder> for Lister<'_, S> {
         }
     }
 
-    fn visit(
-        &self,
-        (): &mut (),
-        dir: Option<&S::Folder>,
-        candidate: Candidate,
-    ) -> Result<Option<ListedEntry>, WorkspaceError> {
+    fn visit(&self, (): &mut (), dir: Option<&F>, candidate: Candidate) -> Result<Option<ListedEntry>, WorkspaceError> {
         let is_unopened = candidate.kind == FileKind::Directory && candidate.depth >= self.query.max_depth as usize;
         if self.is_full.load(Ordering::Relaxed) || !self.is_after(&candidate.at.shown) {
             return Ok(Some(ListedEntry { entry: None, is_unopened }));
         }
         let Some(dir) = dir else { return Ok(None) };
-        let entry = self.source.describe(self.rules, dir, &candidate)?;
+        let entry = (self.describe)(dir, &candidate)?;
         Ok(entry.map(|entry| ListedEntry { entry: Some(entry), is_unopened }))
     }
 

@@ -27,7 +27,7 @@ impl Tree {
     /// If the disk fails.
     pub fn follow_path(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<FollowedPath>, WorkspaceError> {
         // What is canonically equal to ASCII is ASCII, but for four characters that no keyboard has.
-        if path.as_str().is_ascii() || self.exists(path)? {
+        if path.as_str().is_ascii() || self.exists(rules, path)? {
             return Ok(None);
         }
         self.resolve_names(rules, path, |name, other| composed(name) == composed(other))
@@ -95,8 +95,8 @@ impl Tree {
         }
     }
 
-    fn exists(&self, path: &LogicalPath) -> Result<bool, WorkspaceError> {
-        match self.entry_at(path) {
+    fn exists(&self, rules: &Rules, path: &LogicalPath) -> Result<bool, WorkspaceError> {
+        match self.entry_at(rules, path) {
             Ok(found) => Ok(found.is_some()),
             // Whoever opens it gets the refusal.
             Err(WorkspaceError::Refused(_)) => Ok(true),
@@ -115,7 +115,7 @@ impl Tree {
         let (mut at, mut exists, mut is_other) = (LogicalPath::root(), true, false);
         for name in path.components() {
             let named = at.child(name).map_err(rejected)?;
-            if exists && !self.exists(&named)? {
+            if exists && !self.exists(rules, &named)? {
                 match self.only_entry(rules, &at, |other| is_same(name, other))? {
                     Some(found) => {
                         (at, is_other) = (found, true);

@@ -38,7 +38,7 @@ impl Tree {
     ///
     /// `PATH_REJECTED`; `Cancelled` once `cancel` is set.
     pub fn stat(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<PathStat, WorkspaceError> {
-        let Some((place, mut found, opened)) = self.describe_at(rules, path)? else {
+        let Some((dir, entry, stat)) = self.entry_at(rules, path)? else {
             if rules.is_in_submodule(path) {
                 return Err(Refusal::path(path.as_str(), PathRejected::Submodule).into());
             }
@@ -46,6 +46,7 @@ impl Tree {
             let writable = may_create && self.can_create(path)?;
             return Ok(PathStat { path: path.clone(), found: None, writable });
         };
+        let (mut found, opened) = self.describe(rules, &dir, &entry, &stat, true)?;
         if let Some(opened) = opened {
             let (sha256, length) = hash_file(&opened, cancel)?;
             (found.sha256, found.size_bytes) = (Some(sha256), Some(length));
@@ -54,10 +55,10 @@ impl Tree {
         match found.entry_type {
             EntryType::Symlink => found.target = self.link_target(rules, path)?,
             // No mutation follows a link, and a file that a tool cannot read it cannot change.
-            EntryType::File if place.at.real.is_none() && found.refused.is_none() => {
+            EntryType::File if entry.at.real.is_none() && found.refused.is_none() => {
                 let kind = found.kind.unwrap_or(FileKind::Unknown);
                 writable = found.size_bytes.is_some_and(|size| size <= rules.policy().max_file_bytes)
-                    && self.may_change(rules, path, kind, is_hard_linked(&place.stat))?;
+                    && self.may_change(rules, path, kind, is_hard_linked(&stat))?;
             }
             EntryType::File | EntryType::Directory | EntryType::Other => {}
         }

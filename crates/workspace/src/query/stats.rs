@@ -4,16 +4,15 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
-use rustix::fs::FileType;
+use model::{Access, FileKind, LogicalPath, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Opened, TreeFolder};
-use crate::opened_file::head_of;
+use crate::query::entry::{EntryType, size_of};
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::query::stat::{RANGED_READ_FACTOR, each_chunk};
+use crate::query::stat::each_chunk;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 
@@ -67,9 +66,8 @@ impl Tree {
     pub fn stats(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<TreeStats, WorkspaceError> {
         let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, path)?, path)?;
         let skips_ignored = !root.is_ignored();
-        let counter = Counter { tree: self, rules, cancel, skips_ignored, directories: AtomicU64::new(0) };
+        let counter = Counter { tree: self, rules, cancel, skips_ignored };
         let mut stats = walk(self, &counter, root, TreeStats::default(), cancel)?;
-        stats.directories = counter.directories.into_inner();
         stats.join_rare_extensions();
         Ok(stats)
     }
@@ -81,21 +79,18 @@ struct Counter<'a> {
     rules: &'a Rules,
     cancel: &'a AtomicBool,
     skips_ignored: bool,
-    directories: AtomicU64,
-}
-
-/// The counts of one file.
-struct Counted {
-    kind: FileKind,
-    extension: String,
-    bytes: u64,
-    /// `None` if they may not be counted.
-    lines: Option<u64>,
 }
 
 /// What the walk has found at an entry.
 enum StatsStep {
-    Counted(Counted),
+    File {
+        extension: String,
+        kind: FileKind,
+        bytes: u64,
+        /// `None` if they may not be counted.
+        lines: Option<u64>,
+    },
+    Directory,
     LeftOut(LeftOut),
 }
 
@@ -121,33 +116,41 @@ impl Visitor for Counter<'_> {
         if self.skips_ignored && candidate.ignored {
             return Admission::Report(Some(StatsStep::LeftOut(LeftOut::Ignored)));
         }
-        if candidate.kind == FileKind::Directory {
-            self.directories.fetch_add(1, Ordering::Relaxed);
-        }
-        Admission::Visit
+        Admission::VisitEntry { enters: true }
     }
 
-    /// Returns the counts of the file; `None` if it was removed or replaced meanwhile.
+    /// Counts the file; `None` if it was removed or replaced meanwhile.
     fn visit(
         &self,
         (): &mut (),
         dir: Option<&TreeFolder>,
         candidate: Candidate,
     ) -> Result<Option<StatsStep>, WorkspaceError> {
+        if candidate.kind == FileKind::Directory {
+            return Ok(Some(StatsStep::Directory));
+        }
         let Some(dir) = dir else { return Ok(None) };
-        let opened = match self.tree.root.open_entry(dir, &candidate.name) {
-            Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
-            Ok(_) => return Ok(None),
-            Err(error) => return Ok(error.unless_disk().map(|()| None)?),
+        let Some(stat) = self.tree.stat_in(dir, &candidate.name)? else { return Ok(None) };
+        let (found, opened) = self.tree.describe(self.rules, dir, &candidate, &stat, true)?;
+        let Some(kind) = found.kind.filter(|_| found.entry_type == EntryType::File) else { return Ok(None) };
+        let lines = match opened.filter(|_| found.refused.is_none()) {
+            Some(opened) => Some(count_lines(&opened, self.cancel)?),
+            None => None,
         };
-        let (kind, lines) = self.count(&opened, &candidate)?;
-        let extension = extension(candidate.at.shown.file_name());
-        Ok(Some(StatsStep::Counted(Counted { kind, extension, bytes: opened.size(), lines })))
+        let (extension, bytes) = (extension(candidate.at.shown.file_name()), size_of(&stat));
+        Ok(Some(StatsStep::File { extension, kind, bytes, lines }))
     }
 
     fn collect(&self, stats: &mut TreeStats, finding: Option<StatsStep>) -> bool {
         match finding {
-            Some(StatsStep::Counted(counted)) => stats.add(counted),
+            Some(StatsStep::File { extension, kind, bytes, lines }) => {
+                let tally = Tally { files: 1, bytes, lines: lines.unwrap_or(0) };
+                stats.not_counted += u64::from(lines.is_none());
+                stats.total.add(tally);
+                stats.by_kind.entry(kind).or_default().add(tally);
+                stats.by_extension.entry(extension).or_default().add(tally);
+            }
+            Some(StatsStep::Directory) => stats.directories += 1,
             Some(StatsStep::LeftOut(reason)) => stats.not_shown.add(reason),
             None => {}
         }
@@ -155,35 +158,7 @@ impl Visitor for Counter<'_> {
     }
 }
 
-impl Counter<'_> {
-    /// Returns a file's kind and, if they may be counted, its lines.
-    fn count(&self, opened: &Opened, candidate: &Candidate) -> Result<(FileKind, Option<u64>), WorkspaceError> {
-        let Candidate { at, kind, ignored, .. } = candidate;
-        let (path, real_path, hard_linked) = (&at.shown, at.real.as_ref(), opened.is_hard_linked());
-        let facts = PathFacts { path, real_path, kind: *kind, ignored: *ignored, hard_linked };
-        if model::judge_path(self.rules, Access::Read, &facts).is_err() {
-            return Ok((*kind, None));
-        }
-        let head = head_of(opened)?;
-        let kind = self.rules.kind_of_file(at.real(), &head);
-        let too_large = opened.size() > self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
-        if too_large || matches!(kind, FileKind::Binary | FileKind::SecretLike) || model::is_binary(&head) {
-            return Ok((kind, None));
-        }
-        Ok((kind, Some(count_lines(opened, &head, self.cancel)?)))
-    }
-}
-
 impl TreeStats {
-    fn add(&mut self, counted: Counted) {
-        let Counted { kind, extension, bytes, lines } = counted;
-        let tally = Tally { files: 1, bytes, lines: lines.unwrap_or(0) };
-        self.not_counted += u64::from(lines.is_none());
-        self.total.add(tally);
-        self.by_kind.entry(kind).or_default().add(tally);
-        self.by_extension.entry(extension).or_default().add(tally);
-    }
-
     fn join_rare_extensions(&mut self) {
         if self.by_extension.len() <= MAX_EXTENSIONS {
             return;
@@ -215,25 +190,31 @@ fn extension(name: &str) -> String {
 }
 
 /// Counts the lines of a text, including a last one without a line ending.
-fn count_lines(opened: &Opened, head: &[u8], cancel: &AtomicBool) -> Result<u64, WorkspaceError> {
-    let wide = match head {
-        [0xff, 0xfe, ..] => Some(b"\n\0"),
-        [0xfe, 0xff, ..] => Some(b"\0\n"),
-        _ => None,
-    };
+fn count_lines(opened: &Opened, cancel: &AtomicBool) -> Result<u64, WorkspaceError> {
     let (mut lines, mut last, mut half) = (0_u64, *b"\0\0", None);
-    each_chunk(opened, cancel, |chunk| match wide {
-        None => {
-            lines += memchr::memchr_iter(b'\n', chunk).count() as u64;
-            last[1] = chunk.last().copied().unwrap_or_default();
+    // The end of a line in UTF-16.
+    let (mut wide, mut is_start) = (None, true);
+    each_chunk(opened, cancel, |chunk| {
+        if std::mem::take(&mut is_start) {
+            wide = match chunk {
+                [0xff, 0xfe, ..] => Some(b"\n\0"),
+                [0xfe, 0xff, ..] => Some(b"\0\n"),
+                _ => None,
+            };
         }
-        Some(end) => {
-            for byte in chunk {
-                match half.take() {
-                    None => half = Some(*byte),
-                    Some(first) => {
-                        last = [first, *byte];
-                        lines += u64::from(last == *end);
+        match wide {
+            None => {
+                lines += memchr::memchr_iter(b'\n', chunk).count() as u64;
+                last[1] = chunk.last().copied().unwrap_or_default();
+            }
+            Some(end) => {
+                for byte in chunk {
+                    match half.take() {
+                        None => half = Some(*byte),
+                        Some(first) => {
+                            last = [first, *byte];
+                            lines += u64::from(last == *end);
+                        }
                     }
                 }
             }

@@ -2,11 +2,9 @@
 
 use std::io;
 
-use model::{FileKind, LINK_MODE, LogicalPath, Rules, Sha256, Side, diff_file, is_link_mode, link_stays_inside};
+use model::{FileKind, LogicalPath, Rules, Sha256, Side, diff_file, is_link_mode, link_stays_inside};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::base_files::BaseFiles;
-use crate::base_files::manifest::{FileIndex, MODE_LINK};
 use crate::opened_file::{HEAD_BYTES, is_readable};
 use crate::{Base, WorkspaceError};
 
@@ -34,7 +32,7 @@ pub struct Inherited {
 pub struct InheritedFile {
     /// Its path.
     pub path: LogicalPath,
-    /// The hash of its bytes in the base; `None` if the base does not have it.
+    /// The hash of its bytes in the base, and its permission bits or [`LINK_MODE`]; `None` if the base does not have it.
     pub before: Option<(Sha256, u32)>,
     /// The file in the snapshot; `None` if that does not have it.
     pub after: Option<InheritedContent>,
@@ -47,7 +45,7 @@ pub struct InheritedFile {
 pub struct InheritedContent {
     /// The hash of its bytes; for a link, of its target.
     pub sha256: Sha256,
-    /// Its permission bits, or [`LINK_MODE`].
+    /// Its permission bits, or [`LINK_MODE`](model::LINK_MODE).
     pub mode: u32,
     /// The number of bytes.
     pub size_bytes: u64,
@@ -69,26 +67,21 @@ impl Base {
         max_bytes: u64,
     ) -> Result<Inherited, WorkspaceError> {
         let loaded = self.load()?;
-        let changed = snapshot.written().filter_map(|path| {
-            let base = loaded.manifest.get(path.as_str().as_bytes());
-            let now = snapshot.get(path);
-            let is_same = match (base, now) {
-                (None, None) => true,
-                (Some(base), Some(now)) => {
-                    *loaded.manifest.sha256(base) == *now.sha256.as_bytes() && mode_of(&loaded, base) == now.git_mode()
-                }
-                _ => false,
-            };
-            (!is_same).then_some((path, base, now))
-        });
         let mut inherited = Inherited::default();
-        for (path, base, now) in changed {
-            let old = match base.filter(|base| loaded.manifest.size(*base) <= MAX_COMPARED_BYTES) {
-                Some(base) => Some(loaded.bytes(base)?),
-                None => None,
+        for path in snapshot.written() {
+            let now = snapshot.get(path);
+            let index = loaded.manifest.get(path.as_str().as_bytes());
+            let base = index.map(|index| (index, SnapshotFile::of_base(&loaded, index)));
+            let version = |file: &SnapshotFile| (file.sha256, file.git_mode());
+            if base.as_ref().map(|(_, file)| version(file)) == now.as_ref().map(version) {
+                continue;
+            }
+            let base = match base {
+                Some((index, file)) if loaded.manifest.size(index) <= MAX_COMPARED_BYTES => {
+                    Some((file, Some(loaded.bytes(index)?)))
+                }
+                base => base.map(|(_, file)| (file, None)),
             };
-            let base =
-                base.map(|base| (Sha256::from_bytes(*loaded.manifest.sha256(base)), mode_of(&loaded, base), old));
             inherited.add(rules, path, base, now.as_ref(), contents)?;
             if inherited.bytes > max_bytes {
                 break;
@@ -103,7 +96,7 @@ impl Inherited {
         &mut self,
         rules: &Rules,
         path: &LogicalPath,
-        base: Option<(Sha256, u32, Option<Vec<u8>>)>,
+        base: Option<(SnapshotFile, Option<Vec<u8>>)>,
         now: Option<&SnapshotFile>,
         contents: &dyn StoredContents,
     ) -> io::Result<()> {
@@ -124,10 +117,10 @@ impl Inherited {
                 // The target of a link to a path outside the tree is a physical path.
                 && (!is_link_mode(mode) || link_stays_inside(path.as_str().as_bytes(), bytes))
         };
-        let old_side = base.as_ref().map(|(_, mode, bytes)| Side {
+        let old_side = base.as_ref().map(|(file, bytes)| Side {
             path,
-            bytes: bytes.as_deref().filter(|bytes| is_shown(bytes, *mode)).unwrap_or(OLD_SUBSTITUTE),
-            mode: *mode,
+            bytes: bytes.as_deref().filter(|bytes| is_shown(bytes, file.git_mode())).unwrap_or(OLD_SUBSTITUTE),
+            mode: file.git_mode(),
         });
         let new_side = after.as_ref().map(|after| Side {
             path,
@@ -137,7 +130,7 @@ impl Inherited {
         let diff = diff_file(old_side, new_side).text;
         self.bytes += (new_bytes.map_or(0, <[u8]>::len) + diff.len()) as u64;
         self.diff.extend_from_slice(&diff);
-        let before = base.map(|(sha256, mode, _)| (sha256, mode));
+        let before = base.map(|(file, _)| (file.sha256, file.git_mode()));
         self.files.push(InheritedFile { path: path.clone(), before, after, kind });
         Ok(())
     }
@@ -152,12 +145,4 @@ fn content_of(file: &SnapshotFile, contents: &dyn StoredContents) -> io::Result<
         return Ok(found(bytes.len() as u64, Some(bytes)));
     }
     Ok(contents.large(&sha256)?.and_then(|(size, _)| found(size, None)))
-}
-
-/// Returns the permission bits of a file of the base, or [`LINK_MODE`].
-fn mode_of(loaded: &BaseFiles, file: FileIndex) -> u32 {
-    match loaded.manifest.mode(file) {
-        MODE_LINK => LINK_MODE,
-        mode => mode & 0o777,
-    }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
+use model::{Access, Code, FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 
 use super::read::not_in_snapshot;
@@ -47,11 +47,28 @@ impl Workspace {
         }
         let at = WalkPath { shown: path.clone(), real: None };
         let root = WalkRoot { dir: path.clone(), at, scope: tree.scope_of(path)? };
-        list(&SnapshotSource { tree, snapshot, contents }, rules, query, root, cancel)
+        let source = SnapshotSource { tree, snapshot, contents };
+        list(&source, rules, query, root, &|_, candidate| source.describe(rules, candidate), cancel)
     }
 }
 
 impl SnapshotSource<'_> {
+    /// Describes an entry as far as that is known without the tree: policy is decided by its path.
+    fn describe(&self, rules: &Rules, candidate: &Candidate) -> Result<Option<FolderEntry>, WorkspaceError> {
+        let path = &candidate.at.shown;
+        let refused = |kind| candidate.refusal(rules, kind, false);
+        let (kind, size_bytes, refused) = match self.snapshot.get(path) {
+            None => (Some(rules.kind_of_dir(path)), None, refused(FileKind::Directory)),
+            Some(file) if file.is_link => (None, None, Some(Code::NotAFile)),
+            Some(file) => {
+                let (kind, size_bytes, refused) = self.describe_file(rules, path, &file, refused)?;
+                (Some(kind), size_bytes, refused)
+            }
+        };
+        let entry_type = EntryType::of(candidate.file_type);
+        Ok(Some(FolderEntry::new(path, entry_type, kind, size_bytes, refused)))
+    }
+
     /// Returns the kind of a file, its size, and the code that reading it would be refused with. `refused` says that of a kind.
     fn describe_file(
         &self,
@@ -106,17 +123,12 @@ impl Source for SnapshotSource<'_> {
         Ok(())
     }
 
-    fn open(&self, path: &LogicalPath) -> Result<Option<LogicalPath>, WorkspaceError> {
-        Ok(Some(path.clone()))
-    }
-
-    fn open_subfolder(
+    fn open(
         &self,
-        _parent: &LogicalPath,
-        _name: &CStr,
+        _parent: Option<(&LogicalPath, &CStr)>,
         path: &LogicalPath,
     ) -> Result<Option<LogicalPath>, WorkspaceError> {
-        self.open(path)
+        Ok(Some(path.clone()))
     }
 
     fn scope(
@@ -127,35 +139,5 @@ impl Source for SnapshotSource<'_> {
         _has_gitignore: bool,
     ) -> Result<RuleScope, WorkspaceError> {
         Ok(self.tree.scope_of(folder)?)
-    }
-
-    fn describe(
-        &self,
-        rules: &Rules,
-        _folder: &LogicalPath,
-        candidate: &Candidate,
-    ) -> Result<Option<FolderEntry>, WorkspaceError> {
-        let path = &candidate.at.shown;
-        let refused = |kind| {
-            let facts = PathFacts { path, real_path: None, kind, ignored: candidate.ignored, hard_linked: false };
-            model::judge_path(rules, Access::Read, &facts).err().map(|refusal| refusal.code)
-        };
-        let (kind, size_bytes, refused) = match self.snapshot.get(path) {
-            None => (Some(rules.kind_of_dir(path)), None, refused(FileKind::Directory)),
-            Some(file) if file.is_link => (None, None, Some(Code::NotAFile)),
-            Some(file) => {
-                let (kind, size_bytes, refused) = self.describe_file(rules, path, &file, refused)?;
-                (Some(kind), size_bytes, refused)
-            }
-        };
-        Ok(Some(FolderEntry {
-            path: path.as_str().to_owned(),
-            entry_type: EntryType::of(candidate.file_type),
-            kind,
-            size_bytes,
-            readable: refused.is_none(),
-            redacted: false,
-            reason: refused.map(|code| code.as_str().to_owned()),
-        }))
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use model::{FileKind, LogicalPath, RunId, Sha256};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::test_support::{TestWorkspaces, path, tree_of};
-use crate::{LargeContent, RebuildReport};
+use crate::test_support::{TestWorkspaces, not_cancelled, path, rules, tree_of};
+use crate::{LargeContent, ListQuery, RebuildReport};
 
 const SMALL: &str = "from the ledger\n";
 const LARGE: &str = "from the store\n";
@@ -106,4 +106,56 @@ fn a_snapshot_has_the_files_of_its_base_but_for_what_was_written() {
     assert!(!snapshot.has_files_under(&path("a")));
     assert_eq!(snapshot.get(&path("a.b")).unwrap().sha256, Sha256::of(b"z"));
     assert_eq!(snapshot.get(&path("a/x")), None);
+}
+
+#[test]
+fn a_snapshot_is_listed_as_the_tree_that_has_its_files() {
+    let rig = TestWorkspaces::new();
+    let base = [
+        (".gitignore", "*.log\nout/\n"),
+        ("a/changed.rs", "old\n"),
+        ("a/kept", "#!/bin/sh\n"),
+        ("a/removed/x.rs", "x"),
+        ("a-b.rs", "text\n"),
+        ("node_modules/m/index.js", ""),
+        (".env", "K=1\n"),
+        (".github/ci.yml", ""),
+        ("deep/er/and/deeper.md", "text\n"),
+        ("replaced", "a file\n"),
+    ];
+    let workspace = rig.with_files("r", &base);
+    let written = ["a/changed.rs", "a/new/z.rs", "a/new.rs", "b/out/kept.rs", "replaced/by/folder.rs"];
+    let mut snapshot = snapshot(&rig, &written.map(|name| (name, SMALL, 0o644)));
+    for name in ["a/removed/x.rs", "replaced"] {
+        snapshot.written.insert(path(name), None);
+        fs::remove_file(rig.repo("r").join(name)).unwrap();
+    }
+    for name in written {
+        let file = rig.repo("r").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, SMALL).unwrap();
+    }
+    fs::remove_dir(rig.repo("r").join("a/removed")).unwrap();
+    rig.hide_missing("r", &workspace);
+    workspace.add_written(&snapshot.written.keys().cloned().collect::<Vec<_>>());
+    let mut shown = 0;
+    for number in 0..64_u32 {
+        let flag = |bit: u32| number & (1 << bit) != 0;
+        let query = ListQuery {
+            path: path(if flag(0) { "." } else { "a" }),
+            max_depth: if flag(1) { 1 } else { 4 },
+            include_hidden: flag(2),
+            include_ignored: flag(3),
+            max_entries: 3,
+            after: flag(4).then(|| "a/changed.rs".to_owned()),
+            counts_all: flag(5),
+        };
+        let (rules, cancel) = (rules(), not_cancelled());
+        let contents = Contents { forged: None };
+        let then = workspace.list_snapshot(&rules, &snapshot, &query, &contents, &cancel).unwrap();
+        let now = workspace.tree().list(&rules, &query, &cancel).unwrap();
+        assert_eq!(format!("{then:?}"), format!("{now:?}"), "{query:?}");
+        shown += then.entries.len();
+    }
+    assert!(shown > 100, "{shown}");
 }

@@ -29,9 +29,9 @@ pub(super) enum Step<F, T> {
 }
 
 /// The next entries in path order.
-pub(super) struct Batch<F, T> {
+pub(super) struct Batch<S: Source, V: Visitor<S::Folder>> {
     pub(super) number: usize,
-    pub(super) steps: Vec<Step<F, T>>,
+    pub(super) steps: Vec<Step<S::Folder, V::Finding>>,
 }
 
 /// A walk that advances from entry to entry.
@@ -90,10 +90,7 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
     }
 
     /// Returns the next batch; `None` at the end, or once `stopped` is set.
-    pub(super) fn next_batch(
-        &mut self,
-        stopped: &AtomicBool,
-    ) -> Result<Option<Batch<S::Folder, V::Finding>>, WorkspaceError> {
+    pub(super) fn next_batch(&mut self, stopped: &AtomicBool) -> Result<Option<Batch<S, V>>, WorkspaceError> {
         let mut steps = Vec::new();
         while steps.len() < BATCH && !stopped.load(atomic::Ordering::Relaxed) {
             let depth = self.levels.len();
@@ -125,7 +122,7 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
         let Some(level) = self.levels.last() else { return Ok(()) };
         let (Some(at), Some(parent)) = (level.child(name), level.open(self.source)?) else { return Ok(()) };
         let above = level.scope.clone();
-        let Some(dir) = self.source.open_subfolder(&parent, name, at.real())? else { return Ok(()) };
+        let Some(dir) = self.source.open(Some((&parent, name)), at.real())? else { return Ok(()) };
         // All names are read before any is judged, since a `.gitignore` among them applies to the others.
         let (names, has_gitignore) = self.names(&dir)?;
         let scope = self.source.scope(&above, &dir, at.real(), has_gitignore)?;
@@ -186,9 +183,10 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
         if !self.visitor.is_requested(&at.shown, is_folder) {
             return Ok(None);
         }
-        let path = match is_nameable {
-            true => Cow::Borrowed(at.real().as_str().as_bytes()),
-            false => Cow::Owned(level.at.raw_child(name.to_bytes())),
+        let path = if is_nameable {
+            Cow::Borrowed(at.real().as_str().as_bytes())
+        } else {
+            Cow::Owned(level.at.raw_child(name.to_bytes()))
         };
         let ignored = self.source.tree().hides(&level.scope, &path, is_folder)?;
         let kind = match (is_folder, is_nameable) {
@@ -235,7 +233,7 @@ impl<F, T> Level<F, T> {
     fn open<S: Source<Folder = F>>(&self, source: &S) -> Result<Option<Arc<F>>, WorkspaceError> {
         match &self.dir {
             Some(dir) => Ok(Some(Arc::clone(dir))),
-            None => Ok(source.open(self.at.real())?.map(Arc::new)),
+            None => Ok(source.open(None, self.at.real())?.map(Arc::new)),
         }
     }
 }
@@ -256,9 +254,7 @@ impl<T> Item<T> {
     }
 
     fn shown_name(&self) -> Cow<'_, [u8]> {
-        match self.is_nameable {
-            true => Cow::Borrowed(self.name.to_bytes()),
-            false => Cow::Owned(escape(self.name.to_bytes()).into_bytes()),
-        }
+        let name = self.name.to_bytes();
+        if self.is_nameable { Cow::Borrowed(name) } else { Cow::Owned(escape(name).into_bytes()) }
     }
 }

@@ -64,6 +64,31 @@ fn a_listing_is_the_first_of_all_entries_however_many_there_are() {
 }
 
 #[test]
+fn pages_are_parts_of_the_whole_listing() {
+    let files = [("m/a", ""), ("m/b/c", ""), ("m-", ""), (".h/x", ""), ("dist/x", ""), ("a/z/y", ""), ("o/.p/q", "")];
+    let fixture = TestTree::with(&files);
+    let tree = fixture.tree();
+    for all in [all("."), query("."), query("m")] {
+        let whole = list(&tree, &all);
+        for counts_all in [false, true] {
+            let (mut after, mut found) = (None, Vec::new());
+            loop {
+                let page = list(&tree, &ListQuery { max_entries: 2, after: after.clone(), counts_all, ..all.clone() });
+                let is_counted = counts_all && (page.truncated || after.is_some());
+                assert_eq!(page.total, is_counted.then_some(whole.entries.len() as u64), "{all:?} {after:?}");
+                assert!(!counts_all || page.not_shown == whole.not_shown, "{all:?} {after:?}");
+                after = page.entries.last().map(|entry| entry.path.clone());
+                found.extend(page.entries);
+                if !page.truncated {
+                    break;
+                }
+            }
+            assert_eq!(found, whole.entries, "{all:?}");
+        }
+    }
+}
+
+#[test]
 fn depth_counts_from_the_folder_that_is_named() {
     let fixture = TestTree::with(&[("a/b/c/d", "")]);
     let tree = fixture.tree();
