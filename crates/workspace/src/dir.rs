@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -67,22 +67,17 @@ fn remove(dir: impl AsFd, name: impl Arg, flags: AtFlags) -> Result<(), Errno> {
 
 /// Returns the first entries of `dir` with their types, in the file system's order: one more than `max` if there are more.
 pub(crate) fn entries(dir: impl AsFd, max: usize) -> Result<Vec<(CString, FileType)>, Errno> {
-    let dir = dir.as_fd();
+    // The position in a folder belongs to its handle, which others may read from.
+    let dir = open_dir(dir, c".")?;
     let mut entries = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if is_dot(name) {
-            continue;
-        }
-        if let Some(file_type) = known_type(dir, name, entry.file_type())? {
-            entries.push((name.to_owned(), file_type));
-        }
-        if entries.len() > max {
-            break;
-        }
+    let read = each_entry(dir.as_fd(), &mut Vec::new(), |name, file_type| {
+        entries.push((name.to_owned(), file_type));
+        if entries.len() > max { Err(None) } else { Ok(()) }
+    });
+    match read {
+        Err(Some(errno)) => Err(errno),
+        Ok(()) | Err(None) => Ok(entries),
     }
-    Ok(entries)
 }
 
 /// Calls `visit` for every entry of `dir` with its type, in the file system's order.

@@ -67,7 +67,7 @@ pub enum ContentLocation {
 }
 
 /// The contents that the ledger stores.
-pub trait StoredContents: Sync {
+pub trait StoredContents {
     /// Returns the bytes with the hash `sha256` that the record `seq` wrote. `None` if they were too many to be stored.
     ///
     /// # Errors

@@ -20,16 +20,15 @@ use rustix::fs::FileType;
 use crate::error::check_cancelled;
 use crate::guard::{GuardError, Opened, TreeFolder};
 use crate::ignored::{RuleScope, is_machine_made};
-use crate::query::not_shown::LeftOut;
 use crate::{Tree, WorkspaceError};
 pub(crate) use entries::{WalkPath, escape};
-use walker::{Batch, Step, Walker};
+use walker::{WalkBatch, WalkStep, Walker};
 
 /// The number of threads that visit files.
 static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
 
 /// The folders and files that a walk reads: those of the present tree, or of a snapshot.
-pub(crate) trait Source: Sync {
+pub(crate) trait FolderSource: Sync {
     /// An open folder.
     type Folder: Send + Sync;
 
@@ -80,13 +79,6 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns why a query leaves it out, if it is generated or vendored.
-    pub(crate) fn machine_made(&self, rules: &Rules) -> Option<LeftOut> {
-        let is_folder = self.kind == FileKind::Directory;
-        let kind = if is_folder { rules.kind_of_dir(self.at.real()) } else { self.kind };
-        LeftOut::machine_made(kind, is_folder)
-    }
-
     /// Returns the facts by which policy judges it as an entry of this kind.
     pub(crate) fn facts(&self, kind: FileKind, hard_linked: bool) -> PathFacts<'_> {
         PathFacts { path: &self.at.shown, real_path: self.at.real.as_ref(), kind, ignored: self.ignored, hard_linked }
@@ -191,7 +183,7 @@ impl<F> WalkRoot<F> {
 }
 
 /// Walks over everything under a folder, and adds the results to `outcome`.
-pub(crate) fn walk<S: Source, V: Visitor<S::Folder>>(
+pub(crate) fn walk<S: FolderSource, V: Visitor<S::Folder>>(
     source: &S,
     visitor: &V,
     root: WalkRoot<S::Folder>,
@@ -217,7 +209,7 @@ pub(crate) fn walk<S: Source, V: Visitor<S::Folder>>(
 }
 
 /// A walk in progress.
-struct Walk<'a, S: Source, V: Visitor<S::Folder>> {
+struct Walk<'a, S: FolderSource, V: Visitor<S::Folder>> {
     visitor: &'a V,
     cancel: &'a AtomicBool,
     walker: Mutex<Walker<'a, S, V>>,
@@ -235,7 +227,7 @@ struct Results<T, O> {
     error: Option<WorkspaceError>,
 }
 
-impl<S: Source, V: Visitor<S::Folder>> Walk<'_, S, V> {
+impl<S: FolderSource, V: Visitor<S::Folder>> Walk<'_, S, V> {
     fn work(&self) {
         if let Err(error) = self.visit_batches() {
             self.stopped.store(true, Ordering::Relaxed);
@@ -247,7 +239,7 @@ impl<S: Source, V: Visitor<S::Folder>> Walk<'_, S, V> {
         let mut worker = self.visitor.worker();
         loop {
             let batch = self.walker.lock().next_batch(&self.stopped)?;
-            let Some(Batch { number, steps }) = batch else { return Ok(()) };
+            let Some(WalkBatch { number, steps }) = batch else { return Ok(()) };
             let mut findings = Vec::with_capacity(steps.len());
             for step in steps {
                 check_cancelled(self.cancel)?;
@@ -255,8 +247,8 @@ impl<S: Source, V: Visitor<S::Folder>> Walk<'_, S, V> {
                     return Ok(());
                 }
                 findings.push(match step {
-                    Step::Found(finding) => finding,
-                    Step::Visit(dir, candidate) => self.visitor.visit(&mut worker, dir.as_deref(), candidate)?,
+                    WalkStep::Found(finding) => finding,
+                    WalkStep::Visit(dir, candidate) => self.visitor.visit(&mut worker, dir.as_deref(), candidate)?,
                 });
             }
             self.collect(number, findings);
@@ -280,7 +272,7 @@ impl<S: Source, V: Visitor<S::Folder>> Walk<'_, S, V> {
     }
 }
 
-impl Source for Tree {
+impl FolderSource for Tree {
     type Folder = TreeFolder;
 
     fn tree(&self) -> &Tree {

@@ -163,7 +163,7 @@ impl Tree {
             FileKind::Directory => rules.kind_of_path(entry.at.real()),
             by_name => by_name,
         };
-        let size = size_of(stat);
+        let mut size = size_of(stat);
         found.kind = Some(by_name);
         found.refused = entry.refusal(rules, by_name, is_hard_linked(stat));
         if found.refused.is_some() {
@@ -186,9 +186,10 @@ impl Tree {
             // A read error is reported when the file is read.
             head = head_of(&file).unwrap_or_default();
             kind = kind_of(rules, entry.at.real(), &head);
+            size = file.size();
             opened = Some(file);
         }
-        found.kind = Some(kind);
+        (found.kind, found.size_bytes) = (Some(kind), Some(size));
         let max_bytes = rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
         found.refused = if kind == FileKind::SecretLike {
             Some(Code::PolicyDeniedSecret)

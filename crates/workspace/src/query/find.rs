@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::check_cancelled;
 use crate::guard::TreeFolder;
+use crate::ignored::is_machine_made;
 use crate::query::bounded_entries::{BoundedEntries, EntryKey};
 use crate::query::globs::QueryGlobs;
 use crate::query::list::MAX_COUNTED;
@@ -153,9 +154,7 @@ impl Tree {
         named.dedup();
         let mut left_out = Vec::new();
         for folder in named {
-            if LeftOut::machine_made(rules.kind_of_dir(&folder), true).is_some()
-                || self.scope_of(&folder)?.excludes_folder_itself()
-            {
+            if is_machine_made(rules.kind_of_dir(&folder)) || self.scope_of(&folder)?.excludes_folder_itself() {
                 left_out.push(folder);
             }
         }
@@ -207,7 +206,7 @@ fn folder_of_glob(glob: &str) -> Option<LogicalPath> {
 impl Finder<'_> {
     /// Returns why the entry is left out; `None` if it is not.
     fn left_out(&self, candidate: &Candidate) -> Option<LeftOut> {
-        let machine_made = self.skips_machine_made.then(|| candidate.machine_made(self.rules));
+        let machine_made = self.skips_machine_made.then(|| LeftOut::machine_made(self.rules, candidate));
         machine_made.flatten().or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
     }
 

@@ -14,7 +14,7 @@ use crate::guard::{Blocking, GuardError, Opened};
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::entry::FolderEntry;
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::walk::{Admission, Candidate, Source, Visitor, WalkRoot, walk};
+use crate::walk::{Admission, Candidate, FolderSource, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 
 /// A query. Every number is within its bounds already.
@@ -71,6 +71,8 @@ struct Lister<'a, F> {
     not_shown: Mutex<NotShown>,
     /// Whether no more entries are described.
     is_full: AtomicBool,
+    /// Whether entries are counted that are not described.
+    is_counting: AtomicBool,
 }
 
 /// An entry that the walk has come to.
@@ -137,7 +139,7 @@ impl Tree {
 }
 
 /// Lists the folder `root` of `source`.
-pub(crate) fn list<S: Source>(
+pub(crate) fn list<S: FolderSource>(
     source: &S,
     rules: &Rules,
     query: &ListQuery,
@@ -154,6 +156,7 @@ pub(crate) fn list<S: Source>(
         skips_machine_made: !query.include_ignored && !root.is_machine_made(rules),
         not_shown: Mutex::default(),
         is_full: AtomicBool::new(false),
+        is_counting: AtomicBool::new(query.counts_all),
     };
     let page = walk(source, &lister, root, ListPage::default(), cancel)?;
     let ListPage { entries, truncated, total, unopened_folders, .. } = page;
@@ -172,7 +175,7 @@ impl<F> Lister<'_, F> {
         if !self.query.include_hidden && candidate.name.to_bytes().starts_with(b".") {
             return Some(LeftOut::Hidden);
         }
-        let machine_made = self.skips_machine_made.then(|| candidate.machine_made(self.rules));
+        let machine_made = self.skips_machine_made.then(|| LeftOut::machine_made(self.rules, candidate));
         machine_made.flatten().or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
     }
 }
@@ -204,11 +207,11 @@ impl<F: Sync> Visitor<F> for Lister<'_, F> {
     fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
         let is_before =
             |after: &str| path.as_str() <= after && !(is_folder && has_contents_after(path.as_str(), after));
-        self.query.counts_all || !self.query.after.as_deref().is_some_and(is_before)
+        self.is_counting.load(Ordering::Relaxed) || !self.query.after.as_deref().is_some_and(is_before)
     }
 
     fn admit(&self, candidate: &Candidate) -> Admission<Option<ListedEntry>> {
-        let is_counted = self.query.counts_all || self.is_after(&candidate.at.shown);
+        let is_counted = self.is_counting.load(Ordering::Relaxed) || self.is_after(&candidate.at.shown);
         let enters = candidate.depth < self.query.max_depth as usize;
         match self.left_out(candidate) {
             Some(reason) => {
@@ -250,7 +253,10 @@ impl<F: Sync> Visitor<F> for Lister<'_, F> {
             }
         }
         page.unopened_folders += u64::from(is_unopened && (is_shown || self.query.counts_all));
-        page.truncated && (!self.query.counts_all || page.total > MAX_COUNTED)
+        if page.total > MAX_COUNTED {
+            self.is_counting.store(false, Ordering::Relaxed);
+        }
+        page.truncated && !self.is_counting.load(Ordering::Relaxed)
     }
 }
 

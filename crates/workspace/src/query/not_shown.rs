@@ -1,7 +1,9 @@
 //! What lists and searches leave out although the caller may know of it.
 
-use model::FileKind;
+use model::{FileKind, Rules};
 use serde::{Deserialize, Serialize};
+
+use crate::walk::Candidate;
 
 /// Why a list or a search leaves an entry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +28,9 @@ pub(crate) enum LeftOut {
 
 impl LeftOut {
     /// Returns the reason for an entry that is generated or vendored; `None` for any other kind.
-    pub(crate) fn machine_made(kind: FileKind, is_folder: bool) -> Option<Self> {
-        match kind {
+    pub(crate) fn machine_made(rules: &Rules, entry: &Candidate) -> Option<Self> {
+        let is_folder = entry.kind == FileKind::Directory;
+        match if is_folder { rules.kind_of_dir(entry.at.real()) } else { entry.kind } {
             FileKind::Generated => Some(Self::Generated { is_folder }),
             FileKind::Vendored => Some(Self::Vendored { is_folder }),
             _ => None,

@@ -15,14 +15,14 @@ use crate::opened_file::{is_binary, kind_of};
 use crate::query::RANGED_READ_FACTOR;
 use crate::query::entry::EntryType;
 use crate::query::list::list;
-use crate::walk::{Candidate, Source, WalkPath, WalkRoot};
+use crate::walk::{Candidate, FolderSource, WalkPath, WalkRoot};
 use crate::{FolderEntry, ListQuery, Listing, Tree, Workspace, WorkspaceError};
 
 /// The folders and files of a snapshot.
 struct SnapshotSource<'a> {
     tree: &'a Tree,
     snapshot: &'a Snapshot,
-    contents: &'a dyn StoredContents,
+    contents: &'a (dyn StoredContents + Sync),
 }
 
 impl Workspace {
@@ -36,7 +36,7 @@ impl Workspace {
         rules: &Rules,
         snapshot: &Snapshot,
         query: &ListQuery,
-        contents: &dyn StoredContents,
+        contents: &(dyn StoredContents + Sync),
         cancel: &AtomicBool,
     ) -> Result<Listing, WorkspaceError> {
         let (tree, path) = (self.tree(), &query.path);
@@ -102,7 +102,7 @@ impl SnapshotSource<'_> {
     }
 }
 
-impl Source for SnapshotSource<'_> {
+impl FolderSource for SnapshotSource<'_> {
     type Folder = LogicalPath;
 
     fn tree(&self) -> &Tree {

@@ -10,18 +10,18 @@ use std::vec;
 use model::FileKind;
 use rustix::fs::FileType;
 
-use super::{Admission, Candidate, Source, Visitor, WalkPath, WalkRoot, escape};
+use super::{Admission, Candidate, FolderSource, Visitor, WalkPath, WalkRoot, escape};
 use crate::WorkspaceError;
 use crate::error::check_cancelled;
 use crate::ignored::{GITIGNORE_NAME, RuleScope};
 
 /// How many entries are visited as one task.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 /// Under this depth folders are opened from the root each time, since handles are scarce.
 const MAX_OPEN_DEPTH: usize = 64;
 
 /// What a walk has come to.
-pub(super) enum Step<F, T> {
+pub(super) enum WalkStep<F, T> {
     /// An entry to visit in a folder; `None` if that does not exist any more.
     Visit(Option<Arc<F>>, Candidate),
     /// The result of an entry that is not visited.
@@ -29,13 +29,13 @@ pub(super) enum Step<F, T> {
 }
 
 /// The next entries in path order.
-pub(super) struct Batch<S: Source, V: Visitor<S::Folder>> {
+pub(super) struct WalkBatch<S: FolderSource, V: Visitor<S::Folder>> {
     pub(super) number: usize,
-    pub(super) steps: Vec<Step<S::Folder, V::Finding>>,
+    pub(super) steps: Vec<WalkStep<S::Folder, V::Finding>>,
 }
 
 /// A walk that advances from entry to entry.
-pub(super) struct Walker<'a, S: Source, V: Visitor<S::Folder>> {
+pub(super) struct Walker<'a, S: FolderSource, V: Visitor<S::Folder>> {
     source: &'a S,
     visitor: &'a V,
     cancel: &'a AtomicBool,
@@ -63,10 +63,10 @@ struct Item<T> {
     file_type: FileType,
     kind: FileKind,
     ignored: bool,
-    part: Part<T>,
+    part: ItemPart<T>,
 }
 
-enum Part<T> {
+enum ItemPart<T> {
     /// The entry itself.
     Entry,
     /// The contents of the folder.
@@ -75,7 +75,7 @@ enum Part<T> {
     Report(T),
 }
 
-impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
+impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
     /// Starts a walk, and reads the folder at which it starts.
     pub(super) fn new(
         source: &'a S,
@@ -90,7 +90,7 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
     }
 
     /// Returns the next batch; `None` at the end, or once `stopped` is set.
-    pub(super) fn next_batch(&mut self, stopped: &AtomicBool) -> Result<Option<Batch<S, V>>, WorkspaceError> {
+    pub(super) fn next_batch(&mut self, stopped: &AtomicBool) -> Result<Option<WalkBatch<S, V>>, WorkspaceError> {
         let mut steps = Vec::new();
         while steps.len() < BATCH && !stopped.load(atomic::Ordering::Relaxed) {
             let depth = self.levels.len();
@@ -100,13 +100,13 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
                 continue;
             };
             match item.part {
-                Part::Report(finding) => steps.push(Step::Found(finding)),
-                Part::Contents => self.enter(&item.name)?,
-                Part::Entry => {
+                ItemPart::Report(finding) => steps.push(WalkStep::Found(finding)),
+                ItemPart::Contents => self.enter(&item.name)?,
+                ItemPart::Entry => {
                     let Some(at) = level.child(&item.name) else { continue };
                     let Item { name, is_nameable, file_type, kind, ignored, .. } = item;
                     let candidate = Candidate { at, name, is_nameable, file_type, kind, ignored, depth };
-                    steps.push(Step::Visit(level.open(self.source)?, candidate));
+                    steps.push(WalkStep::Visit(level.open(self.source)?, candidate));
                 }
             }
         }
@@ -114,13 +114,17 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
             return Ok(None);
         }
         self.batches += 1;
-        Ok(Some(Batch { number: self.batches, steps }))
+        Ok(Some(WalkBatch { number: self.batches, steps }))
     }
 
     /// Reads the folder `name` of the last level.
     fn enter(&mut self, name: &CStr) -> Result<(), WorkspaceError> {
         let Some(level) = self.levels.last() else { return Ok(()) };
         let (Some(at), Some(parent)) = (level.child(name), level.open(self.source)?) else { return Ok(()) };
+        // The visitor may want less than when the folder above was read.
+        if !self.visitor.is_requested(&at.shown, true) {
+            return Ok(());
+        }
         let above = level.scope.clone();
         let Some(dir) = self.source.open(Some((&parent, name)), at.real())? else { return Ok(()) };
         // All names are read before any is judged, since a `.gitignore` among them applies to the others.
@@ -207,14 +211,14 @@ impl<'a, S: Source, V: Visitor<S::Folder>> Walker<'a, S, V> {
         let mut add = |name, part| items.push(Item { name, is_nameable, file_type, kind, ignored, part });
         match admission {
             Admission::Skip => {}
-            Admission::Report(finding) => add(name, Part::Report(finding)),
-            Admission::Visit if is_folder => add(name, Part::Contents),
-            Admission::Visit => add(name, Part::Entry),
+            Admission::Report(finding) => add(name, ItemPart::Report(finding)),
+            Admission::Visit if is_folder => add(name, ItemPart::Contents),
+            Admission::Visit => add(name, ItemPart::Entry),
             Admission::VisitEntry { enters } => {
                 if enters && is_folder && is_nameable {
-                    add(name.clone(), Part::Contents);
+                    add(name.clone(), ItemPart::Contents);
                 }
-                add(name, Part::Entry);
+                add(name, ItemPart::Entry);
             }
         }
     }
@@ -230,7 +234,7 @@ impl<F, T> Level<F, T> {
     }
 
     /// Returns the open folder; `None` if it does not exist any more.
-    fn open<S: Source<Folder = F>>(&self, source: &S) -> Result<Option<Arc<F>>, WorkspaceError> {
+    fn open<S: FolderSource<Folder = F>>(&self, source: &S) -> Result<Option<Arc<F>>, WorkspaceError> {
         match &self.dir {
             Some(dir) => Ok(Some(Arc::clone(dir))),
             None => Ok(source.open(None, self.at.real())?.map(Arc::new)),
@@ -246,7 +250,7 @@ impl<T> Item<T> {
         // Most names differ early, so whole slices are compared before the one byte that may follow.
         one[..common].cmp(&two[..common]).then_with(|| {
             let next = |name: &[u8], item: &Self| {
-                let slash = matches!(item.part, Part::Contents).then_some(b'/');
+                let slash = matches!(item.part, ItemPart::Contents).then_some(b'/');
                 name.get(common).copied().or(slash)
             };
             next(&one, self).cmp(&next(&two, other))
