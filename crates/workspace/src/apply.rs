@@ -8,31 +8,26 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::cell::LazyCell;
-use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use model::{LogicalPath, Step, StepBytes};
-use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
-use rustix::io::Errno;
+use model::{LogicalPath, Step, StepBytes, StepContent};
+use rustix::fs::{FileType, Stat};
 
 use crate::Workspace;
 use crate::dir::fresh_name;
-use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
+use crate::guard::{self, GuardError, RemovedPaths, Root};
 use crate::stamp::FileStamp;
+use crate::temp_entry::TempEntry;
 
 pub use contents::{SpooledFile, StagedContents, StagedFile};
 pub use replay::Replay;
 pub use restore::RestoredState;
-use stage::StagedFolder;
 pub(crate) use stage::fdatasync;
+use stage::{StagedFolder, write_content};
 pub use stage::{StagedSteps, is_fsync_failure};
 pub use sync::Applied;
 pub(crate) use sync::sync_in_parallel;
-
-/// How often a file's parent folder is created again, if other changes keep removing it because they have emptied it.
-const MAX_ATTEMPTS: u32 = 256;
 
 /// Why steps could not be applied after they were journalled.
 #[derive(Debug, thiserror::Error)]
@@ -53,33 +48,28 @@ impl Workspace {
     ///
     /// See [`ApplyError`].
     pub fn apply(&self, mut staged: StagedSteps) -> Result<Applied, ApplyError> {
-        let root = &self.tree().root;
-        let changed = staged.recheck(root)?;
+        let changed = staged.recheck(&self.tree().root)?;
         if !changed.is_empty() {
             return Err(ApplyError::ChangedOutside(changed));
         }
         let mut applied = Applied::new(self);
         // Removals come first: a new folder or file may take the path of a removed one.
         for item in staged.items.iter().filter(|item| item.file.is_none()) {
-            let removed = move_out(&staged.tmp, root, &item.path, Replaced::File(item.stamp), &mut applied);
-            removed.map_err(|error| error.at(&item.path))?;
+            let removed = applied.move_out(&item.path, Replaced::File(item.stamp));
+            removed.map_err(|error| failed_at(&item.path, error))?;
             failpoint::hit("apply.step");
         }
-        for folder in &mut staged.folders {
-            move_folder_in(&staged.tmp, root, folder)?;
+        for folder in staged.folders {
+            applied.move_folder_in(&folder)?;
             failpoint::hit("apply.folder");
         }
-        for item in &staged.items {
-            let Some(name) = &item.file else { continue };
-            let moved = move_in(&staged.tmp, name, root, &item.path, item.replaced(), &mut applied);
-            moved.map_err(|error| error.at(&item.path))?;
+        for item in staged.items {
+            let Some(file) = item.file else { continue };
+            let moved = applied.move_in(file, &item.path, item.before.map(|_| Replaced::File(item.stamp)));
+            moved.map_err(|error| failed_at(&item.path, error))?;
             failpoint::hit("apply.step");
         }
-        for folder in staged.folders.iter().filter(|folder| folder.moved) {
-            applied.created_folder(&folder.path);
-        }
         applied.remove_emptied();
-        staged.finish();
         Ok(applied)
     }
 
@@ -101,6 +91,12 @@ impl Workspace {
     }
 }
 
+/// Converts the error of the step at `path`. The service created what it writes to, or could read it before: anything else there is a
+/// change from outside.
+fn failed_at(path: &LogicalPath, error: GuardError) -> ApplyError {
+    error.unless_disk().map_or_else(ApplyError::Io, |()| ApplyError::ChangedOutside(vec![path.clone()]))
+}
+
 /// What exists at a step's target.
 #[derive(Debug, PartialEq, Eq)]
 enum TargetState {
@@ -112,54 +108,8 @@ enum TargetState {
     Other,
 }
 
-/// Why a rename failed.
-enum MoveError {
-    /// The target was changed from outside.
-    Outside,
-    /// As `Outside`: the file to be renamed, or a folder on its path, does not exist.
-    Missing,
-    Io(io::Error),
-}
-
-impl MoveError {
-    /// Converts it to the error of the step at `path`.
-    fn at(self, path: &LogicalPath) -> ApplyError {
-        match self {
-            Self::Outside | Self::Missing => ApplyError::ChangedOutside(vec![path.clone()]),
-            Self::Io(error) => ApplyError::Io(error),
-        }
-    }
-}
-
-impl From<Errno> for MoveError {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::NOENT => Self::Missing,
-            Errno::EXIST
-            | Errno::NOTDIR
-            | Errno::ISDIR
-            | Errno::LOOP
-            | Errno::XDEV
-            // A folder that should be empty is not any more, or something is mounted on it.
-            | Errno::NOTEMPTY
-            | Errno::BUSY => Self::Outside,
-            errno => Self::Io(errno.into()),
-        }
-    }
-}
-
-impl From<GuardError> for MoveError {
-    fn from(error: GuardError) -> Self {
-        if matches!(error, GuardError::Missing) {
-            return Self::Missing;
-        }
-        // The service created what it writes to, or could read it before.
-        error.unless_disk().map_or_else(Self::Io, |()| Self::Outside)
-    }
-}
-
 /// Returns what exists at `path`. Removed files, and folders that contain nothing else, count as nothing.
-fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<TargetState> {
+fn target_state(root: &Root, path: &LogicalPath, removed: &RemovedPaths<'_>) -> io::Result<TargetState> {
     let found = match root.find(path) {
         Ok(None) => TargetState::Nothing,
         Ok(Some(found)) if Replaced::File(None).matches(&found.stat) => TargetState::File(FileStamp::of(&found.stat)),
@@ -169,29 +119,7 @@ fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> i
             TargetState::Other
         }
     };
-    Ok(if found == TargetState::Other && root.is_free(path, is_removed)? { TargetState::Nothing } else { found })
-}
-
-/// Returns a predicate that is true for the paths in `paths`. It builds the set when it is first called.
-fn one_of<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> impl Fn(&LogicalPath) -> bool {
-    let paths = LazyCell::new(|| paths().collect::<BTreeSet<_>>());
-    move |path| paths.contains(path)
-}
-
-/// Renames a staged folder into the tree. If a folder exists there by now, the files are moved into that one.
-fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut StagedFolder) -> Result<(), ApplyError> {
-    let parent = match root.open_parent(&folder.path) {
-        Ok(parent) => parent,
-        // The folder above was removed or replaced: moving the files in detects that.
-        Err(error) => return Ok(error.unless_disk()?),
-    };
-    match rustix::fs::renameat_with(tmp, &*folder.name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE) {
-        Ok(()) => folder.moved = true,
-        // As above, for a parent folder that another change is just removing because it has emptied it.
-        Err(Errno::EXIST | Errno::NOENT) => {}
-        Err(errno) => return Err(io::Error::from(errno).into()),
-    }
-    Ok(())
+    Ok(if found == TargetState::Other && root.is_free(path, removed)? { TargetState::Nothing } else { found })
 }
 
 /// What a step may take out of the tree. Another process may replace the file at any time, so the check is made on what
@@ -217,119 +145,104 @@ impl Replaced {
     }
 
     /// Whether the run's own layer has what the step replaces. If only the base has it, the new file hides it.
-    fn is_own(self, root: &Root, path: &LogicalPath) -> Result<bool, MoveError> {
+    fn is_own(self, root: &Root, path: &LogicalPath) -> Result<bool, GuardError> {
         let found = root.find(path)?;
         Ok(!found.is_some_and(|found| found.is_of_base() && self.matches(&found.stat)))
     }
-
-    /// Whether the file `name`, which was taken out of the tree and is in `tmp` now, is what the step expects.
-    fn is_in(self, tmp: &OwnedFd, name: &str) -> io::Result<bool> {
-        Ok(self.matches(&rustix::fs::statat(tmp, name, AtFlags::SYMLINK_NOFOLLOW)?))
-    }
 }
 
-/// Renames a staged file to `path`: in exchange for the `replaced` file, over the base's, or in place of an empty folder.
-fn move_in(
-    tmp: &OwnedFd,
-    name: &str,
-    root: &Root,
-    path: &LogicalPath,
-    replaced: Option<Replaced>,
-    applied: &mut Applied,
-) -> Result<(), MoveError> {
-    let replaces_own = replaced.map(|replaced| replaced.is_own(root, path)).transpose()?.unwrap_or(false);
-    let made_folders = if let Some(replaced) = replaced.filter(|_| replaces_own) {
-        let (parent, changed) = root.create_parent(path)?;
-        applied.about_to_take_out(path, name);
-        // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
-        let exchange = || rustix::fs::renameat_with(tmp, name, &parent.dir, &*parent.name, RenameFlags::EXCHANGE);
-        exchange()?;
-        if !replaced.is_in(tmp, name).map_err(MoveError::Io)? {
-            exchange()?;
-            return Err(MoveError::Outside);
+impl Applied {
+    /// Brings `path` to the state `wanted`, in place of `replaced`.
+    fn bring(
+        &mut self,
+        path: &LogicalPath,
+        wanted: Option<&StepContent>,
+        replaced: Option<Replaced>,
+    ) -> Result<(), GuardError> {
+        match (wanted, replaced) {
+            (Some(content), _) => self.move_in(write_content(&self.tmp, content)?, path, replaced),
+            (None, Some(replaced)) => self.move_out(path, replaced),
+            (None, None) => Ok(()),
         }
-        applied.took_out(name.to_owned());
-        !changed.is_empty()
-    } else {
-        with_parent(root, path, |parent| {
-            let arrive = || rustix::fs::renameat_with(tmp, name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE);
-            match arrive() {
-                Err(Errno::EXIST) if root.is_free(path, &|_| false).map_err(MoveError::Io)? => {
-                    Root::remove_empty_tree(parent)?;
+    }
+
+    /// Renames a staged folder into the tree. If a folder exists there by now, the files are moved into that one.
+    fn move_folder_in(&mut self, folder: &StagedFolder) -> io::Result<()> {
+        let moved = self.root.open_parent(&folder.path).and_then(|parent| folder.entry.move_to(&parent));
+        match moved {
+            Ok(()) => self.created_folder(&folder.path),
+            // A folder above was removed or replaced: moving the files in detects that.
+            Err(error) => error.unless_disk()?,
+        }
+        Ok(())
+    }
+
+    /// Renames a staged file to `path`: in exchange for the `replaced` file, over the base's, or in place of an empty folder.
+    fn move_in(&mut self, file: TempEntry, path: &LogicalPath, replaced: Option<Replaced>) -> Result<(), GuardError> {
+        let root = Arc::clone(&self.root);
+        let replaces_own = replaced.map(|replaced| replaced.is_own(&root, path)).transpose()?.unwrap_or(false);
+        let (parent, has_created) = root.create_parent(path)?;
+        if let Some(replaced) = replaced.filter(|_| replaces_own) {
+            let file = Arc::new(file);
+            self.kept.note(path, &file);
+            // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
+            file.exchange(&parent)?;
+            let stat = file.stat()?;
+            if !replaced.matches(&stat) {
+                file.exchange(&parent)?;
+                return Err(GuardError::Occupied);
+            }
+            self.took_out(file, &stat);
+        } else {
+            match file.move_to(&parent) {
+                Err(GuardError::Occupied) if root.is_free(path, &RemovedPaths::new())? => {
+                    Root::remove_empty_tree(&parent)?;
                     failpoint::hit("apply.emptied");
-                    Ok(arrive()?)
+                    file.move_to(&parent)?;
                 }
-                arrived => Ok(arrived?),
+                moved => moved?,
             }
-        })?
-    };
-    applied.wrote(path, made_folders);
-    Ok(())
-}
-
-/// Calls `arrive` with the parent folder of `path`, which is created if it is missing; returns whether folders were created.
-/// Another change may remove the folder at any moment because it has emptied it: then it is created again.
-fn with_parent(
-    root: &Root,
-    path: &LogicalPath,
-    arrive: impl Fn(&ParentHandle) -> Result<(), MoveError>,
-) -> Result<bool, MoveError> {
-    let (mut made_folders, mut attempts) = (false, 0..MAX_ATTEMPTS);
-    loop {
-        let arrived = root.create_parent(path).map_err(MoveError::from).and_then(|(parent, changed)| {
-            made_folders |= !changed.is_empty();
-            arrive(&parent)
-        });
-        match arrived {
-            Err(MoveError::Missing) if attempts.next().is_some() => made_folders = true,
-            arrived => return arrived.map(|()| made_folders),
         }
+        self.wrote(path, has_created);
+        Ok(())
     }
-}
 
-/// Removes the file at `path` from the tree: hides the base's, and moves the run's own to `tmp`, from which it is removed with the
-/// sync. Its folder stays until all steps are done.
-fn move_out(
-    tmp: &OwnedFd,
-    root: &Root,
-    path: &LogicalPath,
-    replaced: Replaced,
-    applied: &mut Applied,
-) -> Result<(), MoveError> {
-    let of_base = root.base_file(path).map_err(MoveError::Io)?;
-    // Before the run's own file is gone, since that of the base would show in its place.
-    let is_hidden = root.hide(path).map_err(MoveError::Io)?;
-    match move_own_out(tmp, root, path, replaced, applied) {
-        Ok(()) => {}
-        Err(MoveError::Missing) if of_base.is_some_and(|stat| replaced.matches(&stat)) => {}
-        Err(error) => {
-            if is_hidden {
-                root.show(path);
+    /// Removes the file at `path` from the tree: hides the base's, and moves the run's own to `tmp/`, from which it is removed with the
+    /// sync. Its folder stays until all steps are done.
+    fn move_out(&mut self, path: &LogicalPath, replaced: Replaced) -> Result<(), GuardError> {
+        let of_base = self.root.base_file(path)?;
+        // Before the run's own file is gone, since that of the base would show in its place.
+        let is_hidden = self.root.hide(path)?;
+        match self.move_own_out(path, replaced) {
+            Ok(()) => {}
+            Err(GuardError::Missing) if of_base.is_some_and(|stat| replaced.matches(&stat)) => {}
+            Err(error) => {
+                if is_hidden {
+                    self.root.show(path);
+                }
+                return Err(error);
             }
-            return Err(error);
         }
+        self.removed(path);
+        Ok(())
     }
-    applied.removed(path);
-    Ok(())
-}
 
-fn move_own_out(
-    tmp: &OwnedFd,
-    root: &Root,
-    path: &LogicalPath,
-    replaced: Replaced,
-    applied: &mut Applied,
-) -> Result<(), MoveError> {
-    let parent = root.open_parent(path)?;
-    let name = fresh_name("gone-");
-    applied.about_to_take_out(path, &name);
-    rustix::fs::renameat_with(&parent.dir, &*parent.name, tmp, &*name, RenameFlags::NOREPLACE)?;
-    if !replaced.is_in(tmp, &name).map_err(MoveError::Io)? {
-        with_parent(root, path, |parent| {
-            Ok(rustix::fs::renameat_with(tmp, &*name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE)?)
-        })?;
-        return Err(MoveError::Outside);
+    fn move_own_out(&mut self, path: &LogicalPath, replaced: Replaced) -> Result<(), GuardError> {
+        let root = Arc::clone(&self.root);
+        let parent = root.open_parent(path)?;
+        let file = Arc::new(TempEntry::file(&self.tmp, fresh_name("gone-")));
+        self.kept.note(path, &file);
+        file.take(&parent)?;
+        drop(parent);
+        let stat = file.stat()?;
+        if !replaced.matches(&stat) {
+            // Somebody else's file, which stays in `tmp/` if it cannot be put back.
+            file.leave();
+            let (parent, _) = root.create_parent(path)?;
+            file.move_to(&parent)?;
+            return Err(GuardError::Occupied);
+        }
+        self.took_out(file, &stat);
+        Ok(())
     }
-    applied.took_out(name);
-    Ok(())
 }

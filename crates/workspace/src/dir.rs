@@ -19,6 +19,14 @@ pub(crate) fn open_dir(dir: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errno>
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
+/// Opens the directory `name` in `dir`, which is created if it is missing.
+pub(crate) fn make_dir(dir: impl AsFd, name: &str, mode: Mode) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(&dir, name, mode) {
+        Ok(()) | Err(Errno::EXIST) => open_dir(dir, name),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Opens the file `name` in `dir` for reading, without blocking on a FIFO.
 pub(crate) fn open_file(dir: impl AsFd, name: impl Arg) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

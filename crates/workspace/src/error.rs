@@ -70,7 +70,12 @@ impl GuardError {
     pub(crate) fn unless_disk(self) -> io::Result<()> {
         match self {
             Self::Io(error) => Err(error),
-            Self::Rejected(_) | Self::Missing | Self::NotADirectory | Self::Special | Self::Unreadable => Ok(()),
+            Self::Rejected(_)
+            | Self::Missing
+            | Self::NotADirectory
+            | Self::Special
+            | Self::Unreadable
+            | Self::Occupied => Ok(()),
         }
     }
 
@@ -80,7 +85,7 @@ impl GuardError {
             Self::Rejected(rule) => Refusal::path(path.as_str(), rule).into(),
             Self::Missing => Refusal::not_found(path).into(),
             Self::NotADirectory => not_a_directory(path).into(),
-            Self::Special => not_a_file(path).into(),
+            Self::Special | Self::Occupied => not_a_file(path).into(),
             Self::Unreadable => unreadable(path).into(),
             Self::Io(error) => error.into(),
         }

@@ -45,7 +45,7 @@ impl Workspace {
     /// If the disk fails, or a file is larger than the policy's `maxTransferBytes`; `Cancelled`.
     pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
         // Before the first file is listed.
-        let pin = Pin::new(self.kept(), self.tmp());
+        let pin = Pin::new(self.kept());
         let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOutFiles::default() };
         let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &RuleScope::default())?, Vec::new());
         while let Some((entry, scope)) = entries.pop() {
@@ -73,7 +73,7 @@ impl Workspace {
         paths: impl IntoIterator<Item = &'a LogicalPath>,
         cancel: &AtomicBool,
     ) -> Result<TreeExport, WorkspaceError> {
-        let pin = Pin::new(self.kept(), self.tmp());
+        let pin = Pin::new(self.kept());
         let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOutFiles::default() };
         let (mut entries, mut deleted) = (Vec::new(), Vec::new());
         for path in paths {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use model::{LogicalPath, PathRejected};
+use parking_lot::{RwLock, RwLockReadGuard};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -33,7 +34,7 @@ use crate::dir::MAX_ATTEMPTS;
 
 pub(crate) use base_layer::LowerLayer;
 use base_layer::{BaseFolder, BaseLayer};
-pub(crate) use empty_dirs::IsRemoved;
+pub(crate) use empty_dirs::RemovedPaths;
 pub(crate) use folder::TreeFolder;
 use links::Links;
 pub(crate) use open_file::OpenFile;
@@ -52,6 +53,8 @@ pub(crate) struct Root {
     own: OwnedFd,
     resolve: ResolveFlags,
     base: Option<BaseLayer>,
+    /// Shared by whoever puts an entry into a folder; taken alone to remove an empty folder.
+    folders: RwLock<()>,
 }
 
 /// A file or folder that was opened under a root.
@@ -95,12 +98,15 @@ pub(crate) enum Blocking {
 }
 
 /// The folder of an entry in the run's own layer, reached without a symbolic link, and the entry's name: what a mutation acts on.
+///
+/// While it exists, no other mutation removes the folder because it is empty. A thread must not have two of them.
 #[derive(Debug)]
-pub(crate) struct ParentHandle {
+pub(crate) struct ParentHandle<'a> {
     /// The folder's handle; it can be synced.
     pub(crate) dir: OwnedFd,
     /// The entry's name in the folder. The entry need not exist.
     pub(crate) name: String,
+    _folder_stays: RwLockReadGuard<'a, ()>,
 }
 
 /// Why a path could not be opened.
@@ -116,6 +122,8 @@ pub(crate) enum GuardError {
     Special,
     /// The permission bits do not let the service read it.
     Unreadable,
+    /// Something else is where a mutation would put or take an entry.
+    Occupied,
     /// The disk failed.
     Io(io::Error),
 }
@@ -142,12 +150,13 @@ impl Root {
     /// Returns the root of a run's tree, whose own files are in `own`. File systems mounted inside it are refused: the service mounts none.
     pub(crate) fn of_run(own: OwnedFd, base: Option<Arc<dyn LowerLayer>>) -> Self {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        Self { own, resolve, base: base.map(BaseLayer::new) }
+        Self { own, resolve, base: base.map(BaseLayer::new), folders: RwLock::default() }
     }
 
     /// Returns the root of a read-only mount, which may span several file systems.
     pub(crate) fn of_mount(dir: OwnedFd) -> Self {
-        Self { own: dir, resolve: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, base: None }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Self { own: dir, resolve, base: None, folders: RwLock::default() }
     }
 
     /// Opens `path` for reading. Symbolic links are followed as long as they stay in the tree.
@@ -202,39 +211,45 @@ impl Root {
     }
 
     /// Opens the parent folder of `path` in the run's own layer for a mutation. The folder must exist there.
-    pub(crate) fn open_parent(&self, path: &LogicalPath) -> Result<ParentHandle, GuardError> {
-        let parent = path.parent().ok_or(GuardError::Special)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OPEN_FLAGS;
-        let dir =
-            self.open_in_own(parent.as_str().as_bytes(), flags, Blocking::Allowed).map_err(GuardError::in_mutation)?;
-        Ok(ParentHandle { dir, name: path.file_name().to_owned() })
+    pub(crate) fn open_parent(&self, path: &LogicalPath) -> Result<ParentHandle<'_>, GuardError> {
+        let folder_stays = self.folders.read();
+        let dir = self.open_own_parent(path)?;
+        Ok(ParentHandle { dir, name: path.file_name().to_owned(), _folder_stays: folder_stays })
     }
 
-    /// As [`open_parent`](Self::open_parent), and creates missing folders. Also returns a handle of every folder that got a new
-    /// entry, for the caller to sync.
-    pub(crate) fn create_parent(&self, path: &LogicalPath) -> Result<(ParentHandle, Vec<OwnedFd>), GuardError> {
-        match self.open_parent(path) {
-            Err(GuardError::Missing) => {}
-            done => return done.map(|parent| (parent, Vec::new())),
-        }
+    /// As [`open_parent`](Self::open_parent), and creates missing folders. Also returns whether it created any.
+    pub(crate) fn create_parent(&self, path: &LogicalPath) -> Result<(ParentHandle<'_>, bool), GuardError> {
+        let folder_stays = self.folders.read();
+        let (dir, has_created) = match self.open_own_parent(path) {
+            Err(GuardError::Missing) => self.create_own_parent(path).map_err(GuardError::in_mutation)?,
+            opened => (opened?, false),
+        };
+        Ok((ParentHandle { dir, name: path.file_name().to_owned(), _folder_stays: folder_stays }, has_created))
+    }
+
+    fn open_own_parent(&self, path: &LogicalPath) -> Result<OwnedFd, GuardError> {
         let parent = path.parent().ok_or(GuardError::Special)?;
-        let mut dir = self.enter(self.own.as_fd(), ".").map_err(GuardError::in_mutation)?;
-        let mut changed = Vec::new();
-        for name in parent.components() {
-            let next = match self.enter(dir.as_fd(), name) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OPEN_FLAGS;
+        self.open_in_own(parent.as_str().as_bytes(), flags, Blocking::Allowed).map_err(GuardError::in_mutation)
+    }
+
+    fn create_own_parent(&self, path: &LogicalPath) -> Result<(OwnedFd, bool), Errno> {
+        let mut dir = self.enter(self.own.as_fd(), ".")?;
+        let mut has_created = false;
+        for name in path.parent().iter().flat_map(LogicalPath::components) {
+            dir = match self.enter(dir.as_fd(), name) {
                 Err(Errno::NOENT) => {
                     match rustix::fs::mkdirat(&dir, name, FOLDER_MODE) {
-                        Ok(()) => changed.push(dir.try_clone().map_err(GuardError::Io)?),
+                        Ok(()) => has_created = true,
                         Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(GuardError::in_mutation(errno)),
+                        Err(errno) => return Err(errno),
                     }
-                    self.enter(dir.as_fd(), name)
+                    self.enter(dir.as_fd(), name)?
                 }
-                done => done,
+                opened => opened?,
             };
-            dir = next.map_err(GuardError::in_mutation)?;
         }
-        Ok((ParentHandle { dir, name: path.file_name().to_owned() }, changed))
+        Ok((dir, has_created))
     }
 
     /// Hides the base's file at `path`, which the run has removed. Returns whether the base has one that was shown.
@@ -399,9 +414,17 @@ impl From<Errno> for GuardError {
             Errno::NOTDIR => Self::NotADirectory,
             Errno::NXIO | Errno::NODEV => Self::Special,
             Errno::ACCESS | Errno::PERM => Self::Unreadable,
+            // The last is a folder that something is mounted on.
+            Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY | Errno::BUSY => Self::Occupied,
             Errno::UCLEAN => Self::Io(damaged("the base of the run is damaged")),
             other => Self::Io(other.into()),
         }
+    }
+}
+
+impl From<io::Error> for GuardError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 

@@ -3,19 +3,17 @@
 //! An export takes as long as its client reads, and shows the tree as it was when it began. Changes do not wait for it: the files that
 //! they take out of the tree stay in `tmp/` until the last export of the run has ended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use model::LogicalPath;
 use parking_lot::Mutex;
-use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use crate::dir::{open_file, remove_file};
 use crate::stamp::FileStamp;
+use crate::temp_entry::TempEntry;
 
 /// Maximum size of the files that are kept for the exports of one run. An export that needs more of them fails.
 const MAX_KEPT_BYTES: u64 = 1 << 30;
@@ -28,13 +26,9 @@ pub(crate) struct KeptFiles(Mutex<KeptState>);
 struct KeptState {
     /// Number of exports.
     pins: usize,
-    /// The names in `tmp/` of the files that were at each path, in order.
-    versions: HashMap<LogicalPath, Vec<String>>,
-    /// Every name in `versions`.
-    names: HashSet<String>,
-    /// The names of those that nobody else needs.
-    unneeded: Vec<String>,
-    /// The size of those.
+    /// The files that were at each path, in order.
+    versions: HashMap<LogicalPath, Vec<Arc<TempEntry>>>,
+    /// The size of those that were taken out.
     bytes: u64,
     /// Whether more than [`MAX_KEPT_BYTES`] were to be kept. Nothing is kept then.
     is_full: bool,
@@ -42,59 +36,46 @@ struct KeptState {
 
 /// Keeps the files that are taken out of a run's tree from now on, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Pin {
-    kept: Arc<KeptFiles>,
-    tmp: Arc<OwnedFd>,
-}
+pub(crate) struct Pin(Arc<KeptFiles>);
 
 impl KeptFiles {
-    /// Notes that the file at `path` is about to be moved to `tmp/` as `name`. Called before the move, so that whoever does not find
-    /// the file at its path finds it here.
-    pub(super) fn note(&self, path: &LogicalPath, name: &str) {
+    /// Notes that the file at `path` is about to be moved to `tmp/` as `taken`. Called before the move, so that an export that does not
+    /// find the file at its path finds it here.
+    pub(super) fn note(&self, path: &LogicalPath, taken: &Arc<TempEntry>) {
         let mut state = self.0.lock();
         if state.pins > 0 && !state.is_full {
-            state.versions.entry(path.clone()).or_default().push(name.to_owned());
-            state.names.insert(name.to_owned());
+            state.versions.entry(path.clone()).or_default().push(Arc::clone(taken));
         }
     }
 
-    /// Removes the file `name` from `tmp/`, now or when no export needs it any more. A missing one is no error.
-    pub(super) fn remove(&self, tmp: &OwnedFd, name: &str) -> Result<(), Errno> {
+    /// Counts a file of `bytes` that was taken out.
+    pub(super) fn count(&self, bytes: u64) {
         let mut state = self.0.lock();
-        if !state.names.contains(name) {
+        if state.pins == 0 || state.is_full {
+            return;
+        }
+        state.bytes = state.bytes.saturating_add(bytes);
+        if state.bytes > MAX_KEPT_BYTES {
+            state.is_full = true;
+            let versions = std::mem::take(&mut state.versions);
             drop(state);
-            return remove_file(tmp, name);
+            drop(versions);
         }
-        let stat = match rustix::fs::statat(tmp, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(()),
-            stat => stat?,
-        };
-        state.bytes = state.bytes.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
-        state.unneeded.push(name.to_owned());
-        if state.bytes <= MAX_KEPT_BYTES {
-            return Ok(());
-        }
-        let unneeded = state.clear();
-        state.is_full = true;
-        drop(state);
-        unneeded.iter().try_for_each(|name| remove_file(tmp, &**name))
     }
-}
 
-impl KeptState {
-    /// Forgets every file. Returns the names of those that are to be removed.
-    fn clear(&mut self) -> Vec<String> {
-        let (pins, unneeded) = (self.pins, std::mem::take(&mut self.unneeded));
-        *self = Self { pins, ..Self::default() };
-        unneeded
+    /// Whether an export may need the file `name` of `tmp/`. It is then removed when none needs it any more.
+    pub(super) fn remove_later(&self, name: &str) -> bool {
+        let state = self.0.lock();
+        let kept = state.versions.values().flatten().find(|kept| kept.name() == name);
+        kept.inspect(|kept| kept.own()).is_some()
     }
 }
 
 impl Pin {
-    /// Creates a pin of the files in a tree with the folder `tmp`.
-    pub(crate) fn new(kept: &Arc<KeptFiles>, tmp: &Arc<OwnedFd>) -> Self {
+    /// Creates a pin of the files in a tree.
+    pub(crate) fn new(kept: &Arc<KeptFiles>) -> Self {
         kept.0.lock().pins += 1;
-        Self { kept: Arc::clone(kept), tmp: Arc::clone(tmp) }
+        Self(Arc::clone(kept))
     }
 
     /// Opens the file that was at `path` and had `stamp`; `None` if it was not taken out of the tree by a change.
@@ -103,13 +84,12 @@ impl Pin {
     ///
     /// If the disk fails, or the file could not be kept.
     pub(crate) fn open(&self, path: &LogicalPath, stamp: FileStamp) -> io::Result<Option<File>> {
-        let state = self.kept.0.lock();
+        let state = self.0.0.lock();
         if state.is_full {
             return Err(io::Error::other("more files were changed during an export than can be kept for it"));
         }
-        // Under the lock, so that none is removed meanwhile.
-        for name in state.versions.get(path).into_iter().flatten() {
-            match open_file(&self.tmp, &**name) {
+        for kept in state.versions.get(path).into_iter().flatten() {
+            match kept.open_file() {
                 Ok(file) if FileStamp::of(&rustix::fs::fstat(&file)?).has_same_content(&stamp) => {
                     return Ok(Some(file));
                 }
@@ -123,18 +103,13 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut state = self.kept.0.lock();
+        let mut state = self.0.0.lock();
         state.pins -= 1;
-        if state.pins > 0 {
-            return;
-        }
-        let unneeded = state.clear();
-        drop(state);
-        for name in unneeded {
-            if let Err(error) = remove_file(&self.tmp, &*name) {
-                // Nothing depends on it, and the folder is emptied when the run is opened.
-                tracing::warn!(%error, "a file that was kept for an export could not be removed");
-            }
+        if state.pins == 0 {
+            let ended = std::mem::take(&mut *state);
+            drop(state);
+            // Removes the files that nothing else needs.
+            drop(ended);
         }
     }
 }

@@ -29,6 +29,7 @@ mod skipped;
 mod snapshot;
 mod stamp;
 mod targets;
+mod temp_entry;
 #[cfg(test)]
 mod test_support;
 mod transfer;

@@ -1,24 +1,21 @@
 //! A temporary tree of planned files, for reads that follow changes which are planned but not applied.
 
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use model::{LogicalPath, is_link_mode};
 use rustix::fs::Mode;
 
-use crate::dir::{create_file, fresh_name, open_dir, remove_dir};
+use crate::dir::create_file;
 use crate::guard::{Blocking, GuardError, Root};
-use crate::remove::remove_all_in;
+use crate::temp_entry::TempEntry;
 use crate::{Tree, Workspace};
 
 /// A tree of planned files in a run's `tmp/`. Dropping it removes it.
 #[derive(Debug)]
 pub struct Preview {
     tree: Tree,
-    dir: OwnedFd,
-    tmp: Arc<OwnedFd>,
-    name: String,
+    _folder: TempEntry,
 }
 
 impl Workspace {
@@ -31,11 +28,9 @@ impl Workspace {
         &self,
         files: impl IntoIterator<Item = (&'a LogicalPath, &'a [u8], u32)>,
     ) -> io::Result<Preview> {
-        let name = fresh_name("preview-");
-        rustix::fs::mkdirat(self.tmp(), &*name, Mode::RWXU)?;
-        let dir = open_dir(self.tmp(), &*name)?;
-        let root = Arc::new(Root::of_run(dir.try_clone()?, None));
-        let preview = Preview { tree: Tree { root, ignored: None }, dir, tmp: Arc::clone(self.tmp()), name };
+        let folder = TempEntry::create_folder(self.tmp(), "preview-", Mode::RWXU)?;
+        let root = Arc::new(Root::of_run(folder.open_folder()?, None));
+        let preview = Preview { tree: Tree { root, ignored: None }, _folder: folder };
         for (path, bytes, mode) in files {
             preview.write(path, bytes, mode)?;
         }
@@ -68,15 +63,5 @@ impl Preview {
         let mut file = create_file(&parent.dir, &*parent.name)?;
         file.write_all(bytes)?;
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?)
-    }
-}
-
-impl Drop for Preview {
-    fn drop(&mut self) {
-        let emptied = remove_all_in(&self.dir, &[]);
-        if let Err(error) = emptied.and_then(|()| Ok(remove_dir(&self.tmp, &*self.name)?)) {
-            // The next start empties `tmp/`.
-            tracing::warn!(%error, "a preview could not be removed");
-        }
     }
 }

@@ -14,7 +14,7 @@ use model::{
 use rustix::fs::FileType;
 
 use crate::error::{WorkspaceError, file_too_large, not_a_directory, not_a_file, unsupported_binary};
-use crate::guard::{Blocking, GuardError, IsRemoved, Opened, OpenedLink};
+use crate::guard::{Blocking, GuardError, Opened, OpenedLink, RemovedPaths};
 use crate::opened_file;
 use crate::read::hash_cache;
 use crate::stamp::FileStamp;
@@ -59,7 +59,7 @@ impl Tree {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        is_removed: IsRemoved<'_>,
+        removed: &RemovedPaths<'_>,
     ) -> Result<FoundTarget, WorkspaceError> {
         let found = match self.root.open_unlinked(path) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
@@ -69,7 +69,7 @@ impl Tree {
         };
         let by_name = rules.kind_of_path(path);
         self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Blocking::Allowed)?;
-        if let Some(refusal) = self.replaceable(path, &found, is_removed)? {
+        if let Some(refusal) = self.replaceable(path, &found, removed)? {
             return Ok(Existing::EmptyDir(refusal));
         }
         let opened = match found {
@@ -120,14 +120,14 @@ impl Tree {
         &self,
         path: &LogicalPath,
         found: &Result<Opened, GuardError>,
-        is_removed: IsRemoved<'_>,
+        removed: &RemovedPaths<'_>,
     ) -> io::Result<Option<Refusal>> {
         let refusal: fn(&LogicalPath) -> Refusal = match found {
             Ok(opened) if opened.file_type() == FileType::Directory => not_a_file,
             Err(error) if error.is_no_folder() => not_a_directory,
             Ok(_) | Err(_) => return Ok(None),
         };
-        Ok(self.root.is_free(path, is_removed)?.then(|| refusal(path)))
+        Ok(self.root.is_free(path, removed)?.then(|| refusal(path)))
     }
 }
 
@@ -147,7 +147,8 @@ impl Workspace {
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        self.find_targets(rules, paths, &|path| self.tree().target(rules, path, &|path| removed.contains(path)))
+        let removed = removed.iter().collect();
+        self.find_targets(rules, paths, &|path| self.tree().target(rules, path, &removed))
     }
 
     /// As [`targets`](Self::targets), for files of any kind and size, and for symbolic links that stay in the tree where `may_be_link`: the
@@ -166,12 +167,12 @@ impl Workspace {
         max_bytes: u64,
         may_be_link: impl Fn(&LogicalPath) -> bool,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let is_removed = |path: &LogicalPath| removed.contains(path);
+        let removed = removed.iter().collect();
         self.find_targets(rules, paths, &|path| {
             let link = if may_be_link(path) { self.link_at(rules, path)? } else { None };
             match link {
                 Some(link) => Ok(Existing::File(link)),
-                None => self.file_of_any_kind(rules, path, &is_removed, u64::MAX, max_bytes),
+                None => self.file_of_any_kind(rules, path, &removed, u64::MAX, max_bytes),
             }
         })
     }
@@ -188,9 +189,9 @@ impl Workspace {
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let (is_removed, policy) = (|path: &LogicalPath| removed.contains(path), rules.policy());
+        let (removed, policy) = (removed.iter().collect(), rules.policy());
         self.find_targets(rules, paths, &|path| {
-            self.file_of_any_kind(rules, path, &is_removed, policy.max_transfer_bytes, policy.max_file_bytes)
+            self.file_of_any_kind(rules, path, &removed, policy.max_transfer_bytes, policy.max_file_bytes)
         })
     }
 
@@ -198,11 +199,11 @@ impl Workspace {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        is_removed: IsRemoved<'_>,
+        removed: &RemovedPaths<'_>,
         max_transfer_bytes: u64,
         max_bytes: u64,
     ) -> Result<FoundTarget, WorkspaceError> {
-        Ok(match self.transfer_target(rules, path, is_removed, max_transfer_bytes)? {
+        Ok(match self.transfer_target(rules, path, removed, max_transfer_bytes)? {
             Existing::Nothing => Existing::Nothing,
             Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
             Existing::File(transfer) => {
@@ -295,13 +296,13 @@ impl Workspace {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        is_removed: IsRemoved<'_>,
+        removed: &RemovedPaths<'_>,
         max_bytes: u64,
     ) -> Result<Existing<Transfer>, WorkspaceError> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
             // A link above the path may be removed by the same change.
-            Err(error) if error.is_no_folder() && tree.root.is_free(path, is_removed)? => Err(error),
+            Err(error) if error.is_no_folder() && tree.root.is_free(path, removed)? => Err(error),
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
                 return Err(tree.with_target(rules, path, error));
             }
@@ -309,7 +310,7 @@ impl Workspace {
         };
         let kind = rules.kind_of_path(path);
         tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Blocking::Allowed)?;
-        if let Some(refusal) = tree.replaceable(path, &found, is_removed)? {
+        if let Some(refusal) = tree.replaceable(path, &found, removed)? {
             return Ok(Existing::EmptyDir(refusal));
         }
         match found {

@@ -11,9 +11,13 @@ use model::Sha256;
 
 use super::stage::fsync;
 use crate::Workspace;
-use crate::dir::{create_file, fresh_name, open_file, remove_file};
-use crate::hashing::copy_hashed;
-use crate::kept_files::KeptFiles;
+use crate::base_files::HEAD_BYTES;
+use crate::dir::{fresh_name, open_file, remove_file};
+use crate::hashing::{RangeReader, copy_hashed};
+use crate::temp_entry::TempEntry;
+
+/// The prefix of the name of a content that is staged before the journal names it.
+const STAGED_PREFIX: &str = "large-";
 
 /// A content that was staged and synced before the journal names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +36,14 @@ pub struct StagedFile {
 /// [`hand_over`](Self::hand_over).
 #[derive(Debug)]
 pub struct StagedContents {
-    names: Vec<String>,
+    files: Vec<TempEntry>,
     tmp: Arc<OwnedFd>,
-    kept: Arc<KeptFiles>,
 }
 
 impl Workspace {
     /// Returns what takes contents that are staged before the journal names them.
     pub fn staged_contents(&self) -> StagedContents {
-        StagedContents { names: Vec::new(), tmp: self.tmp().clone(), kept: self.kept().clone() }
+        StagedContents { files: Vec::new(), tmp: self.tmp().clone() }
     }
 
     /// Opens a staged content.
@@ -58,12 +61,12 @@ impl Workspace {
     ///
     /// If the disk fails.
     pub fn discard(&self, name: &str) -> io::Result<()> {
-        Ok(self.kept().remove(self.tmp(), name)?)
+        if self.kept().remove_later(name) { Ok(()) } else { Ok(remove_file(self.tmp(), name)?) }
     }
 
     /// Returns a new name for a staged file.
     pub fn new_staged_name() -> String {
-        fresh_name("large-")
+        fresh_name(STAGED_PREFIX)
     }
 }
 
@@ -74,10 +77,7 @@ impl StagedContents {
     ///
     /// If the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]).
     pub fn stage(&mut self, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
-        self.add(|file| {
-            let (sha256, size_bytes) = copy_hashed(&mut from.take(max_bytes.saturating_add(1)), file, u64::MAX)?;
-            if size_bytes > max_bytes { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok((sha256, size_bytes)) }
-        })
+        self.add(|file| copy_bounded(from, file, max_bytes))
     }
 
     /// As [`stage`](Self::stage), of what `write` writes.
@@ -86,34 +86,24 @@ impl StagedContents {
     ///
     /// If the disk or `write` fails.
     pub fn stage_written(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<StagedFile> {
-        self.add(|file| {
-            write(file)?;
-            file.rewind()?;
-            copy_hashed(file, &mut io::sink(), u64::MAX)
-        })
+        self.add(|file| write_hashed(file, write))
     }
 
     fn add(&mut self, write: impl FnOnce(&mut File) -> io::Result<(Sha256, u64)>) -> io::Result<StagedFile> {
-        let name = Workspace::new_staged_name();
-        let mut file = create_file(&self.tmp, &*name)?;
-        self.names.push(name.clone());
-        let written = write(&mut file).and_then(|written| fsync(&file).map(|()| written));
-        let written = written.and_then(|(sha256, size_bytes)| {
-            let mut head = vec![0; crate::opened_file::HEAD_BYTES];
-            let count = file.read_at(&mut head, 0)?;
-            head.truncate(count);
-            Ok(StagedFile { name: name.clone(), sha256, size_bytes, head })
-        });
-        if written.is_err() {
-            self.names.pop();
-            self.kept.remove(&self.tmp, &name)?;
-        }
-        written
+        let (entry, mut file) = TempEntry::create_file(&self.tmp, STAGED_PREFIX)?;
+        let (sha256, size_bytes) = write(&mut file)?;
+        fsync(&file)?;
+        let mut head = vec![0; HEAD_BYTES];
+        let count = file.read_at(&mut head, 0)?;
+        head.truncate(count);
+        let staged = StagedFile { name: entry.name().to_owned(), sha256, size_bytes, head };
+        self.files.push(entry);
+        Ok(staged)
     }
 
     /// Returns how many files there are.
     pub fn count(&self) -> usize {
-        self.names.len()
+        self.files.len()
     }
 
     /// Leaves the files called `journalled` to the journal, with their entries synced. The others are removed.
@@ -121,24 +111,14 @@ impl StagedContents {
     /// # Errors
     ///
     /// If the disk fails. Nothing remains then.
-    pub fn hand_over(mut self, journalled: &[String]) -> io::Result<()> {
-        let journalled: HashSet<&String> = journalled.iter().collect();
-        if self.names.iter().any(|name| journalled.contains(name)) {
+    pub fn hand_over(self, journalled: &[String]) -> io::Result<()> {
+        let journalled: HashSet<&str> = journalled.iter().map(String::as_str).collect();
+        let mut handed_over = self.files.iter().filter(|file| journalled.contains(file.name())).peekable();
+        if handed_over.peek().is_some() {
             fsync(&self.tmp)?;
         }
-        self.names.retain(|name| !journalled.contains(name));
+        handed_over.for_each(TempEntry::leave);
         Ok(())
-    }
-}
-
-impl Drop for StagedContents {
-    fn drop(&mut self) {
-        for name in &self.names {
-            if let Err(error) = self.kept.remove(&self.tmp, name) {
-                // Nothing depends on it, and the folder is emptied when the run is opened again.
-                tracing::warn!(%error, "a staged content could not be removed");
-            }
-        }
     }
 }
 
@@ -159,12 +139,7 @@ impl Workspace {
     ///
     /// If the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]).
     pub fn spool(&self, from: &mut dyn Read, max_bytes: u64) -> io::Result<SpooledFile> {
-        let mut file = self.unnamed_file()?;
-        let (sha256, size_bytes) = copy_hashed(&mut from.take(max_bytes.saturating_add(1)), &mut file, u64::MAX)?;
-        if size_bytes > max_bytes {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        Ok(SpooledFile { file, sha256, size_bytes })
+        self.spooled(|file| copy_bounded(from, file, max_bytes))
     }
 
     /// As [`spool`](Self::spool), of what `write` writes.
@@ -173,37 +148,33 @@ impl Workspace {
     ///
     /// If the disk or `write` fails.
     pub fn spool_written(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<SpooledFile> {
-        let mut file = self.unnamed_file()?;
-        write(&mut file)?;
-        file.rewind()?;
-        let (sha256, size_bytes) = copy_hashed(&mut file, &mut io::sink(), u64::MAX)?;
-        Ok(SpooledFile { file, sha256, size_bytes })
+        self.spooled(|file| write_hashed(file, write))
     }
 
-    fn unnamed_file(&self) -> io::Result<File> {
-        let name = fresh_name("spool-");
-        let file = create_file(self.tmp(), &*name)?;
-        remove_file(self.tmp(), &*name)?;
-        Ok(file)
+    fn spooled(&self, write: impl FnOnce(&mut File) -> io::Result<(Sha256, u64)>) -> io::Result<SpooledFile> {
+        let (entry, mut file) = TempEntry::create_file(self.tmp(), "spool-")?;
+        drop(entry);
+        let (sha256, size_bytes) = write(&mut file)?;
+        Ok(SpooledFile { file, sha256, size_bytes })
     }
 }
 
 impl SpooledFile {
     /// Reads the bytes from the first on.
     pub fn reader(&self) -> impl Read + '_ {
-        SpoolReader { file: &self.file, position: 0 }
+        RangeReader::new(&self.file, 0..self.size_bytes)
     }
 }
 
-struct SpoolReader<'a> {
-    file: &'a File,
-    position: u64,
+/// Copies `from` to `to`, unless it has more than `max_bytes`. Returns the hash and the number of the bytes.
+fn copy_bounded(from: &mut dyn Read, to: &mut File, max_bytes: u64) -> io::Result<(Sha256, u64)> {
+    let (sha256, size_bytes) = copy_hashed(&mut from.take(max_bytes.saturating_add(1)), to, u64::MAX)?;
+    if size_bytes > max_bytes { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok((sha256, size_bytes)) }
 }
 
-impl Read for SpoolReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
-        self.position += count as u64;
-        Ok(count)
-    }
+/// Calls `write` with `file`, which is empty. Returns the hash and the number of the bytes that it wrote.
+fn write_hashed(file: &mut File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<(Sha256, u64)> {
+    write(file)?;
+    file.rewind()?;
+    copy_hashed(file, &mut io::sink(), u64::MAX)
 }

@@ -6,11 +6,10 @@ use std::io::{self, Read as _};
 use model::{LogicalPath, Sha256, Step, StepBytes, StepContent, is_link_mode};
 use rustix::io::Errno;
 
-use super::stage::write_content;
-use super::{Applied, MoveError, Replaced, TargetState, move_in, move_out, one_of, target_state};
+use super::{Applied, Replaced, TargetState, target_state};
 use crate::Workspace;
-use crate::dir::{open_file, remove_file};
-use crate::guard::{FoundEntry, IsRemoved, Root};
+use crate::dir::open_file;
+use crate::guard::{FoundEntry, RemovedPaths, Root};
 use crate::hashing::copy_hashed;
 
 /// Files up to this size are checked for a torn write.
@@ -67,8 +66,14 @@ impl Workspace {
         pending.sort_by_key(|(_, last, _)| last.is_some());
         if changed.is_empty() {
             for (path, last, replaces) in pending {
-                if !self.finish(root, path, last, replaces, &mut applied)? {
-                    changed.push(path.clone());
+                match applied.bring(path, last, replaces.then_some(Replaced::File(None))) {
+                    // The crashed process may have created folders that nothing records.
+                    Ok(()) if last.is_some() => applied.created_folder(path),
+                    Ok(()) => {}
+                    Err(error) => {
+                        error.unless_disk()?;
+                        changed.push(path.clone());
+                    }
                 }
                 failpoint::hit("redo.step");
             }
@@ -101,12 +106,12 @@ impl Workspace {
         root: &Root,
         chains: &'b BTreeMap<&'a LogicalPath, Chain<'a>>,
     ) -> io::Result<Vec<(&'a LogicalPath, &'b Chain<'a>, StepProgress)>> {
-        let is_removed = one_of(|| chains.iter().filter(|(_, chain)| chain.last.is_none()).map(|(path, _)| *path));
+        let removed = chains.iter().filter(|(_, chain)| chain.last.is_none()).map(|(path, _)| *path).collect();
         // Another file may have been created above or under a removed one since.
-        let is_named = one_of(|| chains.keys().copied());
+        let named = chains.keys().copied().collect();
         let progress = |(path, chain): (&&'a LogicalPath, &'b Chain<'a>)| {
-            let is_removed: IsRemoved<'_> = if chain.last.is_some() { &is_removed } else { &is_named };
-            Ok((*path, chain, self.progress(root, path, chain, is_removed)?))
+            let removed = if chain.last.is_some() { &removed } else { &named };
+            Ok((*path, chain, self.progress(root, path, chain, removed)?))
         };
         chains.iter().map(progress).collect()
     }
@@ -116,10 +121,10 @@ impl Workspace {
         root: &Root,
         path: &LogicalPath,
         chain: &Chain<'_>,
-        is_removed: IsRemoved<'_>,
+        removed: &RemovedPaths<'_>,
     ) -> io::Result<StepProgress> {
         let last = chain.states.last().copied().flatten();
-        let found = match target_state(root, path, is_removed)? {
+        let found = match target_state(root, path, removed)? {
             TargetState::Other => return Ok(StepProgress::ChangedOutside),
             TargetState::Nothing => None,
             TargetState::File(stamp) => match root.hash(path)? {
@@ -165,38 +170,6 @@ impl Workspace {
             Err(errno) => return Err(errno.into()),
         };
         Ok(file.metadata()?.is_file() && copy_hashed(&mut file, &mut io::sink(), u64::MAX)?.0 == *sha256)
-    }
-
-    /// Brings one path to its last state. Returns `false` if the target was changed meanwhile.
-    fn finish(
-        &self,
-        root: &Root,
-        path: &LogicalPath,
-        last: Option<&StepContent>,
-        replaces: bool,
-        applied: &mut Applied,
-    ) -> io::Result<bool> {
-        let moved = match last {
-            None => move_out(self.tmp(), root, path, Replaced::File(None), applied),
-            Some(content) => {
-                let (name, is_journalled) = write_content(self.tmp(), content)?;
-                let replaced = replaces.then_some(Replaced::File(None));
-                let moved = move_in(self.tmp(), &name, root, path, replaced, applied);
-                if moved.is_err() && !is_journalled {
-                    remove_file(self.tmp(), &*name)?;
-                }
-                moved
-            }
-        };
-        if moved.is_ok() && last.is_some() {
-            // The crashed process may have created folders that nothing records.
-            applied.wrote(path, true);
-        }
-        match moved {
-            Ok(()) => Ok(true),
-            Err(MoveError::Outside | MoveError::Missing) => Ok(false),
-            Err(MoveError::Io(error)) => Err(error),
-        }
     }
 }
 

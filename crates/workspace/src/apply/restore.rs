@@ -3,10 +3,8 @@
 use model::{LogicalPath, StepContent};
 use rustix::fs::FileType;
 
-use super::stage::write_content;
-use super::{Applied, MoveError, Replaced, move_in, move_out};
+use super::{Applied, Replaced};
 use crate::Workspace;
-use crate::dir::remove_file;
 use crate::guard::GuardError;
 
 /// The state that a path is brought to.
@@ -32,36 +30,29 @@ impl Workspace {
         let (removed, created): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|(_, want)| matches!(want, RestoredState::Nothing));
         for (path, want) in removed.into_iter().chain(created) {
-            match self.restore_one(path, want, &mut applied) {
-                Ok(()) => {}
-                Err(MoveError::Outside | MoveError::Missing) => return Ok((applied, false)),
-                Err(MoveError::Io(error)) => return Err(error),
+            if let Err(error) = self.restore_one(path, want, &mut applied) {
+                error.unless_disk()?;
+                return Ok((applied, false));
             }
         }
         applied.remove_emptied();
         Ok((applied, true))
     }
 
-    fn restore_one(&self, path: &LogicalPath, want: &RestoredState, applied: &mut Applied) -> Result<(), MoveError> {
-        let (root, tmp) = (&self.tree().root, self.tmp());
-        let replaces = match root.find(path) {
-            Err(GuardError::NotADirectory) if matches!(want, RestoredState::Nothing) => return Ok(()),
+    fn restore_one(&self, path: &LogicalPath, want: &RestoredState, applied: &mut Applied) -> Result<(), GuardError> {
+        let wanted = match want {
+            RestoredState::Nothing => None,
+            RestoredState::File(content) => Some(content),
+        };
+        let replaces = match self.tree().root.find(path) {
+            Err(GuardError::NotADirectory) if wanted.is_none() => return Ok(()),
             found => match found?.map(|found| found.file_type()) {
                 Some(FileType::RegularFile | FileType::Symlink) => true,
                 // An empty folder is replaced when the file is moved in.
                 None | Some(FileType::Directory) => false,
-                Some(_) => return Err(MoveError::Outside),
+                Some(_) => return Err(GuardError::Occupied),
             },
         };
-        let (name, is_journalled) = match want {
-            RestoredState::Nothing if replaces => return move_out(tmp, root, path, Replaced::Any, applied),
-            RestoredState::Nothing => return Ok(()),
-            RestoredState::File(content) => write_content(tmp, content).map_err(MoveError::Io)?,
-        };
-        let moved = move_in(tmp, &name, root, path, replaces.then_some(Replaced::Any), applied);
-        if moved.is_err() && !is_journalled {
-            remove_file(tmp, &*name)?;
-        }
-        moved
+        applied.bring(path, wanted, replaces.then_some(Replaced::Any))
     }
 }

@@ -9,14 +9,13 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent, is_link_mode};
 use rustix::fs::{Access, AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::{Replaced, TargetState, one_of, target_state};
+use super::{TargetState, target_state};
 use crate::Workspace;
-use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
-use crate::guard::{FOLDER_MODE, GuardError, IsRemoved, Root};
+use crate::dir::{create_file, fresh_name, make_dir};
+use crate::guard::{FOLDER_MODE, GuardError, RemovedPaths, Root};
 use crate::hashing::copy_hashed;
-use crate::kept_files::KeptFiles;
-use crate::remove::remove_tree;
 use crate::stamp::FileStamp;
+use crate::temp_entry::TempEntry;
 
 /// Steps whose new content is in the run's `tmp/` and not yet in the tree. Dropping it removes what was staged, except
 /// files that the journal may name.
@@ -24,10 +23,8 @@ use crate::stamp::FileStamp;
 pub struct StagedSteps {
     pub(super) items: Vec<StagedItem>,
     pub(super) folders: Vec<StagedFolder>,
-    pub(super) tmp: Arc<OwnedFd>,
-    kept: Arc<KeptFiles>,
+    tmp: Arc<OwnedFd>,
     changed: Vec<LogicalPath>,
-    finished: bool,
 }
 
 /// One step.
@@ -38,9 +35,7 @@ pub(super) struct StagedItem {
     /// The stamp under which the target had the content of `before`.
     pub(super) stamp: Option<FileStamp>,
     /// The file in `tmp/`; `None` if the target is removed.
-    pub(super) file: Option<String>,
-    /// Whether the journal names the file, so that it must not be removed here.
-    is_journalled: bool,
+    pub(super) file: Option<TempEntry>,
 }
 
 /// A new folder of the tree, created in `tmp/` with the missing folders under it, so that a full disk is noticed before the
@@ -49,10 +44,7 @@ pub(super) struct StagedItem {
 pub(super) struct StagedFolder {
     /// Its path in the tree.
     pub(super) path: LogicalPath,
-    /// Its name in `tmp/`.
-    pub(super) name: String,
-    /// Whether it was moved into the tree.
-    pub(super) moved: bool,
+    pub(super) entry: TempEntry,
 }
 
 impl Workspace {
@@ -63,27 +55,22 @@ impl Workspace {
     ///
     /// If the disk fails or is full; what was staged is removed.
     pub fn stage(&self, steps: &[Step], stamps: &BTreeMap<LogicalPath, FileStamp>) -> io::Result<StagedSteps> {
-        let mut staged = StagedSteps {
-            items: Vec::new(),
-            folders: Vec::new(),
-            tmp: self.tmp().clone(),
-            kept: self.kept().clone(),
-            changed: Vec::new(),
-            finished: false,
-        };
+        let mut staged =
+            StagedSteps { items: Vec::new(), folders: Vec::new(), tmp: self.tmp().clone(), changed: Vec::new() };
         // A step that only removes a file first writes after it was journalled: too late to find that `tmp/` is read-only.
         rustix::fs::accessat(self.tmp(), ".", Access::WRITE_OK, AtFlags::empty())?;
-        let is_removed = one_of(|| steps.iter().filter(|step| step.after.is_none()).map(|step| &step.path));
+        let removed = steps.iter().filter(|step| step.after.is_none()).map(|step| &step.path).collect();
         for step in steps {
             let root = &self.tree().root;
             let stamp = stamps.get(&step.path).copied();
-            let (matches, stamp) = matches_before(root, &step.path, step.before, stamp, &is_removed)?;
+            let (matches, stamp) = matches_before(root, &step.path, step.before, stamp, &removed)?;
             if !matches {
                 staged.changed.push(step.path.clone());
             }
-            staged.add(step, stamp)?;
+            let file = step.after.as_ref().map(|content| write_content(&staged.tmp, content)).transpose()?;
+            staged.items.push(StagedItem { path: step.path.clone(), before: step.before, stamp, file });
             if step.after.is_some() {
-                staged.add_folders(root, &step.path, &is_removed)?;
+                staged.add_folders(root, &step.path, &removed)?;
             }
             failpoint::hit("stage.step");
         }
@@ -103,13 +90,14 @@ impl Workspace {
             Err(error) => return error.unless_disk().map(|()| false),
         };
         let mut file = create_file(self.tmp(), name)?;
-        let copied = copy_hashed(&mut opened.file.into_reader()?, &mut file, u64::MAX)
-            .and_then(|(copied, _)| fsync(&file).map(|()| copied == sha256))
-            .and_then(|is_same| fsync(self.tmp()).map(|()| is_same));
-        if !matches!(copied, Ok(true)) {
-            self.discard(name)?;
+        let entry = TempEntry::file(self.tmp(), name.to_owned());
+        let (copied, _) = copy_hashed(&mut opened.file.into_reader()?, &mut file, u64::MAX)?;
+        fsync(&file)?;
+        fsync(self.tmp())?;
+        if copied == sha256 {
+            entry.leave();
         }
-        copied
+        Ok(copied == sha256)
     }
 }
 
@@ -119,41 +107,24 @@ impl StagedSteps {
         &self.changed
     }
 
-    fn add(&mut self, step: &Step, stamp: Option<FileStamp>) -> io::Result<()> {
-        let (file, is_journalled) = match &step.after {
-            None => (None, false),
-            Some(content) => {
-                let (name, is_journalled) = write_content(&self.tmp, content)?;
-                (Some(name), is_journalled)
-            }
-        };
-        self.items.push(StagedItem { path: step.path.clone(), before: step.before, stamp, file, is_journalled });
-        Ok(())
-    }
-
     /// Creates the folders above `path` that the run's own layer lacks, or will lack once the removed files are gone.
-    fn add_folders(&mut self, root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<()> {
+    fn add_folders(&mut self, root: &Root, path: &LogicalPath, removed: &RemovedPaths<'_>) -> io::Result<()> {
         let mut missing = Vec::new();
         let mut at = path.clone();
-        loop {
-            match root.open_parent(&at) {
+        while let Some(folder) = at.parent() {
+            match root.open_parent(&at).map(drop) {
                 Err(GuardError::Missing) => {}
-                Err(error) if error.is_no_folder() && root.is_free(&at, is_removed)? => {}
+                Err(error) if error.is_no_folder() && root.is_free(&at, removed)? => {}
                 // Anything else on the path is detected by the check of the step's target.
-                Ok(_) | Err(_) => break,
+                Ok(()) | Err(_) => break,
             }
-            let Some(folder) = at.parent() else { break };
             missing.push(folder.clone());
             at = folder;
         }
         let Some(top) = missing.pop() else { return Ok(()) };
         let mut dir = self.folder(top)?;
         for folder in missing.into_iter().rev() {
-            match rustix::fs::mkdirat(&dir, folder.file_name(), FOLDER_MODE) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            dir = open_dir(&dir, folder.file_name())?;
+            dir = make_dir(&dir, folder.file_name(), FOLDER_MODE)?;
         }
         Ok(())
     }
@@ -161,20 +132,19 @@ impl StagedSteps {
     /// Returns the staged folder for `path`.
     fn folder(&mut self, path: LogicalPath) -> io::Result<OwnedFd> {
         if let Some(known) = self.folders.iter().find(|folder| folder.path == path) {
-            return Ok(open_dir(&self.tmp, &*known.name)?);
+            return Ok(known.entry.open_folder()?);
         }
-        let name = fresh_name("folder-");
-        rustix::fs::mkdirat(&*self.tmp, &*name, FOLDER_MODE)?;
-        self.folders.push(StagedFolder { path, name: name.clone(), moved: false });
-        Ok(open_dir(&self.tmp, &*name)?)
+        let entry = TempEntry::create_folder(&self.tmp, "folder-", FOLDER_MODE)?;
+        let dir = entry.open_folder()?;
+        self.folders.push(StagedFolder { path, entry });
+        Ok(dir)
     }
 
     /// Checks every target once more, and returns those that are not what their steps expect.
     pub(super) fn recheck(&mut self, root: &Root) -> io::Result<Vec<LogicalPath>> {
-        let is_removed = one_of(|| self.items.iter().filter(|item| item.file.is_none()).map(|item| &item.path));
-        let check = |item: &StagedItem| matches_before(root, &item.path, item.before, item.stamp, &is_removed);
+        let removed = self.items.iter().filter(|item| item.file.is_none()).map(|item| &item.path).collect();
+        let check = |item: &StagedItem| matches_before(root, &item.path, item.before, item.stamp, &removed);
         let found: Vec<_> = self.items.iter().map(check).collect::<io::Result<_>>()?;
-        drop(is_removed);
         let mut changed = Vec::new();
         for (item, (matches, stamp)) in self.items.iter_mut().zip(found) {
             item.stamp = stamp;
@@ -184,40 +154,6 @@ impl StagedSteps {
         }
         Ok(changed)
     }
-
-    /// Marks all items as moved into the tree, so that none is removed on drop.
-    pub(super) fn finish(mut self) {
-        self.finished = true;
-    }
-}
-
-impl Drop for StagedSteps {
-    fn drop(&mut self) {
-        for folder in self.folders.iter().filter(|folder| !folder.moved) {
-            if let Err(error) = remove_tree(self.tmp.as_fd(), folder.name.as_bytes()) {
-                // The folder is emptied when the run is next opened.
-                tracing::warn!(%error, "a staged folder could not be removed");
-            }
-        }
-        if self.finished {
-            return;
-        }
-        for item in self.items.iter().filter(|item| !item.is_journalled) {
-            if let Some(name) = &item.file
-                && let Err(error) = self.kept.remove(&self.tmp, name)
-            {
-                // The folder is emptied when the run is next opened.
-                tracing::warn!(%error, "a staged file could not be removed");
-            }
-        }
-    }
-}
-
-impl StagedItem {
-    /// Returns what it replaces.
-    pub(super) fn replaced(&self) -> Option<Replaced> {
-        self.before.map(|_| Replaced::File(self.stamp))
-    }
 }
 
 /// Whether the target at `path` has the hash `before`, and its stamp. `stamp` is one under which it is known to have had it.
@@ -226,9 +162,9 @@ fn matches_before(
     path: &LogicalPath,
     before: Option<Sha256>,
     stamp: Option<FileStamp>,
-    is_removed: IsRemoved<'_>,
+    removed: &RemovedPaths<'_>,
 ) -> io::Result<(bool, Option<FileStamp>)> {
-    Ok(match (before, target_state(root, path, is_removed)?) {
+    Ok(match (before, target_state(root, path, removed)?) {
         (None, found) => (found == TargetState::Nothing, None),
         (Some(_), TargetState::File(found)) if Some(found) == stamp => (true, stamp),
         // The stamp may have changed without the bytes.
@@ -240,29 +176,28 @@ fn matches_before(
     })
 }
 
-/// Writes a step's content to `tmp/`, with its permission bits. Returns the file's name, and whether the journal names it.
-pub(super) fn write_content(tmp: &OwnedFd, content: &StepContent) -> io::Result<(String, bool)> {
+/// Writes a step's content to `tmp/`, with its permission bits. A file that the journal names is left there.
+pub(super) fn write_content(tmp: &Arc<OwnedFd>, content: &StepContent) -> io::Result<TempEntry> {
     let mode = Mode::from_raw_mode(content.mode & 0o777);
-    match &content.bytes {
+    Ok(match &content.bytes {
         StepBytes::Inline(target) if is_link_mode(content.mode) => {
-            let name = fresh_name("step-");
-            rustix::fs::symlinkat(&**target, tmp, &*name)?;
-            Ok((name, false))
+            let link = TempEntry::file(tmp, fresh_name("step-"));
+            rustix::fs::symlinkat(&**target, &**tmp, link.name())?;
+            link
         }
         StepBytes::Inline(bytes) => {
-            let name = fresh_name("step-");
-            let mut file = create_file(tmp, &*name)?;
-            if let Err(error) = file.write_all(bytes).and_then(|()| Ok(rustix::fs::fchmod(&file, mode)?)) {
-                remove_file(tmp, &*name)?;
-                return Err(error);
-            }
-            Ok((name, false))
+            let (entry, mut file) = TempEntry::create_file(tmp, "step-")?;
+            file.write_all(bytes)?;
+            rustix::fs::fchmod(&file, mode)?;
+            entry
         }
         StepBytes::Staged(name) => {
-            rustix::fs::fchmod(open_file(tmp, &**name)?, mode)?;
-            Ok((name.clone(), true))
+            let entry = TempEntry::file(tmp, name.clone());
+            entry.leave();
+            rustix::fs::fchmod(entry.open_file()?, mode)?;
+            entry
         }
-    }
+    })
 }
 
 /// A failed `fsync`. The written data may be lost, and a second `fsync` may report success all the same.

@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::LogicalPath;
 use parking_lot::Mutex;
+use rustix::fs::Stat;
 
 use crate::Workspace;
 use crate::guard::Root;
 use crate::kept_files::KeptFiles;
+use crate::stamp::FileStamp;
+use crate::temp_entry::TempEntry;
 
 /// How many syncs run at once: the disk combines them.
 const THREADS: usize = 4;
@@ -21,16 +24,16 @@ const THREADS: usize = 4;
 /// later step may have written.
 #[derive(Debug)]
 pub struct Applied {
-    root: Arc<Root>,
-    tmp: Arc<OwnedFd>,
+    pub(super) root: Arc<Root>,
+    pub(super) tmp: Arc<OwnedFd>,
+    pub(super) kept: Arc<KeptFiles>,
     files: BTreeSet<LogicalPath>,
     folders: BTreeSet<LogicalPath>,
     /// Folders that an entry was removed from, and that may be empty now.
     shrunk: BTreeSet<LogicalPath>,
     /// Replaced and removed files, now in `tmp/`. Freeing the blocks of a file can take milliseconds, so it is done when this is
     /// dropped and not while a caller waits.
-    replaced: Vec<String>,
-    kept: Arc<KeptFiles>,
+    replaced: Vec<Arc<TempEntry>>,
 }
 
 impl Applied {
@@ -46,11 +49,11 @@ impl Applied {
         }
     }
 
-    /// Notes that a file was written to `path`, and that folders above it were created if `made_folders`.
-    pub(super) fn wrote(&mut self, path: &LogicalPath, made_folders: bool) {
+    /// Notes that a file was written to `path`, and whether folders above it were created.
+    pub(super) fn wrote(&mut self, path: &LogicalPath, has_created_folders: bool) {
         self.files.insert(path.clone());
         self.folders.extend(path.parent());
-        if made_folders {
+        if has_created_folders {
             self.created_folder(path);
         }
     }
@@ -82,14 +85,12 @@ impl Applied {
         }
     }
 
-    /// Notes that the file at `path` is about to be moved to `tmp/` as `name`.
-    pub(super) fn about_to_take_out(&self, path: &LogicalPath, name: &str) {
-        self.kept.note(path, name);
-    }
-
-    /// Notes that a replaced or removed file is in `tmp/` under `name`.
-    pub(super) fn took_out(&mut self, name: String) {
-        self.replaced.push(name);
+    /// Notes that a replaced or removed file, with the metadata `stat`, is in `tmp/` as `file`.
+    pub(super) fn took_out(&mut self, file: Arc<TempEntry>, stat: &Stat) {
+        // A content that the journal names has left its name to what it replaced.
+        file.own();
+        self.kept.count(FileStamp::of(stat).size);
+        self.replaced.push(file);
     }
 
     /// Syncs every file and folder that was touched. Afterwards the steps survive a power failure.
@@ -112,18 +113,6 @@ impl Applied {
         let folders = jobs(applied, |one| &one.folders);
         sync_in_parallel(&files, sync)?;
         sync_in_parallel(&folders, sync)
-    }
-}
-
-impl Drop for Applied {
-    /// Removes the replaced files. If nothing was synced, the journal still has the steps.
-    fn drop(&mut self) {
-        for name in &self.replaced {
-            if let Err(error) = self.kept.remove(&self.tmp, name) {
-                // Nothing depends on it, and the folder is emptied when the run is next opened.
-                tracing::warn!(%error, "a replaced file could not be removed");
-            }
-        }
     }
 }
 

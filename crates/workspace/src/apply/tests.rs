@@ -74,8 +74,8 @@ fn what_came_in_between_is_put_back() {
         for replaces in [true, false] {
             let rig = TestWorkspaces::new();
             let workspace = rig.with_own_files("r", &[("a", "a")]);
-            let (root, tmp) = (&workspace.tree().root, workspace.tmp());
-            let TargetState::File(stamp) = target_state(root, &path("a"), &|_| false).unwrap() else {
+            let root = &workspace.tree().root;
+            let TargetState::File(stamp) = target_state(root, &path("a"), &RemovedPaths::new()).unwrap() else {
                 panic!("no file")
             };
             swap(&rig.repo("r").join("a"));
@@ -83,14 +83,14 @@ fn what_came_in_between_is_put_back() {
             let replaced = Replaced::File(Some(stamp));
             let mut applied = Applied::new(&workspace);
             let moved = if replaces {
-                fs::write(rig.run("r").join("tmp/new"), "new").unwrap();
-                move_in(tmp, "new", root, &path("a"), Some(replaced), &mut applied)
+                let (file, _) = TempEntry::create_file(workspace.tmp(), "new-").unwrap();
+                applied.move_in(file, &path("a"), Some(replaced))
             } else {
-                move_out(tmp, root, &path("a"), replaced, &mut applied)
+                applied.move_out(&path("a"), replaced)
             };
-            assert!(matches!(moved, Err(MoveError::Outside)), "{what}");
+            assert!(matches!(moved, Err(GuardError::Occupied)), "{what}");
             assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
-            assert_eq!(tmp_names(&rig), usize::from(replaces), "{what}");
+            assert_eq!(tmp_names(&rig), 0, "{what}");
             applied.sync().unwrap();
             assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
         }

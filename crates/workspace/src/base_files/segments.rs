@@ -14,9 +14,9 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::manifest::{FileIndex, ManifestRow};
-use super::{BaseFiles, damaged, read_at};
+use super::{BaseFiles, damaged};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_file, remove_file};
-use crate::hashing::copy_hashed;
+use crate::hashing::{RangeReader, copy_hashed};
 
 /// The file of a base that says where its contents are.
 pub(crate) const LOCATIONS_NAME: &str = "contents";
@@ -287,7 +287,7 @@ impl NewContents {
     /// Returns a reader of the content with that hash and size.
     pub(crate) fn read(&self, sha256: &[u8; 32], size: u64) -> io::Result<impl Read> {
         let ContentPlace { segment, offset } = self.place(sha256)?;
-        Ok(RangeReader { file: &self.segments[segment as usize].1, offset, end: offset + size })
+        Ok(RangeReader::new(&self.segments[segment as usize].1, offset..offset + size))
     }
 
     fn place(&self, sha256: &[u8; 32]) -> io::Result<ContentPlace> {
@@ -362,7 +362,7 @@ impl NextContent<'_> {
 
     /// Returns a reader of what was written.
     pub(crate) fn reader(&self) -> impl Read {
-        RangeReader { file: &self.written.file, offset: self.start, end: self.at }
+        RangeReader::new(&self.written.file, self.start..self.at)
     }
 }
 
@@ -375,22 +375,6 @@ impl Write for NextContent<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Reads a part of a segment.
-struct RangeReader<'a> {
-    file: &'a File,
-    offset: u64,
-    end: u64,
-}
-
-impl Read for RangeReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX).min(buffer.len());
-        let count = read_at(self.file, &mut buffer[..left], self.offset)?;
-        self.offset += count as u64;
-        Ok(count)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Folders that contain nothing but folders. As in git, a folder exists as long as a file is in it, so a file may replace
 //! such a folder.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,31 +18,31 @@ const MAX_ENTRIES: usize = 1000;
 /// How many nested folders are inspected. No path that the service creates is deeper.
 const MAX_DEPTH: usize = 64;
 
-/// Whether the file at a path is removed by the same change.
-pub(crate) type IsRemoved<'a> = &'a dyn Fn(&LogicalPath) -> bool;
+/// The files that the same change removes.
+pub(crate) type RemovedPaths<'a> = BTreeSet<&'a LogicalPath>;
 
 impl Root {
     /// Whether a file can be created at `path` once the removed files are gone: the path is missing, or is a folder that
     /// contains only folders and removed files, or a removed file lies above it. Follows no link.
-    pub(crate) fn is_free(&self, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<bool> {
+    pub(crate) fn is_free(&self, path: &LogicalPath, removed: &RemovedPaths<'_>) -> io::Result<bool> {
         let free = match self.find(path) {
             Ok(None) => Ok(true),
             Ok(Some(found)) if found.file_type().is_dir() => self.open_unlinked(path).and_then(|opened| {
                 let mut left = MAX_ENTRIES;
-                self.is_empty(&opened.into_folder(path), path, is_removed, MAX_DEPTH, &mut left)
+                self.is_empty(&opened.into_folder(path), path, removed, MAX_DEPTH, &mut left)
             }),
             Ok(Some(_)) => Ok(false),
-            Err(error) if error.is_no_folder() => Ok(self.is_removed_above(path, is_removed)),
+            Err(error) if error.is_no_folder() => Ok(self.is_removed_above(path, removed)),
             Err(error) => Err(error),
         };
         free.or_else(|error| error.unless_disk().map(|()| false))
     }
 
     /// Whether the file or link that `path` leads through is removed.
-    fn is_removed_above(&self, path: &LogicalPath, is_removed: IsRemoved<'_>) -> bool {
+    fn is_removed_above(&self, path: &LogicalPath, removed: &RemovedPaths<'_>) -> bool {
         let mut above = path.parent();
         while let Some(folder) = above.filter(|folder| !folder.is_root()) {
-            if is_removed(&folder)
+            if removed.contains(&folder)
                 && let Ok(found) = self.find(&folder)
             {
                 return found.is_some_and(|found| is_file_or_link(found.file_type()));
@@ -55,7 +56,7 @@ impl Root {
         &self,
         folder: &TreeFolder,
         path: &LogicalPath,
-        is_removed: IsRemoved<'_>,
+        removed: &RemovedPaths<'_>,
         depth: usize,
         left: &mut usize,
     ) -> Result<bool, GuardError> {
@@ -81,9 +82,9 @@ impl Root {
             let is_empty = match file_type {
                 FileType::Directory => {
                     let inner = self.open_subfolder(folder, &name)?;
-                    self.is_empty(&inner, &path, is_removed, depth, left)?
+                    self.is_empty(&inner, &path, removed, depth, left)?
                 }
-                file_type => is_file_or_link(file_type) && is_removed(&path),
+                file_type => is_file_or_link(file_type) && removed.contains(&path),
             };
             if !is_empty {
                 return Ok(false);
@@ -95,8 +96,10 @@ impl Root {
     /// Removes the run's own folder at `path` if it is empty, and returns whether it is gone. A folder that cannot be removed stays,
     /// which is no error.
     pub(crate) fn remove_empty(&self, path: &LogicalPath) -> bool {
-        let removed = match self.open_parent(path) {
-            Ok(parent) => rustix::fs::unlinkat(&parent.dir, &*parent.name, AtFlags::REMOVEDIR),
+        // No other mutation has the folder open to put something into it.
+        let _alone = self.folders.write();
+        let removed = match self.open_own_parent(path) {
+            Ok(parent) => rustix::fs::unlinkat(parent, path.file_name(), AtFlags::REMOVEDIR),
             Err(GuardError::Missing) => Err(Errno::NOENT),
             Err(_) => return false,
         };
@@ -108,8 +111,9 @@ impl Root {
 
     /// Removes the run's own folder at `parent` and the folders in it, by `rmdir` only: it fails if anything else is created there
     /// meanwhile. A missing folder is no error.
-    pub(crate) fn remove_empty_tree(parent: &ParentHandle) -> Result<(), Errno> {
-        remove_folders(parent.dir.as_fd(), &c_name(parent)?, MAX_DEPTH)
+    pub(crate) fn remove_empty_tree(parent: &ParentHandle<'_>) -> Result<(), Errno> {
+        let name = CString::new(parent.name.as_str()).map_err(|_| Errno::INVAL)?;
+        remove_folders(parent.dir.as_fd(), &name, MAX_DEPTH)
     }
 }
 
@@ -127,8 +131,4 @@ fn remove_folders(dir: BorrowedFd<'_>, name: &CStr, depth: usize) -> Result<(), 
 
 fn is_file_or_link(file_type: FileType) -> bool {
     matches!(file_type, FileType::RegularFile | FileType::Symlink)
-}
-
-fn c_name(parent: &ParentHandle) -> Result<CString, Errno> {
-    CString::new(parent.name.as_str()).map_err(|_| Errno::INVAL)
 }

@@ -176,16 +176,16 @@ fn a_mutation_follows_no_link_at_all() {
 }
 
 #[test]
-fn missing_folders_are_created_once_and_returned() {
+fn missing_folders_are_created_once() {
     let fixture = TestTree::with(&[("file", "text")]);
     let root = fixture.root();
     assert!(matches!(root.open_parent(&path("a/b/c")), Err(GuardError::Missing)));
-    let (parent, grown) = root.create_parent(&path("a/b/c")).unwrap();
-    assert_eq!((parent.name.as_str(), grown.len()), ("c", 2));
+    let (parent, has_created) = root.create_parent(&path("a/b/c")).unwrap();
+    assert_eq!((parent.name.as_str(), has_created), ("c", true));
     assert!(root.find(&path("a/b/c")).unwrap().is_none());
     assert!(fixture.repo("a/b").is_dir());
-    let (_, grown) = root.create_parent(&path("a/b/d")).unwrap();
-    assert!(grown.is_empty());
+    let (_, has_created) = root.create_parent(&path("a/b/d")).unwrap();
+    assert!(!has_created);
     assert!(matches!(root.create_parent(&path("file/a/b")), Err(GuardError::NotADirectory)));
     assert!(matches!(root.create_parent(&LogicalPath::root()), Err(GuardError::Special)));
 }

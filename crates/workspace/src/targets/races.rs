@@ -6,7 +6,7 @@ use std::thread;
 
 use rustix::fs::{CWD, RenameFlags};
 
-use crate::guard::GuardError;
+use crate::guard::{GuardError, RemovedPaths};
 use crate::query::list::ListQuery;
 use crate::targets::Existing;
 use crate::test_support::{CANARY, TestTree, not_cancelled, path, rules, search_query};
@@ -64,7 +64,7 @@ fn no_read_gets_out() {
         let read = match round % 3 {
             0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
             1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(WorkspaceError::Cancelled)).map(|read| read.bytes),
-            _ => match tree.target(&rules, path, &|_| false) {
+            _ => match tree.target(&rules, path, &RemovedPaths::new()) {
                 Ok(Existing::File((_, bytes, ..))) => Ok(bytes),
                 Ok(Existing::Nothing | Existing::EmptyDir(_)) => panic!("the file is always there"),
                 Err(error) => Err(error),
