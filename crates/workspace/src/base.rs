@@ -8,7 +8,7 @@ mod read;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read as _};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
@@ -29,6 +29,7 @@ use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
 use crate::dir::open_file;
 use crate::git::{Bounds, Git, GitError, GitHome};
 use crate::guard::LowerLayer;
+use crate::hashing::FileBytes;
 use crate::ignored::{Baseline, ExcludedFiles, RuleSet, SimilarPaths};
 
 /// The file that lists what a base has.
@@ -117,7 +118,7 @@ impl Base {
             return Ok(loaded);
         }
         let bytes = self.manifest_bytes()?;
-        let locations = read_whole(&self.locations, self.locations.metadata()?.len())?;
+        let locations = read_whole(&self.locations)?;
         let fresh = BaseFiles::read(&bytes, rustix::fs::fstat(&self.file)?, &self.segments, &locations)?;
         let fresh = Arc::new(fresh);
         *loaded = Arc::downgrade(&fresh);
@@ -161,7 +162,7 @@ impl Base {
 
     /// Returns the bytes of the file list.
     pub(crate) fn manifest_bytes(&self) -> io::Result<Vec<u8>> {
-        read_whole(&self.file, self.file.metadata()?.len())
+        read_whole(&self.file)
     }
 }
 
@@ -266,12 +267,12 @@ impl Baseline for Base {
     }
 }
 
-fn read_whole(file: &File, size: u64) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::FileExt as _;
+fn read_whole(file: &File) -> io::Result<Vec<u8>> {
+    let size = file.metadata()?.len();
     if size > MAX_MANIFEST_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut bytes = vec![0; usize::try_from(size).map_err(|_| io::ErrorKind::InvalidData)?];
-    file.read_exact_at(&mut bytes, 0)?;
+    let mut bytes = Vec::new();
+    FileBytes::new(file, 0, size).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

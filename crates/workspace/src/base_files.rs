@@ -4,23 +4,21 @@ pub(crate) mod manifest;
 mod segments;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use model::Sha256;
 use rustix::fs::{FileType, Stat};
-use sha2::Digest as _;
 
 use manifest::{BaseManifest, FileIndex, FolderIndex, Head, MODE_LINK};
 use segments::Locations;
 pub(crate) use segments::{LOCATIONS_NAME, NewContents, Segments, names as segment_names};
 
+use crate::guard::Blocking;
+use crate::hashing::{FileBytes, copy_hashed};
+
 /// How many first bytes a file's kind is detected from.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
-/// How much is read at a time.
-const CHUNK_BYTES: usize = 256 * 1024;
 
 /// The files of a base. Nobody changes them.
 pub(crate) struct BaseFiles {
@@ -96,21 +94,10 @@ impl BaseFiles {
         stat
     }
 
-    /// Reads bytes of `file` from `offset` on. Returns their number, which is 0 at the end only.
-    pub(crate) fn read_at(&self, file: FileIndex, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let (segment, offset, count) = self.range(file, buffer.len(), offset);
-        if count == 0 { Ok(0) } else { read_at(segment, &mut buffer[..count], offset) }
-    }
-
-    /// Returns the file with the bytes of `file` from `offset` on, where they are in it, and how many of at most `most` there are.
-    pub(crate) fn range(&self, file: FileIndex, most: usize, offset: u64) -> (&File, u64, usize) {
+    /// Returns the bytes of `file`, which are not [checked](Self::check).
+    pub(crate) fn unchecked(&self, file: FileIndex) -> FileBytes<'_> {
         let (segment, start) = self.locations.of(file);
-        (segment, start + offset, self.part(file, most, offset))
-    }
-
-    fn part(&self, file: FileIndex, most: usize, offset: u64) -> usize {
-        let left = self.manifest.size(file).saturating_sub(offset);
-        usize::try_from(left).unwrap_or(usize::MAX).min(most)
+        FileBytes::new(segment, start, self.manifest.size(file))
     }
 
     /// Whether the bytes of `file` are known to be those that the base must have.
@@ -123,25 +110,17 @@ impl BaseFiles {
         if self.is_checked(file) {
             return Ok(());
         }
-        let (mut hash, mut offset) = (sha2::Sha256::new(), 0);
-        let mut chunk = vec![0; self.part(file, CHUNK_BYTES, 0)];
-        loop {
-            let count = self.read_at(file, &mut chunk, offset)?;
-            if count == 0 {
-                return self.set_checked(file, &hash.finalize().into());
-            }
-            hash.update(&chunk[..count]);
-            offset += count as u64;
-        }
+        let (found, _) = copy_hashed(&mut self.unchecked(file), &mut io::sink(), self.manifest.size(file))?;
+        self.set_checked(file, &found)
     }
 
     /// As [`check`](Self::check), for all `bytes` of `file`.
     pub(crate) fn check_bytes(&self, file: FileIndex, bytes: &[u8]) -> io::Result<()> {
-        if self.is_checked(file) { Ok(()) } else { self.set_checked(file, Sha256::of(bytes).as_bytes()) }
+        if self.is_checked(file) { Ok(()) } else { self.set_checked(file, &Sha256::of(bytes)) }
     }
 
-    fn set_checked(&self, file: FileIndex, found: &[u8; 32]) -> io::Result<()> {
-        if found != self.manifest.sha256(file) {
+    fn set_checked(&self, file: FileIndex, found: &Sha256) -> io::Result<()> {
+        if found.as_bytes() != self.manifest.sha256(file) {
             return Err(damaged("a file of a base was altered"));
         }
         self.checked[file.0 as usize].store(true, Ordering::Relaxed);
@@ -150,10 +129,7 @@ impl BaseFiles {
 
     /// Returns the first bytes of `file`, from which the kind of a file is detected.
     pub(crate) fn head(&self, file: FileIndex) -> io::Result<Vec<u8>> {
-        let mut head = vec![0; HEAD_BYTES];
-        let count = self.read_at(file, &mut head, 0)?;
-        head.truncate(count);
-        Ok(head)
+        self.unchecked(file).first(HEAD_BYTES)
     }
 
     /// Returns all bytes of `file`, of a link its target.
@@ -162,15 +138,9 @@ impl BaseFiles {
     ///
     /// If the disk fails, or the bytes are not those that the base must have ([`io::ErrorKind::InvalidData`]).
     pub(crate) fn bytes(&self, file: FileIndex) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(self.manifest.size(file)).map_err(|_| io::ErrorKind::OutOfMemory)?];
-        let mut read = 0;
-        while read < bytes.len() {
-            match self.read_at(file, &mut bytes[read..], read as u64)? {
-                0 => break,
-                count => read += count,
-            }
-        }
-        bytes.truncate(read);
+        let size = usize::try_from(self.manifest.size(file)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mut bytes = Vec::new();
+        self.unchecked(file).append_to(&mut bytes, size, 0, Blocking::Allowed)?;
         self.check_bytes(file, &bytes)?;
         Ok(bytes)
     }
@@ -186,15 +156,6 @@ impl BaseFiles {
 impl std::fmt::Debug for BaseFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BaseFiles").field("files", &self.manifest.len()).finish_non_exhaustive()
-    }
-}
-
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    loop {
-        match file.read_at(buffer, offset) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => return read,
-        }
     }
 }
 

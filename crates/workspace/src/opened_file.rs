@@ -23,14 +23,7 @@ pub(crate) fn is_readable(rules: &Rules, path: &LogicalPath, hard_linked: bool) 
 
 /// Reads the first bytes of a file.
 pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
-    head(&opened.file)
-}
-
-fn head(file: &OpenFile) -> io::Result<Vec<u8>> {
-    let mut head = vec![0; HEAD_BYTES];
-    let count = file.read_at(&mut head, 0)?;
-    head.truncate(count);
-    Ok(head)
+    opened.file.bytes()?.first(HEAD_BYTES)
 }
 
 /// Whether the file at `path` is a secret by its content.
@@ -40,7 +33,7 @@ pub(crate) fn is_secret(rules: &Rules, path: &LogicalPath, opened: &Opened) -> i
 
 /// As [`is_secret`], for the contents of a regular file that may have been replaced in the tree.
 pub(crate) fn is_secret_file(rules: &Rules, path: &LogicalPath, file: &OpenFile) -> io::Result<bool> {
-    Ok(rules.is_secret_content(path, &head(file)?))
+    Ok(rules.is_secret_content(path, &file.bytes()?.first(HEAD_BYTES)?))
 }
 
 /// Returns the kind of the file at `path` with these bytes.
@@ -76,14 +69,11 @@ pub(crate) fn read_whole(
     for _ in 0..MAX_ATTEMPTS {
         let limit = usize::try_from(max_bytes.saturating_add(1)).unwrap_or(usize::MAX);
         let size = usize::try_from(before.st_size).unwrap_or(0).min(limit);
-        bytes = match blocking {
-            Blocking::Allowed => {
-                let mut bytes = Vec::new();
-                opened.file.append_to(&mut bytes, size, 0)?;
-                bytes
-            }
-            Blocking::Forbidden => read_cached_bytes(opened, size)?,
-        };
+        if blocking == Blocking::Forbidden && opened.file.is_unchecked() && size > MAX_NON_BLOCKING_HASH_BYTES {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        bytes.clear();
+        opened.file.bytes()?.append_to(&mut bytes, size, 0, blocking)?;
         let after = opened.file.stat()?;
         if DeviceStamp::of(&after) == DeviceStamp::of(&before) {
             opened.file.check_bytes(&bytes)?;
@@ -92,21 +82,4 @@ pub(crate) fn read_whole(
         before = after;
     }
     Ok((bytes, None))
-}
-
-/// Reads the first `size` bytes, but only from the page cache.
-fn read_cached_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
-    if opened.file.is_unchecked() && size > MAX_NON_BLOCKING_HASH_BYTES {
-        return Err(io::ErrorKind::WouldBlock.into());
-    }
-    let mut bytes = vec![0; size];
-    let mut done = 0;
-    while done < size {
-        match opened.file.read_cached_at(&mut bytes[done..], done as u64)? {
-            0 => break,
-            count => done += count,
-        }
-    }
-    bytes.truncate(done);
-    Ok(bytes)
 }

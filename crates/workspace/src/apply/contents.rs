@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use model::Sha256;
@@ -13,7 +12,7 @@ use super::stage::fsync;
 use crate::Workspace;
 use crate::base_files::HEAD_BYTES;
 use crate::dir::{fresh_name, open_file, remove_file};
-use crate::hashing::{RangeReader, copy_hashed};
+use crate::hashing::{FileBytes, copy_hashed};
 use crate::temp_entry::TempEntry;
 
 /// The prefix of the name of a content that is staged before the journal names it.
@@ -93,9 +92,7 @@ impl StagedContents {
         let (entry, mut file) = TempEntry::create_file(&self.tmp, STAGED_PREFIX)?;
         let (sha256, size_bytes) = write(&mut file)?;
         fsync(&file)?;
-        let mut head = vec![0; HEAD_BYTES];
-        let count = file.read_at(&mut head, 0)?;
-        head.truncate(count);
+        let head = FileBytes::new(&file, 0, size_bytes).first(HEAD_BYTES)?;
         let staged = StagedFile { name: entry.name().to_owned(), sha256, size_bytes, head };
         self.files.push(entry);
         Ok(staged)
@@ -162,7 +159,7 @@ impl Workspace {
 impl SpooledFile {
     /// Reads the bytes from the first on.
     pub fn reader(&self) -> impl Read + '_ {
-        RangeReader::new(&self.file, 0..self.size_bytes)
+        FileBytes::new(&self.file, 0, self.size_bytes)
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::manifest::{FileIndex, ManifestRow};
 use super::{BaseFiles, damaged};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_file, remove_file};
-use crate::hashing::{RangeReader, copy_hashed};
+use crate::hashing::{FileBytes, copy_hashed};
 
 /// The file of a base that says where its contents are.
 pub(crate) const LOCATIONS_NAME: &str = "contents";
@@ -287,7 +287,7 @@ impl NewContents {
     /// Returns a reader of the content with that hash and size.
     pub(crate) fn read(&self, sha256: &[u8; 32], size: u64) -> io::Result<impl Read> {
         let ContentPlace { segment, offset } = self.place(sha256)?;
-        Ok(RangeReader::new(&self.segments[segment as usize].1, offset..offset + size))
+        Ok(FileBytes::new(&self.segments[segment as usize].1, offset, size))
     }
 
     fn place(&self, sha256: &[u8; 32]) -> io::Result<ContentPlace> {
@@ -362,7 +362,7 @@ impl NextContent<'_> {
 
     /// Returns a reader of what was written.
     pub(crate) fn reader(&self) -> impl Read {
-        RangeReader::new(&self.written.file, self.start..self.at)
+        FileBytes::new(&self.written.file, self.start, self.at - self.start)
     }
 }
 

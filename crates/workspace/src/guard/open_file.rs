@@ -2,17 +2,17 @@
 
 use std::borrow::Borrow;
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use model::{LogicalPath, PathRejected, Sha256};
 use rustix::fs::Stat;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
-use super::{GuardError, Root};
+use super::{Blocking, GuardError, Root};
 use crate::base_files::{BaseEntry, BaseFiles};
-use crate::hashing::copy_hashed;
+use crate::hashing::{FileBytes, copy_hashed};
 use crate::stamp::FileStamp;
 
 /// An open file or folder of a tree.
@@ -40,57 +40,27 @@ impl OpenFile {
         }
     }
 
-    /// Reads bytes from `offset` on. Returns their number, which is 0 at the end only.
-    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// Returns the bytes, which are not [checked](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// If it is a folder of the base. Reading a folder of the run fails too.
+    pub(crate) fn bytes(&self) -> io::Result<FileBytes<'_>> {
         match self {
-            Self::Own(file) => loop {
-                match rustix::io::pread(file, &mut *buffer, offset) {
-                    Err(Errno::INTR) => {}
-                    read => return Ok(read?),
-                }
-            },
-            Self::Base(files, BaseEntry::File(file)) => files.read_at(*file, buffer, offset),
+            Self::Own(file) => Ok(FileBytes::new(file, 0, u64::MAX)),
+            Self::Base(files, BaseEntry::File(file)) => Ok(files.unchecked(*file)),
             Self::Base(_, BaseEntry::Folder(_)) => Err(io::ErrorKind::IsADirectory.into()),
         }
     }
 
-    /// As [`read_at`](Self::read_at), but only from the page cache. `WouldBlock` if that does not have the bytes.
-    pub(crate) fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let read = |file: &dyn rustix::fd::AsFd, buffer: &mut [u8], offset| loop {
-            match rustix::io::preadv2(file.as_fd(), &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
-                Err(Errno::INTR) => {}
-                // Some file systems do not support this; they count as slow.
-                Err(Errno::OPNOTSUPP) => return Err(Errno::AGAIN.into()),
-                read => return Ok(read?),
-            }
-        };
-        match self {
-            Self::Own(file) => read(file, buffer, offset),
-            Self::Base(files, BaseEntry::File(file)) => {
-                let (segment, offset, count) = files.range(*file, buffer.len(), offset);
-                if count == 0 { Ok(0) } else { read(segment, &mut buffer[..count], offset) }
-            }
-            Self::Base(..) => self.read_at(buffer, offset),
-        }
+    /// Reads bytes from `offset` on. Returns their number, which is 0 at the end only.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.bytes()?.read_at(buffer, offset, Blocking::Allowed)
     }
 
     /// Appends up to `most` bytes from `offset` on to `buffer`; fewer at the end only.
     pub(crate) fn append_to(&self, buffer: &mut Vec<u8>, most: usize, offset: u64) -> io::Result<()> {
-        let start = buffer.len();
-        buffer.resize(start + most, 0);
-        let mut done = 0;
-        while done < most {
-            match self.read_at(&mut buffer[start + done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) => {
-                    buffer.truncate(start);
-                    return Err(error);
-                }
-            }
-        }
-        buffer.truncate(start + done);
-        Ok(())
+        self.bytes()?.append_to(buffer, most, offset, Blocking::Allowed)
     }
 
     /// Checks a file of the base, whose bytes are known. Anything else passes.
