@@ -6,13 +6,14 @@ mod tests;
 
 use std::io;
 
-use model::{Access, FileKind, LogicalPath, PathFacts, Rules, Sha256};
+use model::{Access, FileKind, FileState, LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::error::{WorkspaceError, file_too_large, unsupported_binary};
 use crate::guard::{Blocking, GuardError};
 use crate::opened_file::{MAX_NON_BLOCKING_HASH_BYTES, is_binary, kind_of, read_whole};
+use crate::stamp::DeviceStamp;
 use crate::tree::{Admitted, Tree};
 
 /// A file that was read.
@@ -30,6 +31,14 @@ pub struct FileContent {
     pub sha256: Sha256,
     /// Its permission bits.
     pub mode: u32,
+}
+
+impl FileContent {
+    /// Returns the state of the file.
+    pub(crate) fn state(&self) -> FileState {
+        let Self { sha256, mode, kind, .. } = *self;
+        FileState { sha256, size_bytes: self.bytes.len() as u64, mode, kind }
+    }
 }
 
 impl Tree {
@@ -64,7 +73,25 @@ impl Tree {
         max_bytes: u64,
         blocking: Blocking,
     ) -> Result<FileContent, WorkspaceError> {
-        let Admitted { opened, kind: by_name } = self.admit(rules, Access::Read, path, blocking)?;
+        let admitted = self.admit(rules, Access::Read, path, blocking)?;
+        let (content, _) = self.read_admitted(rules, Access::Read, path, admitted, max_bytes, blocking)?;
+        match model::detect_encoding(&content.bytes) {
+            Some(_) => Ok(content),
+            None => Err(unsupported_binary(path).into()),
+        }
+    }
+
+    /// Reads an admitted file that is not binary, and judges it by its content. Also returns the version that was read; `None` if the
+    /// file was written to meanwhile.
+    pub(crate) fn read_admitted(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+        Admitted { opened, kind: by_name }: Admitted,
+        max_bytes: u64,
+        blocking: Blocking,
+    ) -> Result<(FileContent, Option<DeviceStamp>), WorkspaceError> {
         if opened.size() > max_bytes {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
@@ -74,9 +101,9 @@ impl Tree {
         }
         let kind = kind_of(rules, opened.real.as_ref().unwrap_or(path), &bytes);
         if kind != by_name {
-            self.judge(rules, Access::Read, path, Some(&opened), kind, blocking)?;
+            self.judge(rules, access, path, Some(&opened), kind, blocking)?;
         }
-        if is_binary(kind, &bytes) || model::detect_encoding(&bytes).is_none() {
+        if is_binary(kind, &bytes) {
             return Err(unsupported_binary(path).into());
         }
         let is_long = blocking == Blocking::Forbidden && bytes.len() > MAX_NON_BLOCKING_HASH_BYTES;
@@ -86,7 +113,7 @@ impl Tree {
             None => hash_cache::hash(&bytes, stamp),
         };
         let mode = opened.stat.st_mode & 0o7777;
-        Ok(FileContent { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
+        Ok((FileContent { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode }, stamp))
     }
 
     /// Returns the keys of the secret file of settings at `path` without their values. `None` if policy does not permit that, or
@@ -107,13 +134,8 @@ impl Tree {
             Ok(_) | Err(_) => return Ok(None),
         };
         let real_path = opened.real.as_ref();
-        let facts = PathFacts {
-            path,
-            real_path,
-            kind: rules.kind_of_path(real_path.unwrap_or(path)),
-            ignored: self.is_ignored(path, real_path, Blocking::Allowed)?,
-            hard_linked: opened.is_hard_linked(),
-        };
+        let kind = rules.kind_of_path(real_path.unwrap_or(path));
+        let facts = self.facts(path, Some(&opened), kind, Blocking::Allowed)?;
         if !model::may_read_redacted(rules, &facts) || opened.size() > max_bytes {
             return Ok(None);
         }

@@ -13,13 +13,11 @@ use model::{
 };
 use rustix::fs::FileType;
 
-use crate::error::{WorkspaceError, file_too_large, not_a_directory, not_a_file, unsupported_binary};
+use crate::error::{WorkspaceError, not_a_directory, not_a_file};
 use crate::guard::{Blocking, GuardError, Opened, OpenedLink, RemovedPaths};
-use crate::opened_file;
-use crate::read::hash_cache;
 use crate::stamp::FileStamp;
-use crate::transfer::{Transfer, transfer};
-use crate::tree::{Tree, Workspace};
+use crate::transfer::transfer;
+use crate::tree::{Admitted, Tree, Workspace};
 
 /// What a mutation finds at a path that the guard and the policy admitted.
 #[derive(Debug)]
@@ -40,69 +38,77 @@ pub struct Target {
     pub not_a_file: Option<Refusal>,
 }
 
-/// A file that a mutation finds: its state, its bytes, its version, and the scan of a text that is too large to hold.
-type ExistingFile = (FileState, Vec<u8>, Option<FileStamp>, Option<ScannedContent>);
-
-/// What exists at a path.
-pub(crate) enum Existing<F> {
-    File(F),
-    Nothing,
-    /// Not a file, but something that a file may replace. The refusal is for calls that need a file.
-    EmptyDir(Refusal),
+/// Which files a mutation may change, and how much of them it reads.
+pub(crate) struct Wanted<'a> {
+    /// Whether they must be text.
+    pub(crate) is_text: bool,
+    pub(crate) max_bytes: u64,
+    /// A larger file is not held in memory.
+    pub(crate) max_held_bytes: u64,
+    /// Whether a symbolic link may be changed, and not only a file.
+    pub(crate) may_be_link: &'a dyn Fn(&LogicalPath) -> bool,
 }
 
-type FoundTarget = Existing<ExistingFile>;
-type Find<'a> = &'a dyn Fn(&LogicalPath) -> Result<FoundTarget, WorkspaceError>;
-
 impl Tree {
-    fn target(
+    /// Returns what a mutation finds at `path`. A missing file is no error.
+    pub(crate) fn target(
         &self,
         rules: &Rules,
         path: &LogicalPath,
         removed: &RemovedPaths<'_>,
-    ) -> Result<FoundTarget, WorkspaceError> {
+        wanted: &Wanted<'_>,
+    ) -> Result<Target, WorkspaceError> {
+        let mut target =
+            Target { path: path.clone(), before: None, scanned: None, stamp: None, ignored: false, not_a_file: None };
+        if (wanted.may_be_link)(path)
+            && let Some(OpenedLink { target: to, stat }) = self.root.find_link(path)?
+            && link_stays_inside(path.as_str().as_bytes(), &to)
+        {
+            let kind = rules.kind_of_path(path);
+            self.judge(rules, Access::Mutate, path, None, kind, Blocking::Allowed)?;
+            let (sha256, size_bytes) = (Sha256::of(&to), to.len() as u64);
+            target.before = Some((FileState { sha256, size_bytes, mode: LINK_MODE, kind }, to));
+            target.stamp = Some(FileStamp::of(&stat));
+            return Ok(target);
+        }
         let found = match self.root.open_unlinked(path) {
+            // A link above the path may be removed by the same change.
+            Err(error) if error.is_no_folder() && self.root.is_free(path, removed)? => Err(error),
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
                 return Err(self.with_target(rules, path, error));
             }
             found => found,
         };
-        let by_name = rules.kind_of_path(path);
-        self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Blocking::Allowed)?;
-        if let Some(refusal) = self.replaceable(path, &found, removed)? {
-            return Ok(Existing::EmptyDir(refusal));
-        }
+        let kind = rules.kind_of_path(path);
+        self.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Blocking::Allowed)?;
+        target.not_a_file = self.replaceable(path, &found, removed)?;
         let opened = match found {
-            Ok(opened) => opened,
-            Err(GuardError::Missing) => return Ok(Existing::Nothing),
-            Err(error) => return Err(error.at(path)),
+            _ if target.not_a_file.is_some() => return Ok(target),
+            Err(GuardError::Missing) => return Ok(target),
+            found => found.map_err(|error| error.at(path))?,
         };
-        if opened.file_type() != FileType::RegularFile {
-            return Err(not_a_file(path).into());
+        if wanted.is_text {
+            if opened.file_type() != FileType::RegularFile {
+                return Err(not_a_file(path).into());
+            }
+            let file = Admitted { opened, kind };
+            let read = self.read_admitted(rules, Access::Mutate, path, file, wanted.max_bytes, Blocking::Allowed)?;
+            let (content, stamp) = read;
+            target.before = Some((content.state(), content.bytes));
+            target.stamp = stamp.map(|stamp| stamp.stamp);
+            return Ok(target);
         }
-        let max_bytes = rules.policy().max_file_bytes;
-        if opened.size() > max_bytes {
-            return Err(file_too_large(path, max_bytes, opened.size()).into());
-        }
-        let (bytes, stamp) = opened_file::read_whole(&opened, max_bytes, Blocking::Allowed)?;
-        if bytes.len() as u64 > max_bytes {
-            return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
-        }
-        let kind = opened_file::kind_of(rules, path, &bytes);
-        if kind != by_name {
-            self.judge(rules, Access::Mutate, path, Some(&opened), kind, Blocking::Allowed)?;
-        }
-        if opened_file::is_binary(kind, &bytes) {
-            return Err(unsupported_binary(path).into());
-        }
-        let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);
-        // An agent reads a file before it changes it.
-        let sha256 = hash_cache::hash(&bytes, stamp);
-        Ok(Existing::File((FileState { sha256, size_bytes, mode, kind }, bytes, stamp.map(|stamp| stamp.stamp), None)))
+        self.judge_content(rules, Access::Mutate, path, &opened)?;
+        let transfer = transfer(rules, opened, path, wanted.max_bytes, wanted.max_held_bytes)?;
+        target.stamp = transfer.stamp();
+        target.scanned = transfer.scan_text()?;
+        let (state, bytes) = transfer.into_parts();
+        target.before = Some((state, bytes.unwrap_or_else(|| vec![0])));
+        Ok(target)
     }
 
     /// Converts the error for a caller that named `path`. If mutations do not follow a symbolic link, it names the target.
-    pub(crate) fn with_target(&self, rules: &Rules, path: &LogicalPath, error: GuardError) -> WorkspaceError {
+    fn with_target(&self, rules: &Rules, path: &LogicalPath, error: GuardError) -> WorkspaceError {
         let is_link = matches!(error, GuardError::Rejected(PathRejected::LinkInMutation));
         let target = if is_link { self.link_target(rules, path) } else { Ok(None) };
         match (error.at(path), target) {
@@ -116,7 +122,7 @@ impl Tree {
 
     /// Whether a file may replace what was `found` at `path`, once the removed files are gone. If so, returns the refusal for
     /// calls that need an existing file.
-    pub(crate) fn replaceable(
+    fn replaceable(
         &self,
         path: &LogicalPath,
         found: &Result<Opened, GuardError>,
@@ -147,8 +153,9 @@ impl Workspace {
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let removed = removed.iter().collect();
-        self.find_targets(rules, paths, &|path| self.tree().target(rules, path, &removed))
+        let max_bytes = rules.policy().max_file_bytes;
+        let wanted = Wanted { is_text: true, max_bytes, max_held_bytes: max_bytes, may_be_link: &|_| false };
+        self.find_targets(rules, paths, removed, &wanted)
     }
 
     /// As [`targets`](Self::targets), for files of any kind and size, and for symbolic links that stay in the tree where `may_be_link`: the
@@ -167,14 +174,9 @@ impl Workspace {
         max_bytes: u64,
         may_be_link: impl Fn(&LogicalPath) -> bool,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let removed = removed.iter().collect();
-        self.find_targets(rules, paths, &|path| {
-            let link = if may_be_link(path) { self.link_at(rules, path)? } else { None };
-            match link {
-                Some(link) => Ok(Existing::File(link)),
-                None => self.file_of_any_kind(rules, path, &removed, u64::MAX, max_bytes),
-            }
-        })
+        let may_be_link = &may_be_link;
+        let wanted = Wanted { is_text: false, max_bytes: u64::MAX, max_held_bytes: max_bytes, may_be_link };
+        self.find_targets(rules, paths, removed, &wanted)
     }
 
     /// As [`targets_of_any_kind`](Self::targets_of_any_kind), for a mutation that neither shows nor changes content. Texts and
@@ -189,45 +191,9 @@ impl Workspace {
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let (removed, policy) = (removed.iter().collect(), rules.policy());
-        self.find_targets(rules, paths, &|path| {
-            self.file_of_any_kind(rules, path, &removed, policy.max_transfer_bytes, policy.max_file_bytes)
-        })
-    }
-
-    fn file_of_any_kind(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        removed: &RemovedPaths<'_>,
-        max_transfer_bytes: u64,
-        max_bytes: u64,
-    ) -> Result<FoundTarget, WorkspaceError> {
-        Ok(match self.transfer_target(rules, path, removed, max_transfer_bytes)? {
-            Existing::Nothing => Existing::Nothing,
-            Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
-            Existing::File(transfer) => {
-                let stamp = transfer.stamp();
-                let (bytes, scanned) = match transfer.read_all(max_bytes)? {
-                    Some(bytes) => (bytes, None),
-                    None => (vec![0], transfer.scan_text()?),
-                };
-                Existing::File((transfer.state, bytes, stamp, scanned))
-            }
-        })
-    }
-
-    /// Returns the symbolic link at `path`; `None` for anything else, and for a link that leads out of the tree.
-    fn link_at(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<ExistingFile>, WorkspaceError> {
-        let Some(OpenedLink { target, stat }) = self.tree().root.find_link(path)? else { return Ok(None) };
-        if !link_stays_inside(path.as_str().as_bytes(), &target) {
-            return Ok(None);
-        }
-        let kind = rules.kind_of_path(path);
-        self.tree().judge(rules, Access::Mutate, path, None, kind, Blocking::Allowed)?;
-        let (sha256, size_bytes) = (Sha256::of(&target), target.len() as u64);
-        let state = FileState { sha256, size_bytes, mode: LINK_MODE, kind };
-        Ok(Some((state, target, Some(FileStamp::of(&stat)), None)))
+        let (max_bytes, max_held_bytes) = (rules.policy().max_transfer_bytes, rules.policy().max_file_bytes);
+        let wanted = Wanted { is_text: false, max_bytes, max_held_bytes, may_be_link: &|_| false };
+        self.find_targets(rules, paths, removed, &wanted)
     }
 
     /// Whether there is a symbolic link at `path`.
@@ -243,83 +209,34 @@ impl Workspace {
         &self,
         rules: &Rules,
         paths: &[LogicalPath],
-        find: Find<'_>,
+        removed: &BTreeSet<LogicalPath>,
+        wanted: &Wanted<'_>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
+        let removed = removed.iter().collect();
         let mut targets = Vec::with_capacity(paths.len());
         let mut refusal: Option<Refusal> = None;
         let mut held_bytes = 0_u64;
-        let mut first = |next: Refusal| {
-            refusal = Some(match refusal.take() {
-                None => next,
-                Some(refusal) => refusal.first(next),
-            });
-        };
         for path in paths {
-            match find(path) {
-                Ok(found) => {
-                    let ignored = asks_for_ignored && self.tree().is_ignored(path, None, Blocking::Allowed)?;
-                    let path = path.clone();
-                    let mut target =
-                        Target { path, before: None, scanned: None, stamp: None, ignored, not_a_file: None };
-                    match found {
-                        Existing::File((state, bytes, stamp, scanned)) => {
-                            held_bytes += bytes.len() as u64;
-                            // The other paths are still judged, since their refusal may take precedence, but no bytes are kept.
-                            match judge_call_bytes(rules, held_bytes) {
-                                Some(too_many) => first(too_many),
-                                None => {
-                                    (target.before, target.stamp, target.scanned) =
-                                        (Some((state, bytes)), stamp, scanned);
-                                }
-                            }
-                        }
-                        Existing::Nothing => {}
-                        Existing::EmptyDir(refusal) => target.not_a_file = Some(refusal),
+            let refused = match self.tree().target(rules, path, &removed, wanted) {
+                Ok(mut target) => {
+                    target.ignored = asks_for_ignored && self.tree().is_ignored(path, None, Blocking::Allowed)?;
+                    held_bytes += target.before.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+                    // The other paths are still judged, since their refusal may take precedence, but no bytes are kept.
+                    let too_many = judge_call_bytes(rules, held_bytes);
+                    if too_many.is_none() {
+                        targets.push(target);
                     }
-                    targets.push(target);
+                    too_many
                 }
-                Err(WorkspaceError::Refused(next)) => first(next),
+                Err(WorkspaceError::Refused(refused)) => Some(refused),
                 Err(error @ (WorkspaceError::Io(_) | WorkspaceError::Cancelled)) => return Err(error),
-            }
+            };
+            refusal = match (refusal, refused) {
+                (Some(first), Some(next)) => Some(first.first(next)),
+                (first, next) => first.or(next),
+            };
         }
         refusal.map_or(Ok(targets), |refusal| Err(refusal.into()))
-    }
-
-    /// Returns what a mutation by the files endpoints finds at `path`: a file of any kind with at most `max_bytes`, or nothing
-    /// that prevents one.
-    ///
-    /// # Errors
-    ///
-    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
-    pub(crate) fn transfer_target(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        removed: &RemovedPaths<'_>,
-        max_bytes: u64,
-    ) -> Result<Existing<Transfer>, WorkspaceError> {
-        let tree = self.tree();
-        let found = match tree.root.open_unlinked(path) {
-            // A link above the path may be removed by the same change.
-            Err(error) if error.is_no_folder() && tree.root.is_free(path, removed)? => Err(error),
-            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
-                return Err(tree.with_target(rules, path, error));
-            }
-            found => found,
-        };
-        let kind = rules.kind_of_path(path);
-        tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Blocking::Allowed)?;
-        if let Some(refusal) = tree.replaceable(path, &found, removed)? {
-            return Ok(Existing::EmptyDir(refusal));
-        }
-        match found {
-            Ok(opened) => {
-                tree.judge_content(rules, Access::Mutate, path, &opened)?;
-                transfer(rules, opened, path, max_bytes).map(Existing::File)
-            }
-            Err(GuardError::Missing) => Ok(Existing::Nothing),
-            Err(error) => Err(error.at(path)),
-        }
     }
 }

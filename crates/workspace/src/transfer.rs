@@ -18,7 +18,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct Transfer {
     source: TransferSource,
-    /// The version on the disk; `None` if it is not there.
+    /// The version on the disk, if it is known.
     stamp: Option<DeviceStamp>,
     /// Its state.
     pub state: FileState,
@@ -27,7 +27,7 @@ pub struct Transfer {
 /// Where a file's bytes come from.
 #[derive(Debug)]
 enum TransferSource {
-    /// From memory, if they are one chunk, so that a concurrent write does not interrupt the transfer.
+    /// From memory, if they are few, so that a concurrent write does not interrupt the transfer.
     Memory(Vec<u8>),
     /// From the disk. [`Transfer::read_chunk`] detects that the file was written to meanwhile.
     File(OpenFile),
@@ -42,16 +42,14 @@ impl Tree {
     pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, WorkspaceError> {
         let opened = self.admit(rules, Access::Read, path, Blocking::Allowed)?.opened;
         self.judge_content(rules, Access::Read, path, &opened)?;
-        transfer(rules, opened, path, max_bytes)
+        transfer(rules, opened, path, max_bytes, CHUNK_BYTES as u64)
     }
 }
 
 impl Transfer {
     /// Returns the transfer of a content in memory.
     pub(crate) fn of_content(content: FileContent) -> Self {
-        let FileContent { bytes, sha256, mode, kind, .. } = content;
-        let state = FileState { sha256, size_bytes: bytes.len() as u64, mode, kind };
-        Self { source: TransferSource::Memory(bytes), stamp: None, state }
+        Self { state: content.state(), source: TransferSource::Memory(content.bytes), stamp: None }
     }
 
     /// Returns the version on the disk that was opened.
@@ -90,58 +88,42 @@ impl Transfer {
         Ok(chunk)
     }
 
-    /// Scans all bytes, chunk by chunk, for what policy needs to know.
-    ///
-    /// # Errors
-    ///
-    /// As for [`read_chunk`](Self::read_chunk).
-    pub(crate) fn scan(&self) -> std::io::Result<ScannedContent> {
-        let (mut scan, mut offset) = (ContentScan::default(), 0);
-        loop {
-            let chunk = self.read_chunk(offset, CHUNK_BYTES as u64)?;
-            if chunk.is_empty() {
-                return Ok(scan.finish());
-            }
-            offset += chunk.len() as u64;
-            scan.feed(&chunk);
+    /// Returns the state, and all bytes if they are in memory.
+    pub(crate) fn into_parts(self) -> (FileState, Option<Vec<u8>>) {
+        match self.source {
+            TransferSource::Memory(bytes) => (self.state, Some(bytes)),
+            TransferSource::File(_) => (self.state, None),
         }
     }
 
-    /// As [`scan`](Self::scan); `None` for a binary file.
+    /// Scans a text that is not in memory, chunk by chunk, for what policy needs to know; `None` for another file.
     ///
     /// # Errors
     ///
     /// As for [`read_chunk`](Self::read_chunk).
     pub(crate) fn scan_text(&self) -> std::io::Result<Option<ScannedContent>> {
-        let is_binary = opened_file::is_binary(self.state.kind, &self.read_chunk(0, HEAD_BYTES as u64)?);
-        if is_binary { Ok(None) } else { self.scan().map(Some) }
-    }
-
-    /// Returns all bytes; `None` if they are more than `max_bytes`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`read_chunk`](Self::read_chunk).
-    pub fn read_all(&self, max_bytes: u64) -> std::io::Result<Option<Vec<u8>>> {
-        if self.state.size_bytes > max_bytes {
+        if self.bytes().is_some() || opened_file::is_binary(self.state.kind, &self.read_chunk(0, HEAD_BYTES as u64)?) {
             return Ok(None);
         }
-        let mut bytes = Vec::new();
+        let (mut scan, mut offset) = (ContentScan::default(), 0);
         loop {
-            let chunk = self.read_chunk(bytes.len() as u64, CHUNK_BYTES as u64)?;
+            let chunk = self.read_chunk(offset, CHUNK_BYTES as u64)?;
             if chunk.is_empty() {
-                return Ok(Some(bytes));
+                return Ok(Some(scan.finish()));
             }
-            bytes.extend_from_slice(&chunk);
+            offset += chunk.len() as u64;
+            scan.feed(&chunk);
         }
     }
 }
 
+/// Returns the transfer of the file at `path`, which has at most `max_bytes`. Its bytes are read if they are at most `max_held_bytes`.
 pub(crate) fn transfer(
     rules: &Rules,
     opened: Opened,
     path: &LogicalPath,
     max_bytes: u64,
+    max_held_bytes: u64,
 ) -> Result<Transfer, WorkspaceError> {
     if opened.file_type() != FileType::RegularFile {
         return Err(not_a_file(path).into());
@@ -152,19 +134,15 @@ pub(crate) fn transfer(
     let (stamp, size) = (DeviceStamp::of(&opened.stat), opened.size());
     let mode = opened.stat.st_mode & 0o7777;
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
-    let one_chunk = max_bytes.min(CHUNK_BYTES as u64);
-    if size <= one_chunk {
-        let (bytes, version) = opened_file::read_whole(&opened, one_chunk, Blocking::Allowed)?;
+    let max_held_bytes = max_held_bytes.min(max_bytes);
+    if size <= max_held_bytes {
+        let (bytes, stamp) = opened_file::read_whole(&opened, max_held_bytes, Blocking::Allowed)?;
         let size_bytes = bytes.len() as u64;
         // Otherwise it has grown meanwhile.
-        if size_bytes <= one_chunk {
-            let sha256 = hash_cache::hash(&bytes, version);
-            let state = FileState { sha256, size_bytes, mode, kind: opened_file::kind_of(rules, &name, &bytes) };
-            return Ok(Transfer {
-                source: TransferSource::Memory(bytes),
-                stamp: Some(version.unwrap_or(stamp)),
-                state,
-            });
+        if size_bytes <= max_held_bytes {
+            let (sha256, kind) = (hash_cache::hash(&bytes, stamp), opened_file::kind_of(rules, &name, &bytes));
+            let state = FileState { sha256, size_bytes, mode, kind };
+            return Ok(Transfer { source: TransferSource::Memory(bytes), stamp, state });
         }
     }
     let kind = opened_file::kind_of(rules, &name, &head_of(&opened)?);

@@ -54,15 +54,20 @@ impl Tree {
         kind: FileKind,
         blocking: Blocking,
     ) -> Result<(), WorkspaceError> {
+        Ok(model::judge_path(rules, access, &self.facts(path, opened, kind, blocking)?)?)
+    }
+
+    /// Returns what policy judges `path` by.
+    pub(crate) fn facts<'a>(
+        &self,
+        path: &'a LogicalPath,
+        opened: Option<&'a Opened>,
+        kind: FileKind,
+        blocking: Blocking,
+    ) -> io::Result<PathFacts<'a>> {
         let real_path = opened.and_then(|opened| opened.real.as_ref());
-        let facts = PathFacts {
-            path,
-            real_path,
-            kind,
-            ignored: self.is_ignored(path, real_path, blocking)?,
-            hard_linked: opened.is_some_and(Opened::is_hard_linked),
-        };
-        Ok(model::judge_path(rules, access, &facts)?)
+        let ignored = self.is_ignored(path, real_path, blocking)?;
+        Ok(PathFacts { path, real_path, kind, ignored, hard_linked: opened.is_some_and(Opened::is_hard_linked) })
     }
 
     /// Checks the policy for the content of a regular file: a private key is a secret under any name.
