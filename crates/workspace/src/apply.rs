@@ -55,7 +55,7 @@ impl Workspace {
         let mut applied = Applied::new(self);
         // Removals come first: a new folder or file may take the path of a removed one.
         for item in staged.items.iter().filter(|item| item.file.is_none()) {
-            let removed = applied.move_out(&item.path, Replaced::File(item.stamp));
+            let removed = applied.move_out(&item.path, Replaced::File(item.target.stamp()));
             removed.map_err(|error| failed_at(&item.path, error))?;
             failpoint::hit("apply.step");
         }
@@ -65,7 +65,8 @@ impl Workspace {
         }
         for item in staged.items {
             let Some(file) = item.file else { continue };
-            let moved = applied.move_in(file, &item.path, item.before.map(|_| Replaced::File(item.stamp)));
+            let replaced = item.target.is_own().then_some(Replaced::File(item.target.stamp()));
+            let moved = applied.move_in(file, &item.path, replaced);
             moved.map_err(|error| failed_at(&item.path, error))?;
             failpoint::hit("apply.step");
         }
@@ -98,21 +99,42 @@ fn failed_at(path: &LogicalPath, error: GuardError) -> ApplyError {
 }
 
 /// What exists at a step's target.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TargetState {
     Nothing,
-    /// A file with one name or a symbolic link, under this stamp.
-    File(FileStamp),
+    File(TargetFile),
     /// Anything that a step does not act on: a folder that is not empty, a file with several names, or a path that leads through
     /// a link or one of these.
     Other,
+}
+
+/// A file with one name or a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TargetFile {
+    stamp: FileStamp,
+    mode: u32,
+    /// Whether the run's own layer has it. A new file hides one that only the base has.
+    is_own: bool,
+}
+
+impl TargetState {
+    fn stamp(self) -> Option<FileStamp> {
+        if let Self::File(file) = self { Some(file.stamp) } else { None }
+    }
+
+    fn is_own(self) -> bool {
+        matches!(self, Self::File(file) if file.is_own)
+    }
 }
 
 /// Returns what exists at `path`. Removed files, and folders that contain nothing else, count as nothing.
 fn target_state(root: &Root, path: &LogicalPath, removed: &RemovedPaths<'_>) -> io::Result<TargetState> {
     let found = match root.find(path) {
         Ok(None) => TargetState::Nothing,
-        Ok(Some(found)) if Replaced::File(None).matches(&found.stat) => TargetState::File(FileStamp::of(&found.stat)),
+        Ok(Some(found)) if Replaced::File(None).matches(&found.stat) => {
+            let (stamp, mode) = (FileStamp::of(&found.stat), found.stat.st_mode);
+            TargetState::File(TargetFile { stamp, mode, is_own: !found.is_of_base() })
+        }
         Ok(Some(_)) => TargetState::Other,
         Err(error) => {
             error.unless_disk()?;
@@ -143,16 +165,10 @@ impl Replaced {
             _ => false,
         }
     }
-
-    /// Whether the run's own layer has what the step replaces. If only the base has it, the new file hides it.
-    fn is_own(self, root: &Root, path: &LogicalPath) -> Result<bool, GuardError> {
-        let found = root.find(path)?;
-        Ok(!found.is_some_and(|found| found.is_of_base() && self.matches(&found.stat)))
-    }
 }
 
 impl Applied {
-    /// Brings `path` to the state `wanted`, in place of `replaced`.
+    /// Brings `path` to the state `wanted`, in place of what is `replaced` of the run's own files or, if nothing is wanted, of any.
     fn bring(
         &mut self,
         path: &LogicalPath,
@@ -177,12 +193,12 @@ impl Applied {
         Ok(())
     }
 
-    /// Renames a staged file to `path`: in exchange for the `replaced` file, over the base's, or in place of an empty folder.
+    /// Renames a staged file to `path`: in exchange for the run's own file that is `replaced`, or where the run has nothing or an empty
+    /// folder.
     fn move_in(&mut self, file: TempEntry, path: &LogicalPath, replaced: Option<Replaced>) -> Result<(), GuardError> {
         let root = Arc::clone(&self.root);
-        let replaces_own = replaced.map(|replaced| replaced.is_own(&root, path)).transpose()?.unwrap_or(false);
         let (parent, has_created) = root.create_parent(path)?;
-        if let Some(replaced) = replaced.filter(|_| replaces_own) {
+        if let Some(replaced) = replaced {
             let file = Arc::new(file);
             self.kept.note(path, &file);
             // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.

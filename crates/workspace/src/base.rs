@@ -27,9 +27,9 @@ pub(crate) use read::describe;
 use crate::base_files::manifest::{self, FileIndex};
 use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
 use crate::dir::open_file;
+use crate::file_bytes::FileBytes;
 use crate::git::{Bounds, Git, GitError, GitHome};
 use crate::guard::LowerLayer;
-use crate::hashing::FileBytes;
 use crate::ignored::{Baseline, ExcludedFiles, RuleSet, SimilarPaths};
 
 /// The file that lists what a base has.

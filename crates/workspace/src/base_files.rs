@@ -14,8 +14,8 @@ use manifest::{BaseManifest, FileIndex, FolderIndex, Head, MODE_LINK};
 use segments::Locations;
 pub(crate) use segments::{LOCATIONS_NAME, NewContents, Segments, names as segment_names};
 
-use crate::guard::Blocking;
-use crate::hashing::{FileBytes, copy_hashed};
+use crate::file_bytes::{Blocking, FileBytes};
+use crate::hashing::copy_hashed;
 
 /// How many first bytes a file's kind is detected from.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;

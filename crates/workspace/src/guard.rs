@@ -32,6 +32,7 @@ use rustix::path::Arg;
 use crate::base_files::{BaseEntry, BaseFiles, damaged};
 use crate::dir::MAX_ATTEMPTS;
 
+pub(crate) use crate::file_bytes::Blocking;
 pub(crate) use base_layer::LowerLayer;
 use base_layer::{BaseFolder, BaseLayer};
 pub(crate) use empty_dirs::RemovedPaths;
@@ -86,15 +87,6 @@ pub(crate) struct OpenedLink {
     pub(crate) target: Vec<u8>,
     /// Its metadata, taken from the handle.
     pub(crate) stat: Stat,
-}
-
-/// Whether a call may wait for the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blocking {
-    /// It may wait.
-    Allowed,
-    /// It must not: it fails with `WouldBlock` instead.
-    Forbidden,
 }
 
 /// The folder of an entry in the run's own layer, reached without a symbolic link, and the entry's name: what a mutation acts on.

@@ -13,6 +13,7 @@ mod diff;
 mod dir;
 mod error;
 mod export;
+mod file_bytes;
 mod fsync_tree;
 mod git;
 mod guard;

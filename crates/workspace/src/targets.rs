@@ -39,7 +39,7 @@ pub struct Target {
 }
 
 /// Which files a mutation may change, and how much of them it reads.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct TargetSpec<'a> {
     /// Whether they must be text.
     pub(crate) is_text: bool,
     pub(crate) max_bytes: u64,
@@ -56,11 +56,11 @@ impl Tree {
         rules: &Rules,
         path: &LogicalPath,
         removed: &RemovedPaths<'_>,
-        wanted: &Wanted<'_>,
+        spec: &TargetSpec<'_>,
     ) -> Result<Target, WorkspaceError> {
         let mut target =
             Target { path: path.clone(), before: None, scanned: None, stamp: None, ignored: false, not_a_file: None };
-        if (wanted.may_be_link)(path)
+        if (spec.may_be_link)(path)
             && let Some(OpenedLink { target: to, stat }) = self.root.find_link(path)?
             && link_stays_inside(path.as_str().as_bytes(), &to)
         {
@@ -87,19 +87,19 @@ impl Tree {
             Err(GuardError::Missing) => return Ok(target),
             found => found.map_err(|error| error.at(path))?,
         };
-        if wanted.is_text {
+        if spec.is_text {
             if opened.file_type() != FileType::RegularFile {
                 return Err(not_a_file(path).into());
             }
             let file = Admitted { opened, kind };
-            let read = self.read_admitted(rules, Access::Mutate, path, file, wanted.max_bytes, Blocking::Allowed)?;
+            let read = self.read_admitted(rules, Access::Mutate, path, file, spec.max_bytes, Blocking::Allowed)?;
             let (content, stamp) = read;
             target.before = Some((content.state(), content.bytes));
             target.stamp = stamp.map(|stamp| stamp.stamp);
             return Ok(target);
         }
         self.judge_content(rules, Access::Mutate, path, &opened)?;
-        let transfer = transfer(rules, opened, path, wanted.max_bytes, wanted.max_held_bytes)?;
+        let transfer = transfer(rules, opened, path, spec.max_bytes, spec.max_held_bytes)?;
         target.stamp = transfer.stamp();
         target.scanned = transfer.scan_text()?;
         let (state, bytes) = transfer.into_parts();
@@ -154,8 +154,8 @@ impl Workspace {
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes;
-        let wanted = Wanted { is_text: true, max_bytes, max_held_bytes: max_bytes, may_be_link: &|_| false };
-        self.find_targets(rules, paths, removed, &wanted)
+        let spec = TargetSpec { is_text: true, max_bytes, max_held_bytes: max_bytes, may_be_link: &|_| false };
+        self.find_targets(rules, paths, removed, &spec)
     }
 
     /// As [`targets`](Self::targets), for files of any kind and size, and for symbolic links that stay in the tree where `may_be_link`: the
@@ -175,8 +175,8 @@ impl Workspace {
         may_be_link: impl Fn(&LogicalPath) -> bool,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let may_be_link = &may_be_link;
-        let wanted = Wanted { is_text: false, max_bytes: u64::MAX, max_held_bytes: max_bytes, may_be_link };
-        self.find_targets(rules, paths, removed, &wanted)
+        let spec = TargetSpec { is_text: false, max_bytes: u64::MAX, max_held_bytes: max_bytes, may_be_link };
+        self.find_targets(rules, paths, removed, &spec)
     }
 
     /// As [`targets_of_any_kind`](Self::targets_of_any_kind), for a mutation that neither shows nor changes content. Texts and
@@ -192,8 +192,8 @@ impl Workspace {
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let (max_bytes, max_held_bytes) = (rules.policy().max_transfer_bytes, rules.policy().max_file_bytes);
-        let wanted = Wanted { is_text: false, max_bytes, max_held_bytes, may_be_link: &|_| false };
-        self.find_targets(rules, paths, removed, &wanted)
+        let spec = TargetSpec { is_text: false, max_bytes, max_held_bytes, may_be_link: &|_| false };
+        self.find_targets(rules, paths, removed, &spec)
     }
 
     /// Whether there is a symbolic link at `path`.
@@ -210,7 +210,7 @@ impl Workspace {
         rules: &Rules,
         paths: &[LogicalPath],
         removed: &BTreeSet<LogicalPath>,
-        wanted: &Wanted<'_>,
+        spec: &TargetSpec<'_>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
         let removed = removed.iter().collect();
@@ -218,7 +218,7 @@ impl Workspace {
         let mut refusal: Option<Refusal> = None;
         let mut held_bytes = 0_u64;
         for path in paths {
-            let refused = match self.tree().target(rules, path, &removed, wanted) {
+            let refused = match self.tree().target(rules, path, &removed, spec) {
                 Ok(mut target) => {
                     target.ignored = asks_for_ignored && self.tree().is_ignored(path, None, Blocking::Allowed)?;
                     held_bytes += target.before.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);

@@ -12,7 +12,8 @@ use super::stage::fsync;
 use crate::Workspace;
 use crate::base_files::HEAD_BYTES;
 use crate::dir::{fresh_name, open_file, remove_file};
-use crate::hashing::{FileBytes, copy_hashed};
+use crate::file_bytes::FileBytes;
+use crate::hashing::copy_hashed;
 use crate::temp_entry::TempEntry;
 
 /// The prefix of the name of a content that is staged before the journal names it.

@@ -6,10 +6,10 @@ use std::io::{self, Read as _};
 use model::{LogicalPath, Sha256, Step, StepBytes, StepContent, is_link_mode};
 use rustix::io::Errno;
 
-use super::{Applied, Replaced, TargetState, target_state};
+use super::{Applied, Replaced, TargetFile, TargetState, target_state};
 use crate::Workspace;
 use crate::dir::open_file;
-use crate::guard::{FoundEntry, RemovedPaths, Root};
+use crate::guard::{RemovedPaths, Root};
 use crate::hashing::copy_hashed;
 
 /// Files up to this size are checked for a torn write.
@@ -35,7 +35,8 @@ struct Chain<'a> {
 #[derive(PartialEq, Eq)]
 enum StepProgress {
     Applied,
-    Pending { replaces: bool },
+    /// In place of this file.
+    Pending(Option<TargetFile>),
     ChangedOutside,
 }
 
@@ -58,15 +59,16 @@ impl Workspace {
                 // Applied, but perhaps not synced, and neither are the folders above.
                 StepProgress::Applied if chain.last.is_some() => applied.wrote(path, true),
                 StepProgress::Applied => applied.removed(path),
-                StepProgress::Pending { replaces } => pending.push((path, chain.last, replaces)),
+                StepProgress::Pending(found) => pending.push((path, chain.last, found)),
                 StepProgress::ChangedOutside => changed.push(path.clone()),
             }
         }
         // Removals first, as when the steps were applied.
         pending.sort_by_key(|(_, last, _)| last.is_some());
         if changed.is_empty() {
-            for (path, last, replaces) in pending {
-                match applied.bring(path, last, replaces.then_some(Replaced::File(None))) {
+            for (path, last, found) in pending {
+                let replaced = found.filter(|file| file.is_own || last.is_none()).map(|_| Replaced::File(None));
+                match applied.bring(path, last, replaced) {
                     // The crashed process may have created folders that nothing records.
                     Ok(()) if last.is_some() => applied.created_folder(path),
                     Ok(()) => {}
@@ -94,7 +96,7 @@ impl Workspace {
         for (_, _, progress) in self.progress_of_all(&self.tree().root, &chains(steps))? {
             match progress {
                 StepProgress::Applied => applied = true,
-                StepProgress::Pending { .. } => pending = true,
+                StepProgress::Pending(_) => pending = true,
                 StepProgress::ChangedOutside => {}
             }
         }
@@ -123,40 +125,36 @@ impl Workspace {
         chain: &Chain<'_>,
         removed: &RemovedPaths<'_>,
     ) -> io::Result<StepProgress> {
-        let last = chain.states.last().copied().flatten();
-        let found = match target_state(root, path, removed)? {
+        let (file, sha256) = match target_state(root, path, removed)? {
             TargetState::Other => return Ok(StepProgress::ChangedOutside),
-            TargetState::Nothing => None,
-            TargetState::File(stamp) => match root.hash(path)? {
-                Some((sha256, _)) if chain.states.contains(&Some(sha256)) => Some(sha256),
-                Some(_) if stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
-                    return Ok(StepProgress::Pending { replaces: true });
+            TargetState::Nothing => (None, None),
+            TargetState::File(file) => match root.hash(path)? {
+                Some((sha256, _)) if chain.states.contains(&Some(sha256)) => (Some(file), Some(sha256)),
+                Some(_) if file.stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
+                    return Ok(StepProgress::Pending(Some(file)));
                 }
                 _ => return Ok(StepProgress::ChangedOutside),
             },
         };
-        let is_applied = found == last && self.has_mode(root, path, chain.last)?;
+        let is_applied = match (chain.last, file) {
+            (Some(content), Some(file)) => sha256 == Some(content.sha256) && self.has_mode(file, content)?,
+            (None, None) => true,
+            _ => false,
+        };
         Ok(if is_applied {
             StepProgress::Applied
-        } else if !chain.states.contains(&found) || !self.has_staged(chain.last)? {
+        } else if !chain.states.contains(&sha256) || !self.has_staged(chain.last)? {
             StepProgress::ChangedOutside
         } else {
-            StepProgress::Pending { replaces: found.is_some() }
+            StepProgress::Pending(file)
         })
     }
 
-    /// Whether the file or link at `path`, which has the bytes of `content`, has its type and its permission bits too. A staged file that
-    /// is gone is the one in the tree, and got its bits before it was moved there.
-    fn has_mode(&self, root: &Root, path: &LogicalPath, content: Option<&StepContent>) -> io::Result<bool> {
-        let Some(content) = content else { return Ok(true) };
-        let found = match root.find(path) {
-            Ok(found) => found,
-            Err(error) => return error.unless_disk().map(|()| true),
-        };
+    /// Whether `file`, which has the bytes of `content`, has its type and its permission bits too. A staged file that is gone is the one
+    /// in the tree, and got its bits before it was moved there.
+    fn has_mode(&self, file: TargetFile, content: &StepContent) -> io::Result<bool> {
         let is_link = is_link_mode(content.mode);
-        let is_same = found.is_none_or(|FoundEntry { stat, .. }| {
-            is_link_mode(stat.st_mode) == is_link && (is_link || stat.st_mode & 0o777 == content.mode & 0o777)
-        });
+        let is_same = is_link_mode(file.mode) == is_link && (is_link || file.mode & 0o777 == content.mode & 0o777);
         let is_inline = matches!(content.bytes, StepBytes::Inline(_));
         Ok(is_same || !is_inline && !self.has_staged(Some(content))?)
     }

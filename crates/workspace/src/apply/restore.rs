@@ -5,7 +5,7 @@ use rustix::fs::FileType;
 
 use super::{Applied, Replaced};
 use crate::Workspace;
-use crate::guard::GuardError;
+use crate::guard::{FoundEntry, GuardError};
 
 /// The state that a path is brought to.
 #[derive(Clone, Debug)]
@@ -44,15 +44,18 @@ impl Workspace {
             RestoredState::Nothing => None,
             RestoredState::File(content) => Some(content),
         };
-        let replaces = match self.tree().root.find(path) {
+        let found = match self.tree().root.find(path) {
             Err(GuardError::NotADirectory) if wanted.is_none() => return Ok(()),
-            found => match found?.map(|found| found.file_type()) {
-                Some(FileType::RegularFile | FileType::Symlink) => true,
-                // An empty folder is replaced when the file is moved in.
-                None | Some(FileType::Directory) => false,
-                Some(_) => return Err(GuardError::Occupied),
-            },
+            found => found?,
         };
-        applied.bring(path, wanted, replaces.then_some(Replaced::Any))
+        let replaced = match found.as_ref().map(FoundEntry::file_type) {
+            Some(FileType::RegularFile | FileType::Symlink) => {
+                found.filter(|found| wanted.is_none() || !found.is_of_base())
+            }
+            // An empty folder is replaced when the file is moved in.
+            None | Some(FileType::Directory) => None,
+            Some(_) => return Err(GuardError::Occupied),
+        };
+        applied.bring(path, wanted, replaced.map(|_| Replaced::Any))
     }
 }

@@ -9,7 +9,7 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent, is_link_mode};
 use rustix::fs::{Access, AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::{TargetState, target_state};
+use super::{TargetFile, TargetState, target_state};
 use crate::Workspace;
 use crate::dir::{create_file, fresh_name, make_dir};
 use crate::guard::{FOLDER_MODE, GuardError, RemovedPaths, Root};
@@ -32,8 +32,8 @@ pub struct StagedSteps {
 pub(super) struct StagedItem {
     pub(super) path: LogicalPath,
     pub(super) before: Option<Sha256>,
-    /// The stamp under which the target had the content of `before`.
-    pub(super) stamp: Option<FileStamp>,
+    /// What the target was when it was last checked.
+    pub(super) target: TargetState,
     /// The file in `tmp/`; `None` if the target is removed.
     pub(super) file: Option<TempEntry>,
 }
@@ -63,12 +63,12 @@ impl Workspace {
         for step in steps {
             let root = &self.tree().root;
             let stamp = stamps.get(&step.path).copied();
-            let (matches, stamp) = matches_before(root, &step.path, step.before, stamp, &removed)?;
-            if !matches {
+            let target = expected_target(root, &step.path, step.before, stamp, &removed)?;
+            if target == TargetState::Other {
                 staged.changed.push(step.path.clone());
             }
             let file = step.after.as_ref().map(|content| write_content(&staged.tmp, content)).transpose()?;
-            staged.items.push(StagedItem { path: step.path.clone(), before: step.before, stamp, file });
+            staged.items.push(StagedItem { path: step.path.clone(), before: step.before, target, file });
             if step.after.is_some() {
                 staged.add_folders(root, &step.path, &removed)?;
             }
@@ -143,12 +143,12 @@ impl StagedSteps {
     /// Checks every target once more, and returns those that are not what their steps expect.
     pub(super) fn recheck(&mut self, root: &Root) -> io::Result<Vec<LogicalPath>> {
         let removed = self.items.iter().filter(|item| item.file.is_none()).map(|item| &item.path).collect();
-        let check = |item: &StagedItem| matches_before(root, &item.path, item.before, item.stamp, &removed);
+        let check = |item: &StagedItem| expected_target(root, &item.path, item.before, item.target.stamp(), &removed);
         let found: Vec<_> = self.items.iter().map(check).collect::<io::Result<_>>()?;
         let mut changed = Vec::new();
-        for (item, (matches, stamp)) in self.items.iter_mut().zip(found) {
-            item.stamp = stamp;
-            if !matches {
+        for (item, target) in self.items.iter_mut().zip(found) {
+            item.target = target;
+            if target == TargetState::Other {
                 changed.push(item.path.clone());
             }
         }
@@ -156,23 +156,24 @@ impl StagedSteps {
     }
 }
 
-/// Whether the target at `path` has the hash `before`, and its stamp. `stamp` is one under which it is known to have had it.
-fn matches_before(
+/// Returns what is at `path`: `Other` if it has not the hash `before`. `stamp` is one under which it is known to have had it.
+fn expected_target(
     root: &Root,
     path: &LogicalPath,
     before: Option<Sha256>,
     stamp: Option<FileStamp>,
     removed: &RemovedPaths<'_>,
-) -> io::Result<(bool, Option<FileStamp>)> {
-    Ok(match (before, target_state(root, path, removed)?) {
-        (None, found) => (found == TargetState::Nothing, None),
-        (Some(_), TargetState::File(found)) if Some(found) == stamp => (true, stamp),
+) -> io::Result<TargetState> {
+    let found = target_state(root, path, removed)?;
+    Ok(match (before, found) {
+        (None, TargetState::Nothing) => found,
+        (Some(_), TargetState::File(file)) if Some(file.stamp) == stamp => found,
         // The stamp may have changed without the bytes.
-        (Some(before), TargetState::File(_)) => {
-            let stamp = root.hash(path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp);
-            (stamp.is_some(), stamp)
-        }
-        (Some(_), TargetState::Nothing | TargetState::Other) => (false, None),
+        (Some(before), TargetState::File(file)) => match root.hash(path)? {
+            Some((sha256, stamp)) if sha256 == before => TargetState::File(TargetFile { stamp, ..file }),
+            _ => TargetState::Other,
+        },
+        _ => TargetState::Other,
     })
 }
 

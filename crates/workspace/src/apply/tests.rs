@@ -75,7 +75,9 @@ fn what_came_in_between_is_put_back() {
             let rig = TestWorkspaces::new();
             let workspace = rig.with_own_files("r", &[("a", "a")]);
             let root = &workspace.tree().root;
-            let TargetState::File(stamp) = target_state(root, &path("a"), &RemovedPaths::new()).unwrap() else {
+            let TargetState::File(TargetFile { stamp, .. }) =
+                target_state(root, &path("a"), &RemovedPaths::new()).unwrap()
+            else {
                 panic!("no file")
             };
             swap(&rig.repo("r").join("a"));

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use super::manifest::{FileIndex, ManifestRow};
 use super::{BaseFiles, damaged};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_file, remove_file};
-use crate::hashing::{FileBytes, copy_hashed};
+use crate::file_bytes::FileBytes;
+use crate::hashing::copy_hashed;
 
 /// The file of a base that says where its contents are.
 pub(crate) const LOCATIONS_NAME: &str = "contents";

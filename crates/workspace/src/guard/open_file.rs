@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use super::{Blocking, GuardError, Root};
 use crate::base_files::{BaseEntry, BaseFiles};
-use crate::hashing::{FileBytes, copy_hashed};
+use crate::file_bytes::FileBytes;
+use crate::hashing::copy_hashed;
 use crate::stamp::FileStamp;
 
 /// An open file or folder of a tree.

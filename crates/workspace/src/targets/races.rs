@@ -8,7 +8,7 @@ use rustix::fs::{CWD, RenameFlags};
 
 use crate::guard::{GuardError, RemovedPaths};
 use crate::query::list::ListQuery;
-use crate::targets::Wanted;
+use crate::targets::TargetSpec;
 use crate::test_support::{CANARY, TestTree, not_cancelled, path, rules, search_query};
 use crate::{SearchMode, SearchQuery};
 use crate::{Tree, WorkspaceError};
@@ -59,14 +59,14 @@ fn no_read_gets_out() {
     let rules = rules();
     let paths =
         ["folder/secret.txt", "link/secret.txt", "folder/deep/er/secret.txt", "link/deep/er/secret.txt"].map(path);
-    let wanted = Wanted { is_text: true, max_bytes: 1000, max_held_bytes: 1000, may_be_link: &|_| false };
+    let spec = TargetSpec { is_text: true, max_bytes: 1000, max_held_bytes: 1000, may_be_link: &|_| false };
     race(&fixture, 100_000, |tree, round| {
         let path = &paths[round % paths.len()];
         let read = match round % 3 {
             0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
             1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(WorkspaceError::Cancelled)).map(|read| read.bytes),
             _ => {
-                let target = tree.target(&rules, path, &RemovedPaths::new(), &wanted);
+                let target = tree.target(&rules, path, &RemovedPaths::new(), &spec);
                 target.map(|target| target.before.expect("the file is always there").1)
             }
         };
