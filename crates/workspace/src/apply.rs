@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use model::{LogicalPath, Step, StepBytes, StepContent};
 use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 
 use crate::Workspace;
 use crate::dir::fresh_name;
@@ -96,6 +97,14 @@ impl Workspace {
 /// change from outside.
 fn failed_at(path: &LogicalPath, error: GuardError) -> ApplyError {
     error.unless_disk().map_or_else(ApplyError::Io, |()| ApplyError::ChangedOutside(vec![path.clone()]))
+}
+
+/// Converts the error of a rename between folders that could be opened: what the permission bits forbid is a fault of the disk.
+fn rename_error(errno: Errno) -> GuardError {
+    match errno {
+        Errno::ACCESS | Errno::PERM => GuardError::Io(errno.into()),
+        errno => errno.into(),
+    }
 }
 
 /// What exists at a step's target.
@@ -184,8 +193,9 @@ impl Applied {
 
     /// Renames a staged folder into the tree. If a folder exists there by now, the files are moved into that one.
     fn move_folder_in(&mut self, folder: &StagedFolder) -> io::Result<()> {
-        let moved = self.root.open_parent(&folder.path).and_then(|parent| folder.entry.move_to(&parent));
-        match moved {
+        let root = Arc::clone(&self.root);
+        let parent = root.open_parent(&folder.path);
+        match parent.and_then(|parent| folder.entry.move_to(&parent.dir, &parent.name).map_err(rename_error)) {
             Ok(()) => self.created_folder(&folder.path),
             // A folder above was removed or replaced: moving the files in detects that.
             Err(error) => error.unless_disk()?,
@@ -202,21 +212,22 @@ impl Applied {
             let file = Arc::new(file);
             self.kept.note(path, &file);
             // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
-            file.exchange(&parent)?;
+            file.exchange(&parent.dir, &parent.name).map_err(rename_error)?;
             let stat = file.stat()?;
             if !replaced.matches(&stat) {
-                file.exchange(&parent)?;
+                file.exchange(&parent.dir, &parent.name).map_err(rename_error)?;
                 return Err(GuardError::Occupied);
             }
             self.took_out(file, &stat);
         } else {
-            match file.move_to(&parent) {
+            let arrive = || file.move_to(&parent.dir, &parent.name).map_err(rename_error);
+            match arrive() {
                 Err(GuardError::Occupied) if root.is_free(path, &RemovedPaths::new())? => {
                     Root::remove_empty_tree(&parent)?;
                     failpoint::hit("apply.emptied");
-                    file.move_to(&parent)?;
+                    arrive()?;
                 }
-                moved => moved?,
+                arrived => arrived?,
             }
         }
         self.wrote(path, has_created);
@@ -248,14 +259,14 @@ impl Applied {
         let parent = root.open_parent(path)?;
         let file = Arc::new(TempEntry::file(&self.tmp, fresh_name("gone-")));
         self.kept.note(path, &file);
-        file.take(&parent)?;
+        file.take(&parent.dir, &parent.name).map_err(rename_error)?;
         drop(parent);
         let stat = file.stat()?;
         if !replaced.matches(&stat) {
             // Somebody else's file, which stays in `tmp/` if it cannot be put back.
             file.leave();
             let (parent, _) = root.create_parent(path)?;
-            file.move_to(&parent)?;
+            file.move_to(&parent.dir, &parent.name).map_err(rename_error)?;
             return Err(GuardError::Occupied);
         }
         self.took_out(file, &stat);

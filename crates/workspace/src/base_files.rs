@@ -1,5 +1,6 @@
 //! The files of a base in memory: their list, and where their contents are.
 
+mod codec;
 pub(crate) mod manifest;
 mod segments;
 

@@ -9,20 +9,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use flate2::Crc;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
+use super::codec::{array, damaged_list, number, put_checksum, put_number, without_checksum};
 use super::manifest::{FileIndex, ManifestRow};
 use super::{BaseFiles, damaged};
-use crate::dir::{create_file, entries, fresh_name, open_dir, open_file, remove_file};
+use crate::dir::{entries, open_dir, open_file, remove_file};
 use crate::file_bytes::FileBytes;
 use crate::hashing::copy_hashed;
+use crate::temp_entry::TempEntry;
 
 /// The file of a base that says where its contents are.
 pub(crate) const LOCATIONS_NAME: &str = "contents";
 /// The first bytes of that file. They change with the format.
-const MAGIC: &[u8] = b"wsc1";
+const MAGIC: &[u8; 4] = b"wsc1";
 /// The prefix of a segment's name while it is written.
 const STAGING: &str = ".new-";
 /// A base refers to at most so many segments. If an earlier one refers to as many, nothing of it is shared.
@@ -67,8 +68,7 @@ pub(crate) struct NewContents {
 struct NewSegment {
     /// Its name once it is kept.
     name: String,
-    /// Its name until then.
-    staging: String,
+    entry: TempEntry,
     file: Arc<File>,
     end: u64,
 }
@@ -109,10 +109,9 @@ impl Segments {
             let length = file.metadata()?.len();
             segments.push((name, Arc::new(file), length));
         }
-        let (rows, sum) = rest.split_last_chunk::<4>().ok_or_else(problem)?;
-        let (rows, []) = rows.as_chunks::<12>() else { return Err(problem()) };
-        if sum_of(rows.as_flattened()) != *sum || rows.len() != sizes.len() {
-            return Err(problem());
+        let (rows, []) = without_checksum(rest)?.as_chunks::<12>() else { return Err(damaged_list()) };
+        if rows.len() != sizes.len() {
+            return Err(damaged_list());
         }
         let files = rows.iter().zip(sizes).map(|(row, size)| {
             let (segment, offset) = row.split_first_chunk::<4>()?;
@@ -157,30 +156,14 @@ impl Segments {
 
 /// Reads the start of the list of a base's contents, and returns the names of the segments.
 pub(crate) fn names(from: &mut impl Read) -> io::Result<Vec<String>> {
-    let mut head = [0; 8];
-    from.read_exact(&mut head)?;
-    let (magic, count) = head.split_at(4);
-    let count = count.try_into().map(u32::from_le_bytes).map_err(|_| problem())?;
-    if magic != MAGIC || count as usize > MAX_SEGMENTS {
-        return Err(problem());
+    let (magic, count) = (array(from)?, number(from)? as usize);
+    if magic != *MAGIC || count > MAX_SEGMENTS {
+        return Err(damaged_list());
     }
-    let (mut names, mut sum) = (vec![0; count as usize * NAME_BYTES], [0; 4]);
+    let mut names = vec![0; count * NAME_BYTES + 4];
     from.read_exact(&mut names)?;
-    from.read_exact(&mut sum)?;
-    let text = String::from_utf8(names).ok().filter(|text| sum_of(text.as_bytes()) == sum).ok_or_else(problem)?;
-    let names = (0..count as usize).map(|index| text[index * NAME_BYTES..(index + 1) * NAME_BYTES].to_owned());
-    let names: Vec<_> = names.collect();
-    if names.iter().all(|name| is_name(name)) { Ok(names) } else { Err(problem()) }
-}
-
-fn sum_of(bytes: &[u8]) -> [u8; 4] {
-    let mut crc = Crc::new();
-    crc.update(bytes);
-    crc.sum().to_le_bytes()
-}
-
-fn problem() -> io::Error {
-    damaged("the list of a base's contents is damaged")
+    let names = without_checksum(&names)?.chunks(NAME_BYTES).map(|name| String::from_utf8(name.to_vec()).ok());
+    names.map(|name| name.filter(|name| is_name(name))).collect::<Option<_>>().ok_or_else(damaged_list)
 }
 
 fn is_name(name: &str) -> bool {
@@ -221,9 +204,8 @@ impl NewContents {
     }
 
     fn add_new(&mut self, name: String) -> io::Result<&mut NewSegment> {
-        let staging = fresh_name(STAGING);
-        let file = Arc::new(create_file(&*self.dir, &*staging)?);
-        Ok(self.new.push_mut(NewSegment { name, staging, file, end: 0 }))
+        let (entry, file) = TempEntry::create_file(&self.dir, STAGING)?;
+        Ok(self.new.push_mut(NewSegment { name, entry, file: Arc::new(file), end: 0 }))
     }
 
     /// Whether there is a segment called `name`.
@@ -271,16 +253,16 @@ impl NewContents {
         let names: String = used.iter().map(|segment| &*self.segments[*segment as usize].0).collect();
         let mut out = Vec::with_capacity(rows.len() * 12 + names.len() + 16);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&u32::try_from(used.len()).unwrap_or(u32::MAX).to_le_bytes());
+        put_number(&mut out, used.len());
+        let start = out.len();
         out.extend_from_slice(names.as_bytes());
-        out.extend_from_slice(&sum_of(names.as_bytes()));
+        put_checksum(&mut out, start);
         let start = out.len();
         for ContentPlace { segment, offset } in places {
             out.extend_from_slice(&index[&segment].to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());
         }
-        let sum = sum_of(&out[start..]);
-        out.extend_from_slice(&sum);
+        put_checksum(&mut out, start);
         self.used = used.into_iter().map(|segment| self.segments[segment as usize].0.clone()).collect();
         Ok(out)
     }
@@ -308,10 +290,12 @@ impl NewContents {
     /// Gives the new segments their names: from here on, a sweep removes them unless a base refers to them.
     pub(crate) fn keep(&mut self) -> io::Result<()> {
         let is_any_new = !self.new.is_empty();
-        while let Some(new) = self.new.last() {
-            // In place of another copy that was made meanwhile.
-            rustix::fs::renameat(&*self.dir, &*new.staging, &*self.dir, &*new.name)?;
-            self.new.pop();
+        for new in std::mem::take(&mut self.new) {
+            match new.entry.move_to(&self.dir, &new.name) {
+                // Another copy was made meanwhile.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
         if is_any_new {
             rustix::fs::fsync(&*self.dir)?;
@@ -321,17 +305,6 @@ impl NewContents {
             rustix::fs::statat(&*self.dir, &**name, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())
-    }
-}
-
-impl Drop for NewContents {
-    fn drop(&mut self) {
-        for new in &self.new {
-            if let Err(error) = remove_file(&*self.dir, &*new.staging) {
-                // The next start removes it.
-                tracing::warn!(%error, "the contents of a base that was not made could not be removed");
-            }
-        }
     }
 }
 
