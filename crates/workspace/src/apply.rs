@@ -237,14 +237,13 @@ impl Applied {
     /// Removes the file at `path` from the tree: hides the base's, and moves the run's own to `tmp/`, from which it is removed with the
     /// sync. Its folder stays until all steps are done.
     fn move_out(&mut self, path: &LogicalPath, replaced: Replaced) -> Result<(), GuardError> {
-        let of_base = self.root.base_file(path)?;
         // Before the run's own file is gone, since that of the base would show in its place.
-        let is_hidden = self.root.hide(path)?;
+        let of_base = self.root.hide(path)?;
         match self.move_own_out(path, replaced) {
             Ok(()) => {}
             Err(GuardError::Missing) if of_base.is_some_and(|stat| replaced.matches(&stat)) => {}
             Err(error) => {
-                if is_hidden {
+                if of_base.is_some() {
                     self.root.show(path);
                 }
                 return Err(error);

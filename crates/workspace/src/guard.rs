@@ -244,9 +244,9 @@ impl Root {
         Ok((dir, has_created))
     }
 
-    /// Hides the base's file at `path`, which the run has removed. Returns whether the base has one that was shown.
-    pub(crate) fn hide(&self, path: &LogicalPath) -> io::Result<bool> {
-        self.base.as_ref().map_or(Ok(false), |base| base.hide(path.as_str()))
+    /// Hides the base's file at `path`, which the run has removed. Returns its metadata if the base has one that was shown.
+    pub(crate) fn hide(&self, path: &LogicalPath) -> io::Result<Option<Stat>> {
+        self.base.as_ref().map_or(Ok(None), |base| base.hide(path.as_str()))
     }
 
     /// Shows the base's file at `path` again.
@@ -256,49 +256,25 @@ impl Root {
         }
     }
 
-    /// Returns the metadata of the base's file or link at `path`; `None` if the base has none or the run has removed it.
-    pub(crate) fn base_file(&self, path: &LogicalPath) -> io::Result<Option<Stat>> {
-        let Some(base) = &self.base else { return Ok(None) };
-        match base.find(path.as_str().as_bytes(), Blocking::Allowed) {
-            Ok((files, entry @ BaseEntry::File(_))) => Ok(Some(files.stat(entry))),
-            Ok(_) => Ok(None),
-            Err(errno) => GuardError::from(errno).unless_disk().map(|()| None),
-        }
-    }
-
     /// Returns every path of the base that the run has removed.
     pub(crate) fn hidden(&self) -> Vec<LogicalPath> {
         self.base.as_ref().map(BaseLayer::hidden).unwrap_or_default()
     }
 
-    /// Opens `path` without following a link: in the run's own layer, or else in the base. `LOOP` if a link may be on it.
+    /// Opens `path` without following a link. `LOOP` if a link may be on it.
     fn open_plain(&self, path: &str, blocking: Blocking) -> Result<Opened, Errno> {
-        match (self.open_in_own(path.as_bytes(), OFlags::RDONLY | OPEN_FLAGS, blocking), &self.base) {
-            (Err(Errno::NOENT), Some(base)) => match base.find(path.as_bytes(), blocking)? {
-                (files, entry) if files.file_type(entry) == FileType::Symlink => Err(Errno::LOOP),
-                found => Ok(Opened::of_base(found)),
-            },
-            (own, base) => {
-                let own = Opened::own(own?)?;
-                let below = match base {
-                    Some(base) if own.file_type().is_dir() => base.find_folder(path.as_bytes(), blocking)?,
-                    _ => None,
-                };
-                Ok(Opened { below, ..own })
-            }
-        }
+        let own = self.open_in_own(path.as_bytes(), OFlags::RDONLY | OPEN_FLAGS, blocking);
+        Opened::of_layers(own, || self.find_in_base(path, blocking))
     }
 
     /// Finds what is at `path` without following a link, as [`open_plain`](Self::open_plain) does.
     fn find_plain(&self, path: &str, blocking: Blocking) -> Result<FoundEntry, Errno> {
-        let file = match (self.open_in_own(path.as_bytes(), LOOK_FLAGS, blocking), &self.base) {
-            (Err(Errno::NOENT), Some(base)) => {
-                let (files, entry) = base.find(path.as_bytes(), blocking)?;
-                OpenFile::Base(files, entry)
-            }
-            (own, _) => OpenFile::Own(own?),
-        };
-        Ok(FoundEntry { stat: file.stat()?, file })
+        let own = self.open_in_own(path.as_bytes(), LOOK_FLAGS, blocking);
+        FoundEntry::of_layers(own, || self.find_in_base(path, blocking))
+    }
+
+    fn find_in_base(&self, path: &str, blocking: Blocking) -> Result<(Arc<BaseFiles>, BaseEntry), Errno> {
+        self.base.as_ref().ok_or(Errno::NOENT)?.find(path.as_bytes(), blocking)
     }
 
     /// As [`find`](Self::find), by the name in the opened folder.
@@ -330,6 +306,24 @@ impl fmt::Debug for Root {
 }
 
 impl Opened {
+    /// Returns what the run's own layer has or, if it has nothing, what the base has there; of a folder both. `LOOP` for a link.
+    fn of_layers(
+        own: Result<OwnedFd, Errno>,
+        in_base: impl FnOnce() -> Result<(Arc<BaseFiles>, BaseEntry), Errno>,
+    ) -> Result<Self, Errno> {
+        if own.as_ref().err() == Some(&Errno::NOENT) {
+            let (files, entry) = in_base()?;
+            let is_link = files.file_type(entry) == FileType::Symlink;
+            return if is_link { Err(Errno::LOOP) } else { Ok(Self::of_base((files, entry))) };
+        }
+        let own = Self::own(own?)?;
+        let below = match own.file_type().is_dir().then(in_base) {
+            None | Some(Err(Errno::NOENT | Errno::LOOP)) => None,
+            Some(found) => BaseFolder::of(found?),
+        };
+        Ok(Self { below, ..own })
+    }
+
     fn own(file: OwnedFd) -> Result<Self, Errno> {
         Ok(Self { stat: rustix::fs::fstat(&file)?, file: OpenFile::Own(file), real: None, below: None })
     }
@@ -354,6 +348,18 @@ impl Opened {
 }
 
 impl FoundEntry {
+    /// As [`Opened::of_layers`], also for a link.
+    fn of_layers(
+        own: Result<OwnedFd, Errno>,
+        in_base: impl FnOnce() -> Result<(Arc<BaseFiles>, BaseEntry), Errno>,
+    ) -> Result<Self, Errno> {
+        let file = match own {
+            Err(Errno::NOENT) => in_base().map(|(files, entry)| OpenFile::Base(files, entry))?,
+            own => OpenFile::Own(own?),
+        };
+        Ok(Self { stat: file.stat()?, file })
+    }
+
     pub(crate) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }

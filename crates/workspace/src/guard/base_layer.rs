@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use model::LogicalPath;
 use parking_lot::RwLock;
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::Blocking;
@@ -69,15 +70,6 @@ impl BaseLayer {
         Err(if folders_above(path).any(is_file) { Errno::LOOP } else { Errno::NOENT })
     }
 
-    /// Returns the folder at `path`; `None` if none is shown there.
-    pub(super) fn find_folder(&self, path: &[u8], blocking: Blocking) -> Result<Option<BaseFolder>, Errno> {
-        match self.find(path, blocking) {
-            Ok(found) => Ok(BaseFolder::of(found)),
-            Err(Errno::NOENT | Errno::LOOP) => Ok(None),
-            Err(errno) => Err(errno),
-        }
-    }
-
     /// Returns the entry `name` of `folder`, whose path is `path`, if it is shown.
     pub(super) fn entry_in(&self, folder: &BaseFolder, path: &str, name: &[u8]) -> Option<BaseEntry> {
         let manifest = &folder.files.manifest;
@@ -114,16 +106,14 @@ impl BaseLayer {
         })
     }
 
-    /// Hides the file at `path`. Returns whether the base has one that was shown.
-    pub(super) fn hide(&self, path: &str) -> io::Result<bool> {
+    /// Hides the file at `path`. Returns its metadata if the base has one that was shown.
+    pub(super) fn hide(&self, path: &str) -> io::Result<Option<Stat>> {
         let files = self.base.files()?;
         let path = path.as_bytes();
-        if files.manifest.get(path).is_none() {
-            return Ok(false);
-        }
+        let Some(file) = files.manifest.get(path) else { return Ok(None) };
         let mut removed = self.removed.write();
         if !removed.files.insert(path.to_vec()) {
-            return Ok(false);
+            return Ok(None);
         }
         for folder in folders_above(path) {
             let under = removed.under.entry(folder.to_vec()).or_default();
@@ -132,7 +122,7 @@ impl BaseLayer {
                 removed.folders.insert(folder.to_vec());
             }
         }
-        Ok(true)
+        Ok(Some(files.stat(BaseEntry::File(file))))
     }
 
     /// Shows the file at `path` again.

@@ -63,21 +63,9 @@ impl Root {
     }
 
     pub(super) fn open_in(&self, folder: &TreeFolder, name: &CStr, blocking: Blocking) -> Result<Opened, GuardError> {
-        let below = || self.base_entry(folder, name);
-        match self.open_own_entry(folder, name, OFlags::RDONLY | OPEN_FLAGS, blocking) {
-            Err(Errno::NOENT) => match below() {
-                // A link leads elsewhere.
-                Some((files, entry)) if files.file_type(entry) != FileType::Symlink => {
-                    Ok(Opened::of_base((files, entry)))
-                }
-                _ => Err(GuardError::Missing),
-            },
-            own => {
-                let own = Opened::own(own?)?;
-                let below = own.file_type().is_dir().then(below).flatten().and_then(BaseFolder::of);
-                Ok(Opened { below, ..own })
-            }
-        }
+        let own = self.open_own_entry(folder, name, OFlags::RDONLY | OPEN_FLAGS, blocking);
+        // A link leads elsewhere, and is not opened.
+        Ok(Opened::of_layers(own, || self.base_entry(folder, name).ok_or(Errno::NOENT))?)
     }
 
     /// Opens the folder `name` of `folder`.
@@ -93,14 +81,8 @@ impl Root {
 
     /// Returns what is at the entry `name` of `folder`, without following a link.
     pub(super) fn look(&self, folder: &TreeFolder, name: &CStr) -> Result<FoundEntry, Errno> {
-        let file = match self.open_own_entry(folder, name, LOOK_FLAGS, Blocking::Allowed) {
-            Err(Errno::NOENT) => {
-                let (files, entry) = self.base_entry(folder, name).ok_or(Errno::NOENT)?;
-                OpenFile::Base(files, entry)
-            }
-            own => OpenFile::Own(own?),
-        };
-        Ok(FoundEntry { stat: file.stat()?, file })
+        let own = self.open_own_entry(folder, name, LOOK_FLAGS, Blocking::Allowed);
+        FoundEntry::of_layers(own, || self.base_entry(folder, name).ok_or(Errno::NOENT))
     }
 
     /// Returns the metadata of the entry `name` of `folder`, without following a link. `None` if there is none.
