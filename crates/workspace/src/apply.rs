@@ -49,7 +49,8 @@ impl Workspace {
     ///
     /// See [`ApplyError`].
     pub fn apply(&self, mut staged: StagedSteps) -> Result<Applied, ApplyError> {
-        let changed = staged.recheck(&self.tree().root)?;
+        staged.recheck(&self.tree().root)?;
+        let changed = staged.changed_outside();
         if !changed.is_empty() {
             return Err(ApplyError::ChangedOutside(changed));
         }

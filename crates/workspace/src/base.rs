@@ -22,7 +22,6 @@ pub(crate) use cache::{BaseLru, DiffCache};
 pub use file_change::DiffFile;
 pub(crate) use file_change::FileChange;
 pub use read::BaseFile;
-pub(crate) use read::describe;
 
 use crate::base_files::manifest::{self, FileIndex};
 use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
@@ -81,22 +80,19 @@ impl Base {
         let (commit, submodules) = manifest::read_start(&mut BufReader::with_capacity(512, &file))?;
         // No tool can name a path that is not UTF-8.
         let submodules = submodules.into_iter().filter_map(|path| String::from_utf8(path).ok()).collect();
-        let git = Git::new(path.join(GIT_NAME), home);
-        let (repacking, loaded) = (Mutex::default(), Mutex::default());
-        let (source_folders, rules) = (OnceLock::new(), OnceLock::new());
         Ok(Self {
             id,
             commit,
             submodules,
-            git,
+            git: Git::new(path.join(GIT_NAME), home),
             file,
             locations,
             segments,
             lru,
-            repacking,
-            loaded,
-            source_folders,
-            rules,
+            repacking: Mutex::default(),
+            loaded: Mutex::default(),
+            source_folders: OnceLock::new(),
+            rules: OnceLock::new(),
         })
     }
 

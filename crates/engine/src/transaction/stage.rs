@@ -69,13 +69,11 @@ impl Judged {
             Ok::<_, CallError>(Some(run.workspace.stage(steps, &stamps)?))
         };
         let staged = stage().map_err(|error| self.at_first_change(error))?;
-        let Some(changed) = staged.as_ref().and_then(|staged| staged.changed_outside().first()) else {
-            return Ok(staged);
-        };
-        let touches = self.changes().find(|(_, change)| change.plan.at(changed).is_some());
+        let changed = staged.as_ref().map(workspace::StagedSteps::changed_outside).unwrap_or_default();
+        let Some(first) = changed.first() else { return Ok(staged) };
+        let touches = self.changes().find(|(_, change)| change.plan.at(first).is_some());
         let index = touches.map_or(0, |(index, _)| index);
-        let paths = staged.as_ref().map_or(&[][..], workspace::StagedSteps::changed_outside);
-        Err(Failure::Call(index, changed_meanwhile(paths).into()))
+        Err(Failure::Call(index, changed_meanwhile(&changed).into()))
     }
 
     /// Returns what the calls change together, file by file.

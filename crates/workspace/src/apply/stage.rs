@@ -24,7 +24,6 @@ pub struct StagedSteps {
     pub(super) items: Vec<StagedItem>,
     pub(super) folders: Vec<StagedFolder>,
     tmp: Arc<OwnedFd>,
-    changed: Vec<LogicalPath>,
 }
 
 /// One step.
@@ -55,8 +54,7 @@ impl Workspace {
     ///
     /// If the disk fails or is full; what was staged is removed.
     pub fn stage(&self, steps: &[Step], stamps: &BTreeMap<LogicalPath, FileStamp>) -> io::Result<StagedSteps> {
-        let mut staged =
-            StagedSteps { items: Vec::new(), folders: Vec::new(), tmp: self.tmp().clone(), changed: Vec::new() };
+        let mut staged = StagedSteps { items: Vec::new(), folders: Vec::new(), tmp: self.tmp().clone() };
         // A step that only removes a file first writes after it was journalled: too late to find that `tmp/` is read-only.
         rustix::fs::accessat(self.tmp(), ".", Access::WRITE_OK, AtFlags::empty())?;
         let removed = steps.iter().filter(|step| step.after.is_none()).map(|step| &step.path).collect();
@@ -64,12 +62,10 @@ impl Workspace {
             let root = &self.tree().root;
             let stamp = stamps.get(&step.path).copied();
             let target = expected_target(root, &step.path, step.before, stamp, &removed)?;
-            if target == TargetState::Other {
-                staged.changed.push(step.path.clone());
-            }
             let file = step.after.as_ref().map(|content| write_content(&staged.tmp, content)).transpose()?;
             staged.items.push(StagedItem { path: step.path.clone(), before: step.before, target, file });
-            if step.after.is_some() {
+            // What the run itself has needs no new folder.
+            if step.after.is_some() && !target.is_own() {
                 staged.add_folders(root, &step.path, &removed)?;
             }
             failpoint::hit("stage.step");
@@ -103,8 +99,9 @@ impl Workspace {
 
 impl StagedSteps {
     /// Returns the targets that were changed since the steps were planned. If there are any, the steps must not be journalled.
-    pub fn changed_outside(&self) -> &[LogicalPath] {
-        &self.changed
+    pub fn changed_outside(&self) -> Vec<LogicalPath> {
+        let changed = self.items.iter().filter(|item| item.target == TargetState::Other);
+        changed.map(|item| item.path.clone()).collect()
     }
 
     /// Creates the folders above `path` that the run's own layer lacks, or will lack once the removed files are gone.
@@ -140,19 +137,15 @@ impl StagedSteps {
         Ok(dir)
     }
 
-    /// Checks every target once more, and returns those that are not what their steps expect.
-    pub(super) fn recheck(&mut self, root: &Root) -> io::Result<Vec<LogicalPath>> {
+    /// Checks every target once more.
+    pub(super) fn recheck(&mut self, root: &Root) -> io::Result<()> {
         let removed = self.items.iter().filter(|item| item.file.is_none()).map(|item| &item.path).collect();
         let check = |item: &StagedItem| expected_target(root, &item.path, item.before, item.target.stamp(), &removed);
         let found: Vec<_> = self.items.iter().map(check).collect::<io::Result<_>>()?;
-        let mut changed = Vec::new();
         for (item, target) in self.items.iter_mut().zip(found) {
             item.target = target;
-            if target == TargetState::Other {
-                changed.push(item.path.clone());
-            }
         }
-        Ok(changed)
+        Ok(())
     }
 }
 

@@ -50,9 +50,7 @@ impl Base {
         let file = loaded.manifest.get(path.as_str().as_bytes());
         Ok(file.map(|file| describe(path.clone(), &loaded, file)))
     }
-}
 
-impl Base {
     /// Returns the bytes of the file or link at `path`; `None` if there is none or it has more than `max_bytes`.
     ///
     /// # Errors
@@ -65,7 +63,7 @@ impl Base {
     }
 }
 
-pub(crate) fn describe(path: LogicalPath, loaded: &BaseFiles, file: FileIndex) -> BaseFile {
+fn describe(path: LogicalPath, loaded: &BaseFiles, file: FileIndex) -> BaseFile {
     let manifest = &loaded.manifest;
     let mode = manifest.mode(file);
     BaseFile {

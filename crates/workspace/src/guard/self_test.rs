@@ -1,6 +1,6 @@
 //! Start-up check that the kernel and the file system support everything that the guard and the changes of a tree need.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -53,10 +53,11 @@ fn check(dir: BorrowedFd<'_>) -> io::Result<()> {
     // What every access to a tree does.
     let path = |raw| LogicalPath::parse(raw).map_err(io::Error::other);
     let root = Root::of_run(tree, None);
-    let open = |blocking| root.open_in_own(b"file", OFlags::RDONLY | OPEN_FLAGS, blocking).map_err(Openat2Error);
-    needed("openat2 with RESOLVE_BENEATH", "to open a file", open(Blocking::Allowed))?;
+    let open = |blocking| root.open_in_own(b"file", OFlags::RDONLY | OPEN_FLAGS, blocking);
+    let opened = open(Blocking::Allowed).map_err(with_cause);
+    needed("openat2 with RESOLVE_BENEATH", "to open a file", opened)?;
     match open(Blocking::Forbidden) {
-        Err(Openat2Error(Errno::AGAIN)) => {}
+        Err(Errno::AGAIN) => {}
         opened => drop(needed("openat2 with RESOLVE_CACHED", "to read without blocking on the disk", opened)?),
     }
     let is_refused =
@@ -69,20 +70,15 @@ fn check(dir: BorrowedFd<'_>) -> io::Result<()> {
     demand(inside == Some(path("file")?), "a read does not find what a link leads to")
 }
 
-/// A failure of `openat2`, shown with its probable cause.
-struct Openat2Error(Errno);
-
-impl Display for Openat2Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)?;
-        if matches!(self.0, Errno::NOSYS | Errno::PERM) {
-            // systemd's filter of modes cannot look into the argument of openat2, and therefore disables it.
-            f.write_str(
-                ". Linux has it since 5.6; on a newer kernel, a filter of system calls disables it: \
-                 `RestrictSUIDSGID=yes` or `DynamicUser=yes` of a systemd unit, or the seccomp profile of a container",
-            )?;
-        }
-        Ok(())
+/// Describes a failure of `openat2` with its probable cause.
+fn with_cause(errno: Errno) -> String {
+    match errno {
+        // systemd's filter of modes cannot look into the argument of openat2, and therefore disables it.
+        Errno::NOSYS | Errno::PERM => format!(
+            "{errno}. Linux has it since 5.6; on a newer kernel, a filter of system calls disables it: \
+             `RestrictSUIDSGID=yes` or `DynamicUser=yes` of a systemd unit, or the seccomp profile of a container"
+        ),
+        errno => errno.to_string(),
     }
 }
 

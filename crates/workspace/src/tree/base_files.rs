@@ -5,7 +5,7 @@ use std::io;
 use model::{FileState, LINK_MODE, LogicalPath, Rules};
 
 use super::Workspace;
-use crate::base::{BaseFile, describe};
+use crate::base::BaseFile;
 use crate::error::WorkspaceError;
 use crate::opened_file;
 
@@ -22,13 +22,8 @@ impl Workspace {
         path: &LogicalPath,
         max_bytes: u64,
     ) -> Result<Option<(FileState, Vec<u8>)>, WorkspaceError> {
-        let loaded = self.base().load()?;
-        let Some(file) = loaded.manifest.get(path.as_str().as_bytes()) else { return Ok(None) };
-        let BaseFile { sha256, size_bytes, mode, is_link, .. } = describe(path.clone(), &loaded, file);
-        if size_bytes > max_bytes {
-            return Err(WorkspaceError::Io(io::ErrorKind::FileTooLarge.into()));
-        }
-        let bytes = loaded.bytes(file)?;
+        let Some(BaseFile { sha256, size_bytes, mode, is_link, .. }) = self.base().file(path)? else { return Ok(None) };
+        let bytes = self.base().read(path, max_bytes)?.ok_or(io::ErrorKind::FileTooLarge).map_err(io::Error::from)?;
         let kind = opened_file::kind_of(rules, path, &bytes);
         let mode = if is_link { LINK_MODE } else { mode };
         Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))
