@@ -100,8 +100,8 @@ fn failed_at(path: &LogicalPath, error: GuardError) -> ApplyError {
     error.unless_disk().map_or_else(ApplyError::Io, |()| ApplyError::ChangedOutside(vec![path.clone()]))
 }
 
-/// Converts the error of a rename between folders that could be opened: what the permission bits forbid is a fault of the disk.
-fn rename_error(errno: Errno) -> GuardError {
+/// Converts the error of a change in folders that could be opened: what the permission bits forbid is a fault of the disk.
+fn change_error(errno: Errno) -> GuardError {
     match errno {
         Errno::ACCESS | Errno::PERM => GuardError::Io(errno.into()),
         errno => errno.into(),
@@ -196,7 +196,7 @@ impl Applied {
     fn move_folder_in(&mut self, folder: &StagedFolder) -> io::Result<()> {
         let root = Arc::clone(&self.root);
         let parent = root.open_parent(&folder.path);
-        match parent.and_then(|parent| folder.entry.move_to(&parent.dir, &parent.name).map_err(rename_error)) {
+        match parent.and_then(|parent| folder.entry.move_to(&parent.dir, &parent.name).map_err(change_error)) {
             Ok(()) => self.created_folder(&folder.path),
             // A folder above was removed or replaced: moving the files in detects that.
             Err(error) => error.unless_disk()?,
@@ -213,18 +213,18 @@ impl Applied {
             let file = Arc::new(file);
             self.kept.note(path, &file);
             // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
-            file.exchange(&parent.dir, &parent.name).map_err(rename_error)?;
+            file.exchange(&parent.dir, &parent.name).map_err(change_error)?;
             let stat = file.stat()?;
             if !replaced.matches(&stat) {
-                file.exchange(&parent.dir, &parent.name).map_err(rename_error)?;
+                file.exchange(&parent.dir, &parent.name).map_err(change_error)?;
                 return Err(GuardError::Occupied);
             }
             self.took_out(file, &stat);
         } else {
-            let arrive = || file.move_to(&parent.dir, &parent.name).map_err(rename_error);
+            let arrive = || file.move_to(&parent.dir, &parent.name).map_err(change_error);
             match arrive() {
                 Err(GuardError::Occupied) if root.is_free(path, &RemovedPaths::new())? => {
-                    Root::remove_empty_tree(&parent)?;
+                    Root::remove_empty_tree(&parent).map_err(change_error)?;
                     failpoint::hit("apply.emptied");
                     arrive()?;
                 }
@@ -259,14 +259,14 @@ impl Applied {
         let parent = root.open_parent(path)?;
         let file = Arc::new(TempEntry::file(&self.tmp, fresh_name("gone-")));
         self.kept.note(path, &file);
-        file.take(&parent.dir, &parent.name).map_err(rename_error)?;
+        file.take(&parent.dir, &parent.name).map_err(change_error)?;
         drop(parent);
         let stat = file.stat()?;
         if !replaced.matches(&stat) {
             // Somebody else's file, which stays in `tmp/` if it cannot be put back.
             file.leave();
             let (parent, _) = root.create_parent(path)?;
-            file.move_to(&parent.dir, &parent.name).map_err(rename_error)?;
+            file.move_to(&parent.dir, &parent.name).map_err(change_error)?;
             return Err(GuardError::Occupied);
         }
         self.took_out(file, &stat);

@@ -130,7 +130,7 @@ impl BaseFiles {
 
     /// Returns the first bytes of `file`, from which the kind of a file is detected.
     pub(crate) fn head(&self, file: FileIndex) -> io::Result<Vec<u8>> {
-        self.unchecked(file).first(HEAD_BYTES)
+        self.unchecked(file).chunk(0, HEAD_BYTES)
     }
 
     /// Returns all bytes of `file`, of a link its target.

@@ -77,10 +77,10 @@ impl<'a> FileBytes<'a> {
         Ok(())
     }
 
-    /// Returns the first bytes, at most `most`. Reads them with one call.
-    pub(crate) fn first(self, most: usize) -> io::Result<Vec<u8>> {
+    /// Returns up to `most` bytes from `offset` on, as one call reads them.
+    pub(crate) fn chunk(self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; most];
-        let count = self.read_at(&mut bytes, 0, Blocking::Allowed)?;
+        let count = self.read_at(&mut bytes, offset, Blocking::Allowed)?;
         bytes.truncate(count);
         Ok(bytes)
     }

@@ -23,7 +23,7 @@ pub(crate) fn is_readable(rules: &Rules, path: &LogicalPath, hard_linked: bool) 
 
 /// Reads the first bytes of a file.
 pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
-    opened.file.bytes()?.first(HEAD_BYTES)
+    opened.file.bytes()?.chunk(0, HEAD_BYTES)
 }
 
 /// Whether the file at `path` is a secret by its content.
@@ -33,7 +33,7 @@ pub(crate) fn is_secret(rules: &Rules, path: &LogicalPath, opened: &Opened) -> i
 
 /// As [`is_secret`], for the contents of a regular file that may have been replaced in the tree.
 pub(crate) fn is_secret_file(rules: &Rules, path: &LogicalPath, file: &OpenFile) -> io::Result<bool> {
-    Ok(rules.is_secret_content(path, &file.bytes()?.first(HEAD_BYTES)?))
+    Ok(rules.is_secret_content(path, &file.bytes()?.chunk(0, HEAD_BYTES)?))
 }
 
 /// Returns the kind of the file at `path` with these bytes.

@@ -7,7 +7,7 @@ use model::{LogicalPath, is_link_mode};
 use rustix::fs::Mode;
 
 use crate::dir::create_file;
-use crate::guard::{Blocking, GuardError, Root};
+use crate::guard::{Blocking, Root};
 use crate::temp_entry::TempEntry;
 use crate::{Tree, Workspace};
 
@@ -52,11 +52,10 @@ impl Preview {
     }
 
     fn write(&self, path: &LogicalPath, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let (parent, _) = self.tree.root.create_parent(path).map_err(|error| match error {
-            GuardError::Io(error) => error,
-            // Nobody else knows the folder.
-            _ => io::Error::other("a planned file cannot be created in the preview"),
-        })?;
+        // Nobody else knows the folder.
+        let fault = || io::Error::other("a planned file cannot be created in the preview");
+        let parent = self.tree.root.create_parent(path);
+        let (parent, _) = parent.map_err(|error| error.unless_disk().err().unwrap_or_else(fault))?;
         if is_link_mode(mode) {
             return Ok(rustix::fs::symlinkat(bytes, &parent.dir, &*parent.name)?);
         }

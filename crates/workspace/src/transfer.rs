@@ -72,20 +72,19 @@ impl Transfer {
     /// If the disk fails, or the file was written to since it was opened.
     pub fn read_chunk(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
         let at_most = usize::try_from(at_most).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-        let file = match &self.source {
+        match &self.source {
             TransferSource::Memory(bytes) => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-                return Ok(bytes[start..start.saturating_add(at_most).min(bytes.len())].to_vec());
+                let rest = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+                Ok(rest[..rest.len().min(at_most)].to_vec())
             }
-            TransferSource::File(file) => file,
-        };
-        let mut chunk = vec![0; at_most];
-        let count = file.read_at(&mut chunk, offset)?;
-        chunk.truncate(count);
-        if Some(DeviceStamp::of(&file.stat()?)) != self.stamp {
-            return Err(std::io::Error::other("the file was written to while it was sent"));
+            TransferSource::File(file) => {
+                let chunk = file.bytes()?.chunk(offset, at_most)?;
+                if Some(DeviceStamp::of(&file.stat()?)) != self.stamp {
+                    return Err(std::io::Error::other("the file was written to while it was sent"));
+                }
+                Ok(chunk)
+            }
         }
-        Ok(chunk)
     }
 
     /// Returns the state, and all bytes if they are in memory.

@@ -1,7 +1,6 @@
 //! The trees that tools access: a run's own tree, and its read-only mounts.
 
 mod admission;
-mod base_files;
 #[cfg(test)]
 mod tests;
 
@@ -11,16 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io};
 
-use model::LogicalPath;
+use model::{FileState, LINK_MODE, LogicalPath, Rules};
 use rustix::fs::{FileType, OFlags};
 
-use crate::base::{Base, DiffCache, missing_part};
+use crate::base::{Base, BaseFile, DiffCache, missing_part};
 use crate::base_files::manifest::FileIndex;
 use crate::byte_path::logical_path;
 use crate::dir;
+use crate::error::WorkspaceError;
 use crate::guard::{self, Blocking, GuardError, LowerLayer, Root};
 use crate::ignored::{Baseline, Ignored, RuleScope};
 use crate::kept_files::KeptFiles;
+use crate::opened_file::kind_of;
 
 pub(crate) use admission::Admitted;
 
@@ -174,6 +175,25 @@ impl Workspace {
     /// Returns what the run started from.
     pub fn base(&self) -> &Arc<Base> {
         &self.base
+    }
+
+    /// Returns the file or symbolic link that the run started with at `path`, with its bytes. `None` if there was none. Not filtered by
+    /// policy, as the list of them is not.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails, or the file has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]).
+    pub fn base_file(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        max_bytes: u64,
+    ) -> Result<Option<(FileState, Vec<u8>)>, WorkspaceError> {
+        let Some(BaseFile { sha256, size_bytes, mode, is_link, .. }) = self.base().file(path)? else { return Ok(None) };
+        let bytes = self.base().read(path, max_bytes)?.ok_or(io::ErrorKind::FileTooLarge).map_err(io::Error::from)?;
+        let kind = kind_of(rules, path, &bytes);
+        let mode = if is_link { LINK_MODE } else { mode };
+        Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))
     }
 
     /// Returns the run's tree.

@@ -93,7 +93,7 @@ impl StagedContents {
         let (entry, mut file) = TempEntry::create_file(&self.tmp, STAGED_PREFIX)?;
         let (sha256, size_bytes) = write(&mut file)?;
         fsync(&file)?;
-        let head = FileBytes::new(&file, 0, size_bytes).first(HEAD_BYTES)?;
+        let head = FileBytes::new(&file, 0, size_bytes).chunk(0, HEAD_BYTES)?;
         let staged = StagedFile { name: entry.name().to_owned(), sha256, size_bytes, head };
         self.files.push(entry);
         Ok(staged)

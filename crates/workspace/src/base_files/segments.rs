@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::codec::{array, damaged_list, number, put_checksum, put_number, without_checksum};
 use super::manifest::{FileIndex, ManifestRow};
 use super::{BaseFiles, damaged};
-use crate::dir::{entries, open_dir, open_file, remove_file};
+use crate::dir::{entries, fresh_name, open_dir, open_file, remove_file};
 use crate::file_bytes::FileBytes;
 use crate::hashing::copy_hashed;
 use crate::temp_entry::TempEntry;
