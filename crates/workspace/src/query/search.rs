@@ -1,5 +1,6 @@
-//! Text search, with ripgrep's own crates.
+//! Text search, with ripgrep's regex engine.
 
+mod matches;
 mod pattern;
 mod scan;
 mod snippet;
@@ -19,7 +20,7 @@ use crate::query::globs::QueryGlobs;
 use crate::query::not_shown::NotShown;
 use crate::walk::{WalkPath, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
-use pattern::{Pattern, PatternLimits};
+use pattern::{Pattern, SearchLimits};
 use visitor::{ReportBuilder, SearchVisitor};
 
 /// How a query is interpreted.
@@ -103,13 +104,6 @@ fn is_unknown(position: &u64) -> bool {
     *position == 0
 }
 
-impl Match {
-    /// Returns the last line of the match.
-    pub(crate) fn last_line(&self) -> u64 {
-        self.end_line.unwrap_or(self.line)
-    }
-}
-
 impl Tree {
     /// Searches every readable text file under a path. The same query on the same tree returns the same result.
     ///
@@ -126,7 +120,7 @@ impl Tree {
         let pattern = Pattern::compile(query)?;
         let globs = QueryGlobs::compile(&query.path, &query.include_glob, &query.exclude_glob)?;
         let globs = globs.of_type(query.file_type.as_deref())?;
-        let limits = PatternLimits { deadline: Instant::now() + query.max_time, cancel };
+        let limits = SearchLimits { deadline: Instant::now() + query.max_time, cancel };
         let visitor = SearchVisitor { tree: self, rules, query, pattern: &pattern, globs: &globs, limits };
         let path = &query.path;
         match self.root.open(path, Blocking::Allowed) {

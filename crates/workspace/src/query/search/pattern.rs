@@ -1,38 +1,88 @@
-//! Compiling a query.
+//! A compiled query, whose work on any text is bounded.
+//!
+//! The regex engine builds its automaton while it searches. If that grows too large, the engine follows all states at once, at
+//! a cost of states × bytes that nothing can interrupt. Text is therefore searched in pieces of whole lines, shorter for an
+//! expression with more states, with a look at the clock before each. What cannot be cut, a long line or a text whose matches
+//! may span lines, is searched with an automaton that gives up when it grows too large.
 
-mod bounded;
 mod line_endings;
-mod size;
 
-use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
-use grep_matcher::{LineTerminator, Matcher};
+use grep_matcher::{LineMatchKind, Match, Matcher as _};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use memchr::memmem;
+use memchr::{memchr, memmem, memrchr};
 use model::Refusal;
+use regex_automata::nfa::thompson::{self, NFA};
+use regex_automata::{Input, hybrid, util::syntax};
 
 use super::{SearchMode, SearchQuery};
-pub(super) use bounded::{BoundedPattern, PatternLimits, Stopped};
+use crate::WorkspaceError;
+use crate::error::check_cancelled;
 
-/// The maximum size of a compiled expression, and of its automaton.
-const MAX_COMPILED_BYTES: usize = 8 * 1024 * 1024;
+/// The maximum size of a compiled expression.
+const MAX_NFA_BYTES: usize = 2 * 1024 * 1024;
+/// The maximum size of an expression that is compiled again, also to be followed backwards, which takes more.
+const MAX_DERIVED_NFA_BYTES: usize = 4 * MAX_NFA_BYTES;
+/// The maximum size of the automaton that the regex engine builds while it searches.
+const MAX_AUTOMATON_BYTES: usize = 8 * 1024 * 1024;
+/// The maximum size of the automaton for texts that cannot be cut. It gives up once it has filled this twice.
+const MAX_BOUNDED_AUTOMATON_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum nesting of groups.
 const MAX_NESTING: u32 = 100;
+/// The maximum number of states × bytes between two looks at the clock.
+const MAX_WORK: usize = 32 * 1024 * 1024;
+/// The maximum size of a piece of text without its last line.
+const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// A compiled query.
 pub(super) struct Pattern {
+    /// Finds a match in a line, or in a text if matches may span lines.
     matcher: RegexMatcher,
-    /// The matcher of a line with a carriage return inside, at which `matcher` would end a line.
-    line_matcher: Option<RegexMatcher>,
+    /// Finds lines that may match, in a text of several.
+    line_finder: RegexMatcher,
     /// The bytes that every match contains, for a case-sensitive literal.
     needle: Option<memmem::Finder<'static>>,
-    /// Approximately how many states the engine may have to follow at once for every byte.
-    states: u64,
-    /// The query as an expression, for the other engine.
+    /// Whether every occurrence of the needle is a match.
+    is_literal: bool,
+    /// How many bytes `matcher` and `line_finder` may search without a look at the clock.
+    max_unchecked_bytes: usize,
+    /// For longer texts that cannot be cut. Built for the first one.
+    automaton: OnceLock<Option<hybrid::regex::Regex>>,
     expression: String,
-    case_sensitive: bool,
-    crlf: bool,
+    syntax: syntax::Config,
+    /// Whether a line is searched without the carriage return of its ending.
+    ends_before_return: bool,
     multiline: bool,
+}
+
+/// When a search ends early.
+#[derive(Clone, Copy)]
+pub(super) struct SearchLimits<'a> {
+    pub(super) deadline: Instant,
+    pub(super) cancel: &'a AtomicBool,
+}
+
+/// Why the search of a file has ended early.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// The search has reached its time limit.
+    Time,
+    /// The pattern is too complex for a line or a text of this length.
+    TooComplex,
+    /// The search was cancelled, or the disk failed.
+    Failed(WorkspaceError),
+}
+
+/// The lines of a match.
+pub(super) struct MatchedLines {
+    /// Where they are in the text, with the ending of the last.
+    pub(super) lines: Range<usize>,
+    /// Where the match is in them.
+    pub(super) span: Range<usize>,
 }
 
 impl Pattern {
@@ -45,61 +95,70 @@ impl Pattern {
         if query.query.is_empty() {
             return Err(Refusal::invalid("`query` is empty", "Set `query` to the text to search for."));
         }
+        let multiline = query.multiline;
         let literal = query.mode == SearchMode::Literal;
         let spans_lines = query.query.contains(['\n', '\r']);
-        if literal && spans_lines && !query.multiline {
+        if literal && spans_lines && !multiline {
             return Err(Refusal::invalid(
                 "`query` spans several lines, but lines are searched one by one",
                 "Search for one of its lines, then use read_file around the match. Or set `multiline`.",
             ));
         }
-        // The lines of a text may end in either way.
-        let text: Cow<'_, str> = match query.mode {
-            SearchMode::Literal if spans_lines => {
-                regex_syntax::escape(&query.query.replace("\r\n", "\n")).replace('\n', r"\r?\n").into()
-            }
-            SearchMode::Regex if query.multiline => line_endings::in_either_form(&query.query).into(),
-            SearchMode::Literal | SearchMode::Regex => Cow::Borrowed(query.query.as_str()),
+        let expression = match query.mode {
+            // The lines of a text may end in either way.
+            SearchMode::Literal => regex_syntax::escape(&query.query.replace("\r\n", "\n")).replace('\n', r"\r?\n"),
+            SearchMode::Regex if multiline => line_endings::in_either_form(&query.query, true),
+            SearchMode::Regex => query.query.clone(),
         };
-        let is_fixed = literal && !spans_lines;
-        // The automaton of a literal stays small.
-        let states = if literal { 1 } else { size::check(&text, query)? };
-        // Makes `$` match before either kind of line ending. Without `$` the expression is faster without it.
-        let crlf = !literal && query.query.contains('$');
+        let syntax = syntax::Config::new()
+            .case_insensitive(!query.case_sensitive)
+            .multi_line(true)
+            .nest_limit(MAX_NESTING)
+            .dot_matches_new_line(multiline)
+            .utf8(false);
+        let states = match nfa(&expression, syntax) {
+            Ok(nfa) => nfa.states().len(),
+            Err(error) if error.size_limit().is_some() => return Err(too_large()),
+            // Compiling it below says what is wrong.
+            Err(_) => 1,
+        };
         let mut builder = RegexMatcherBuilder::new();
         builder
-            .fixed_strings(is_fixed)
             .case_insensitive(!query.case_sensitive)
             .word(query.whole_word)
             .multi_line(true)
-            .size_limit(MAX_COMPILED_BYTES)
-            .dfa_size_limit(MAX_COMPILED_BYTES)
+            .size_limit(MAX_DERIVED_NFA_BYTES)
+            .dfa_size_limit(MAX_AUTOMATON_BYTES)
             .nest_limit(MAX_NESTING)
-            .dot_matches_new_line(query.multiline)
-            .line_terminator(Some(b'\n'));
-        if crlf {
-            builder.crlf(true);
-        }
-        if query.multiline {
-            // Whoever has a line terminator promises that no match has one in it.
-            builder.line_terminator(None);
-        }
-        let matcher = builder.build(&text).map_err(|error| refused(&error))?;
-        let line_matcher = (crlf && !query.multiline)
-            .then(|| builder.crlf(false).line_terminator(Some(b'\n')).build(&text))
-            .transpose()
-            .map_err(|error| refused(&error))?;
-        let plain = is_fixed && query.case_sensitive;
-        let needle = plain.then(|| memmem::Finder::new(query.query.as_bytes()).into_owned());
-        let expression =
-            if query.whole_word { format!(r"\b{{start-half}}(?:{text})\b{{end-half}}") } else { text.into_owned() };
-        let (case_sensitive, multiline) = (query.case_sensitive, query.multiline);
-        Ok(Self { matcher, line_matcher, needle, states, expression, case_sensitive, crlf, multiline })
-    }
-
-    /// Returns the matcher's line terminator.
-    pub(super) fn line_terminator(&self) -> LineTerminator {
-        self.matcher.line_terminator().unwrap_or_default()
+            .dot_matches_new_line(multiline)
+            // A matcher with a line terminator promises that no match contains it.
+            .line_terminator((!multiline).then_some(b'\n'));
+        let build = |expression: &str| builder.build(expression).map_err(|error| refused(&error));
+        let matcher = build(&expression)?;
+        // Without `$` the expression is faster as it is.
+        let ends_before_return = !literal && !multiline && query.query.contains('$');
+        let line_finder = if ends_before_return {
+            build(&line_endings::in_either_form(&expression, false))?
+        } else {
+            matcher.clone()
+        };
+        let is_plain = literal && !spans_lines && query.case_sensitive;
+        Ok(Self {
+            matcher,
+            line_finder,
+            needle: is_plain.then(|| memmem::Finder::new(query.query.as_bytes()).into_owned()),
+            is_literal: is_plain && !query.whole_word,
+            max_unchecked_bytes: MAX_WORK / states,
+            automaton: OnceLock::new(),
+            expression: if query.whole_word {
+                format!(r"\b{{start-half}}(?:{expression})\b{{end-half}}")
+            } else {
+                expression
+            },
+            syntax,
+            ends_before_return,
+            multiline,
+        })
     }
 
     /// Whether a match may span lines.
@@ -111,6 +170,166 @@ impl Pattern {
     pub(super) fn needle(&self) -> Option<&memmem::Finder<'static>> {
         self.needle.as_ref()
     }
+
+    /// Finds the lines of the first match in `text` from `from` on, where a line begins.
+    pub(super) fn find_lines(
+        &self,
+        text: &[u8],
+        from: usize,
+        limits: &SearchLimits<'_>,
+    ) -> Result<Option<MatchedLines>, Stopped> {
+        if self.multiline { self.find_across_lines(text, from, limits) } else { self.find_line(text, from, limits) }
+    }
+
+    fn find_line(
+        &self,
+        text: &[u8],
+        mut from: usize,
+        limits: &SearchLimits<'_>,
+    ) -> Result<Option<MatchedLines>, Stopped> {
+        while from < text.len() {
+            limits.check()?;
+            let end = end_of_piece(text, from, self.max_unchecked_bytes.min(MAX_PIECE_BYTES));
+            let Some(candidate) = self.find_candidate(&text[from..end]) else {
+                from = end;
+                continue;
+            };
+            let lines = start_of_line(text, from + candidate)..end_of_line(text, from + candidate);
+            let line = &text[lines.clone()];
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").filter(|_| self.ends_before_return).unwrap_or(line);
+            if let Some(found) = self.find(line, 0)? {
+                return Ok(Some(MatchedLines { lines, span: found.start()..found.end() }));
+            }
+            from = lines.end;
+        }
+        Ok(None)
+    }
+
+    /// Returns a position in the first line of `piece` that may match. Lines before it do not.
+    fn find_candidate(&self, piece: &[u8]) -> Option<usize> {
+        if let Some(needle) = &self.needle {
+            return needle.find(piece);
+        }
+        let piece = piece.strip_suffix(b"\n").unwrap_or(piece);
+        // `find` searches a long line in another way. And `\A` matches at the start of each line, not of the piece.
+        if piece.len() > self.max_unchecked_bytes || self.line_finder.line_terminator().is_none() {
+            return Some(0);
+        }
+        self.line_finder.find_candidate_line(piece).ok().flatten().map(|found| match found {
+            LineMatchKind::Confirmed(at) | LineMatchKind::Candidate(at) => at,
+        })
+    }
+
+    fn find_across_lines(
+        &self,
+        text: &[u8],
+        from: usize,
+        limits: &SearchLimits<'_>,
+    ) -> Result<Option<MatchedLines>, Stopped> {
+        limits.check()?;
+        let Some(first) = self.find(text, from)? else { return Ok(None) };
+        let start = start_of_line(text, first.start());
+        // No line begins at the end.
+        if from == text.len() || start == text.len() {
+            return Ok(None);
+        }
+        let mut end = end_of_match(text, first);
+        // Other matches that begin in its last line belong to it.
+        let mut last = first;
+        while last.end() < end {
+            limits.check()?;
+            match self.find(text, last.end().max(last.start() + 1))? {
+                Some(next) if next.start() < end => last = next,
+                _ => break,
+            }
+            end = end.max(end_of_match(text, last));
+        }
+        Ok(Some(MatchedLines { lines: start..end, span: first.start() - start..first.end() - start }))
+    }
+
+    /// Finds the first match in `text` from `from` on.
+    fn find(&self, text: &[u8], from: usize) -> Result<Option<Match>, Stopped> {
+        if let Some(needle) = self.needle.as_ref().filter(|_| self.is_literal) {
+            let found = needle.find(&text[from..]).map(|at| from + at);
+            return Ok(found.map(|at| Match::new(at, at + needle.needle().len())));
+        }
+        if text.len() - from <= self.max_unchecked_bytes {
+            return Ok(self.matcher.find_at(text, from).ok().flatten());
+        }
+        let automaton = self.automaton.get_or_init(|| automaton(&self.expression, self.syntax));
+        let automaton = automaton.as_ref().ok_or(Stopped::TooComplex)?;
+        // A new cache, so that what was searched before does not decide when it gives up.
+        let found = automaton.try_search(&mut automaton.create_cache(), &Input::new(text).range(from..));
+        Ok(found.map_err(|_| Stopped::TooComplex)?.map(|found| Match::new(found.start(), found.end())))
+    }
+}
+
+impl SearchLimits<'_> {
+    /// Fails once the search has been cancelled or has reached its time limit.
+    pub(super) fn check(&self) -> Result<(), Stopped> {
+        check_cancelled(self.cancel)?;
+        if Instant::now() >= self.deadline { Err(Stopped::Time) } else { Ok(()) }
+    }
+}
+
+impl<E: Into<WorkspaceError>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Returns where the line around `at` begins.
+pub(super) fn start_of_line(text: &[u8], at: usize) -> usize {
+    memrchr(b'\n', &text[..at]).map_or(0, |end| end + 1)
+}
+
+/// Returns where the line around `at` ends, with its ending.
+fn end_of_line(text: &[u8], at: usize) -> usize {
+    memchr(b'\n', &text[at..]).map_or(text.len(), |rest| at + rest + 1)
+}
+
+/// Returns where the last line of a match ends.
+fn end_of_match(text: &[u8], found: Match) -> usize {
+    let ends_line = !found.is_empty() && text[found.end() - 1] == b'\n';
+    if ends_line { found.end() } else { end_of_line(text, found.end()) }
+}
+
+/// Returns the end of the lines from `start` on that end within `bytes`, or of the first line if none does.
+fn end_of_piece(text: &[u8], start: usize, bytes: usize) -> usize {
+    if text.len() - start <= bytes {
+        return text.len();
+    }
+    let end = start_of_line(text, start + bytes);
+    if end > start { end } else { end_of_line(text, start + bytes) }
+}
+
+fn nfa(expression: &str, syntax: syntax::Config) -> Result<NFA, thompson::BuildError> {
+    let config = thompson::Config::new().nfa_size_limit(Some(MAX_NFA_BYTES)).utf8(false);
+    thompson::Compiler::new().syntax(syntax).configure(config).build(expression)
+}
+
+/// Returns an expression as an automaton that fails if it grows too large.
+fn automaton(expression: &str, syntax: syntax::Config) -> Option<hybrid::regex::Regex> {
+    let limits = hybrid::dfa::Config::new()
+        .cache_capacity(MAX_BOUNDED_AUTOMATON_BYTES)
+        .skip_cache_capacity_check(true)
+        .minimum_cache_clear_count(Some(1))
+        .unicode_word_boundary(true);
+    hybrid::regex::Builder::new()
+        .syntax(syntax)
+        .thompson(thompson::Config::new().nfa_size_limit(Some(MAX_DERIVED_NFA_BYTES)).utf8(false))
+        .dfa(limits)
+        .build(expression)
+        .ok()
+}
+
+fn too_large() -> Refusal {
+    Refusal::invalid(
+        format!("`query` is too large: compiled, it takes more than {MAX_NFA_BYTES} bytes"),
+        "Use fewer repetitions, or simpler classes such as `[a-z]` or `.`.",
+    )
+    .with_details(|details| details.limit = Some(MAX_NFA_BYTES as u64))
 }
 
 fn refused(error: &grep_regex::Error) -> Refusal {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::str::Utf8Chunk;
 
-use memchr::memchr_iter;
+use memchr::{memchr_iter, memrchr};
 
 /// The maximum length of a line.
 const MAX_CHARS: usize = 400;
@@ -17,13 +17,35 @@ const CUT: char = '…';
 const MAX_LINES_BYTES: usize = 4096;
 
 /// Returns the lines of a text, without the `\n` at their ends. Most texts are one line: one pass of `memchr`.
-pub(super) fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut start = 0;
     memchr_iter(b'\n', text).chain([text.len()]).map(move |end| {
         let line = &text[start..end];
         start = end + 1;
         line
     })
+}
+
+/// Returns where the last `count` lines before `end` begin. A line begins at `end`, or it is the end of `text`.
+pub(super) fn start_of_lines(text: &[u8], end: usize, count: usize) -> usize {
+    let before = |end: usize| memrchr(b'\n', &text[..end.saturating_sub(1)]).map_or(0, |at| at + 1);
+    (0..count).fold(end, |end, _| before(end))
+}
+
+/// Returns up to `count` lines before `at`, where a line begins.
+pub(super) fn lines_before(text: &[u8], at: usize, count: usize) -> Vec<String> {
+    let lines = text[start_of_lines(text, at, count)..at].strip_suffix(b"\n");
+    lines.map(|lines| split_lines(lines).map(without_ending).map(head).collect()).unwrap_or_default()
+}
+
+/// Returns up to `count` lines from `at` on, where a line begins.
+pub(super) fn lines_after(text: &[u8], at: usize, count: usize) -> Vec<String> {
+    let rest = &text[at..];
+    if rest.is_empty() {
+        return Vec::new();
+    }
+    let rest = rest.strip_suffix(b"\n").unwrap_or(rest);
+    split_lines(rest).take(count).map(without_ending).map(head).collect()
 }
 
 /// Returns the first of several lines, without its ending.
@@ -63,7 +85,7 @@ pub(super) fn column(line: &[u8], at: usize) -> u64 {
 }
 
 /// Returns `line` as text, cut around the match if it is long.
-pub(super) fn around(line: &[u8], found: &Range<usize>) -> String {
+fn around(line: &[u8], found: &Range<usize>) -> String {
     // Most lines are short. Of a long one only the part around the match is decoded.
     if line.len() <= MAX_CHARS {
         let text = str::from_utf8(line).map(str::to_owned);
@@ -96,7 +118,7 @@ pub(super) fn around(line: &[u8], found: &Range<usize>) -> String {
 }
 
 /// Returns `line` as text, cut at its end if it is long.
-pub(super) fn head(line: &[u8]) -> String {
+fn head(line: &[u8]) -> String {
     around(line, &(0..0))
 }
 

@@ -508,7 +508,8 @@ fn a_line_ending_in_an_expression_matches_either_one() {
     let fixture = TestTree::with(&[("crlf", "a\r\nb\r\n\t\r\nc\r\n"), ("lf", "a\nb\n\t\nc\n")]);
     let found = |text: &str| {
         let report = search(&fixture.tree(), &SearchQuery { multiline: true, ..regex(text) });
-        let lines = report.matches.iter().map(|found| format!("{}:{}-{}", found.path, found.line, found.last_line()));
+        let last_line = |found: &Match| found.end_line.unwrap_or(found.line);
+        let lines = report.matches.iter().map(|found| format!("{}:{}-{}", found.path, found.line, last_line(found)));
         lines.collect::<Vec<_>>().join(" ")
     };
     for text in [r"a\nb", "a\nb", r"a\x0Ab", r"a$\nb", r"^a\n^b$", r"(?x) a \n b", r"a\n{1}b", r"(?:\w\n){2}"] {

@@ -2,7 +2,7 @@
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
-use super::pattern::{BoundedPattern, Pattern, PatternLimits};
+use super::pattern::{Pattern, SearchLimits};
 use super::scan::{ScannedFile, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::error::{file_too_large, unsupported_binary};
@@ -26,7 +26,7 @@ pub(super) struct SearchVisitor<'a> {
     pub(super) query: &'a SearchQuery,
     pub(super) pattern: &'a Pattern,
     pub(super) globs: &'a QueryGlobs,
-    pub(super) limits: PatternLimits<'a>,
+    pub(super) limits: SearchLimits<'a>,
 }
 
 /// A report under construction.
@@ -90,12 +90,8 @@ impl Visitor for SearchVisitor<'_> {
     }
 
     fn worker(&self) -> Scanner<'_> {
-        // One surplus match shows that some are missing.
-        let is_one = self.query.paths_only || self.query.one_per_file;
-        let max_matches = if is_one { 1 } else { self.query.max_matches + 1 };
-        let pattern = BoundedPattern::new(self.pattern, self.limits);
-        let after = self.query.after.as_ref();
-        Scanner::new(self.rules, pattern, self.query.context_lines, max_matches, self.max_bytes(), after)
+        let Self { rules, query, pattern, limits, .. } = *self;
+        Scanner { rules, query, pattern, limits, max_bytes: self.max_bytes(), buffer: Vec::new() }
     }
 
     fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {

@@ -1,4 +1,4 @@
-//! Line endings in an expression whose matches may span lines.
+//! Line endings in an expression: a line may end in `\n` or `\r\n`.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -7,13 +7,14 @@ use regex_syntax::ast::{self, AssertionKind, Ast, Visitor};
 
 use super::MAX_NESTING;
 
-/// Returns `expression` so that `\n`, except in brackets, matches either line ending, and `^` does not match after a carriage
-/// return alone. Returns an invalid one as it is, since compiling it returns the error.
-pub(super) fn in_either_form(expression: &str) -> String {
+/// Returns `expression` so that `$` matches before either line ending; it then also matches before a carriage return inside a
+/// line. If matches may span lines, `\n`, except in brackets, matches either line ending. Returns an invalid expression as it
+/// is, since compiling it returns the error.
+pub(super) fn in_either_form(expression: &str, multiline: bool) -> String {
     let parsed = ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(expression);
     let mut text = expression.to_owned();
     let Ok(parsed) = parsed else { return text };
-    let Ok(replacements) = ast::visit(&parsed, Replacements(Vec::new()));
+    let Ok(replacements) = ast::visit(&parsed, Replacements { multiline, found: Vec::new() });
     // From the last on, so that the ranges of the others stay right.
     for (range, replacement) in replacements.into_iter().rev() {
         text.replace_range(range, replacement);
@@ -22,25 +23,26 @@ pub(super) fn in_either_form(expression: &str) -> String {
 }
 
 /// What to replace in an expression, in its order.
-struct Replacements(Vec<(Range<usize>, &'static str)>);
+struct Replacements {
+    multiline: bool,
+    found: Vec<(Range<usize>, &'static str)>,
+}
 
 impl Visitor for Replacements {
     type Output = Vec<(Range<usize>, &'static str)>;
     type Err = Infallible;
 
     fn finish(self) -> Result<Self::Output, Self::Err> {
-        Ok(self.0)
+        Ok(self.found)
     }
 
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), Self::Err> {
         let replacement = match ast {
-            Ast::Literal(literal) if literal.c == '\n' => Some((literal.span, r"(?:\r?\n)")),
-            Ast::Assertion(assertion) if assertion.kind == AssertionKind::StartLine => {
-                Some((assertion.span, "(?-R:^)"))
-            }
+            Ast::Literal(literal) if self.multiline && literal.c == '\n' => Some((literal.span, r"(?:\r?\n)")),
+            Ast::Assertion(assertion) if assertion.kind == AssertionKind::EndLine => Some((assertion.span, "(?R:$)")),
             _ => None,
         };
-        self.0.extend(replacement.map(|(span, text)| (span.start.offset..span.end.offset, text)));
+        self.found.extend(replacement.map(|(span, text)| (span.start.offset..span.end.offset, text)));
         Ok(())
     }
 }
