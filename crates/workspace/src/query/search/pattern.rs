@@ -104,19 +104,21 @@ impl Pattern {
                 "Search for one of its lines, then use read_file around the match. Or set `multiline`.",
             ));
         }
-        let expression = match query.mode {
-            // The lines of a text may end in either way.
-            SearchMode::Literal => regex_syntax::escape(&query.query.replace("\r\n", "\n")).replace('\n', r"\r?\n"),
-            SearchMode::Regex if multiline => line_endings::in_either_form(&query.query, true),
+        let text = match query.mode {
+            SearchMode::Literal => regex_syntax::escape(&query.query.replace("\r\n", "\n")),
             SearchMode::Regex => query.query.clone(),
         };
+        let either_form = line_endings::in_either_form(&text, multiline);
+        // A line is searched without its ending, so that only finding it among others depends on that.
+        let ends_before_return = !multiline && either_form != text;
+        let expression = if multiline { &either_form } else { &text };
         let syntax = syntax::Config::new()
             .case_insensitive(!query.case_sensitive)
             .multi_line(true)
             .nest_limit(MAX_NESTING)
             .dot_matches_new_line(multiline)
             .utf8(false);
-        let states = match nfa(&expression, syntax) {
+        let states = match nfa(expression, syntax) {
             Ok(nfa) => nfa.states().len(),
             Err(error) if error.size_limit().is_some() => return Err(too_large()),
             // Compiling it below says what is wrong.
@@ -134,14 +136,8 @@ impl Pattern {
             // A matcher with a line terminator promises that no match contains it.
             .line_terminator((!multiline).then_some(b'\n'));
         let build = |expression: &str| builder.build(expression).map_err(|error| refused(&error));
-        let matcher = build(&expression)?;
-        // Without `$` the expression is faster as it is.
-        let ends_before_return = !literal && !multiline && query.query.contains('$');
-        let line_finder = if ends_before_return {
-            build(&line_endings::in_either_form(&expression, false))?
-        } else {
-            matcher.clone()
-        };
+        let matcher = build(expression)?;
+        let line_finder = if ends_before_return { build(&either_form)? } else { matcher.clone() };
         let is_plain = literal && !spans_lines && query.case_sensitive;
         Ok(Self {
             matcher,
@@ -153,7 +149,7 @@ impl Pattern {
             expression: if query.whole_word {
                 format!(r"\b{{start-half}}(?:{expression})\b{{end-half}}")
             } else {
-                expression
+                expression.clone()
             },
             syntax,
             ends_before_return,

@@ -2,7 +2,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{Code, Encoding, FileKind, PolicyOverrides};
 use rustix::fs::{CWD, Mode};
@@ -58,6 +58,11 @@ fn context_stays_in_its_file_and_is_whole_where_matches_are_close() {
             report.matches.iter().map(|found| (found.line, found.before.join("|"), found.after.join("|"))).collect();
         let want = [(2, "1", "3|4 x"), (4, "2 x|3", "5 x|6"), (5, "3|4 x", "6"), (1, "", "")];
         assert_eq!(shown, want.map(|(line, before, after)| (line, before.to_owned(), after.to_owned())), "{bytes}");
+        // Also where more matches follow than are returned.
+        for query in [SearchQuery { max_matches: 1, ..query("x") }, SearchQuery { one_per_file: true, ..query("x") }] {
+            let report = search(&fixture.tree(), &SearchQuery { context_lines: 2, ..query });
+            assert_eq!(report.matches[0].after, ["3", "4 x"]);
+        }
     }
 }
 
@@ -131,6 +136,51 @@ fn a_carriage_return_inside_a_line_does_not_end_it() {
     let progress = (0..200_000_u32).fold(String::new(), |text, number| text + &number.to_string() + "\r");
     fixture.write("d-long", format!("{progress}done\r\nlast\n"));
     assert_eq!(found(regex(&format!("^done$|^last$|{}$", "x".repeat(4_000)))), "d:2:1");
+}
+
+#[test]
+fn an_expression_may_name_the_carriage_return_of_a_line_ending() {
+    let fixture = TestTree::with(&[("a-crlf", "x\r\ny\r\n"), ("b-lf", "x\ny\n")]);
+    assert_eq!(positions(&search(&fixture.tree(), &regex(r"x\r$"))), [("a-crlf", 1, 1)]);
+    assert_eq!(positions(&search(&fixture.tree(), &regex(r"\r"))), [("a-crlf", 1, 2), ("a-crlf", 2, 2)]);
+    assert_eq!(positions(&search(&fixture.tree(), &regex(r"y\r?$"))), [("a-crlf", 2, 1), ("b-lf", 2, 1)]);
+}
+
+#[test]
+fn anchors_of_a_text_match_at_each_line() {
+    let fixture = TestTree::with(&[("a", "xy\nyx\nx\n")]);
+    let lines =
+        |text: &str| search(&fixture.tree(), &regex(text)).matches.iter().map(|found| found.line).collect::<Vec<_>>();
+    assert_eq!(lines(r"\Ax"), [1, 3]);
+    assert_eq!(lines(r"x\z"), [2, 3]);
+}
+
+#[test]
+fn an_expression_that_is_too_large_is_refused() {
+    let fixture = TestTree::with(&[("a", "x")]);
+    for text in [r"\w{200}", r"(?:\w{10}){20}", "((a{100}){100}){100}", "a{4000000000}", &r"[\w&&\pL]".repeat(400)] {
+        for case_sensitive in [true, false] {
+            let query = SearchQuery { case_sensitive, ..regex(text) };
+            let Err(WorkspaceError::Refused(refusal)) = fixture.tree().search(&rules(), &query, &not_cancelled())
+            else {
+                panic!("{text} was searched for")
+            };
+            assert!(refusal.message.starts_with("`query` is too large"), "{text}: {refusal}");
+        }
+    }
+    let names = (0..400).map(|number| format!("name{number}")).collect::<Vec<_>>().join("|");
+    for text in [
+        r"\b(?:\w{2,12} ){6,}\d\b",
+        r"fn \w+\(.*\) -> Result<",
+        ".{0,500}TODO.{0,500}",
+        r"[\w.-]+@[\w.-]+",
+        r"\w{100}",
+        &names,
+    ] {
+        for case_sensitive in [true, false] {
+            search(&fixture.tree(), &SearchQuery { case_sensitive, ..regex(text) });
+        }
+    }
 }
 
 #[test]
@@ -401,6 +451,28 @@ fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
     let report = search(&fixture.tree(), &regex(&simple));
     assert_eq!(files(&report), ["long.txt"]);
     assert_eq!(report.skipped, [""; 0]);
+}
+
+#[test]
+fn a_hard_expression_ends_soon_after_its_time() {
+    let fixture = TestTree::new();
+    // Too many sets of states to cache, on lines that are just short enough to follow all states.
+    let text: String = (0..1_000_000_u32)
+        .map(|at| match at % 3_500 {
+            0 => '\n',
+            _ if at.wrapping_mul(2_654_435_761) >> 31 == 0 => 'a',
+            _ => 'b',
+        })
+        .collect();
+    fixture.write("long.txt", text);
+    let query = SearchQuery { max_time: Duration::from_millis(100), ..regex("(?:[ab]{1,60}){70}c") };
+    for query in [query.clone(), SearchQuery { multiline: true, ..query }] {
+        let started = Instant::now();
+        let report = search(&fixture.tree(), &query);
+        assert!(report.truncated_reason.as_deref() == Some("maxTime") || report.skipped.len() == 1, "{report:?}");
+        // Built to be fast, it takes less than a second.
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    }
 }
 
 #[test]
