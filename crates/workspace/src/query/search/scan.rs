@@ -17,7 +17,7 @@ use crate::opened_file::{HEAD_BYTES, kind_of};
 use crate::query::not_shown::LeftOut;
 use crate::walk::WalkPath;
 
-/// How many bytes are read at a time until a literal is found: they stay in the processor's cache.
+/// How many bytes are read at a time until a literal is found.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 /// The maximum size of a text that is held at once. A larger file is searched window by window.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
@@ -105,15 +105,19 @@ impl Scanner<'_> {
         }
         // Every encoding but UTF-16 writes ASCII as UTF-8 does.
         if let Some(needle) = self.pattern.needle().filter(|needle| !is_utf16 && needle.needle().is_ascii()) {
-            let mut from = 0;
-            while needle.find(&self.buffer[from..end]).is_none() {
-                from = end.saturating_sub(needle.needle().len() - 1);
-                let read = self.read(file, end..size.min(end + CHUNK_BYTES), end as u64)?;
-                if read == end {
+            let mut done = end;
+            while needle.find(&self.buffer[..end]).is_none() {
+                // The next chunk takes the place of this one, so that both stay in the processor's cache.
+                let kept = end.min(needle.needle().len() - 1);
+                self.buffer.copy_within(end - kept..end, 0);
+                end = self.read(file, kept..kept + CHUNK_BYTES.min(size - done), done as u64)?;
+                if end == kept {
                     return Ok(ScannedFile::Searched(Vec::new()));
                 }
-                end = read;
+                done += end - kept;
             }
+            // Unless this is the first chunk, the file is read again: matches are rare enough.
+            end = if done == end { end } else { 0 };
         }
         end = self.read(file, end..size, end as u64)?;
         let bytes = &self.buffer[..end];
