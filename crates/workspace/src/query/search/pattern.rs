@@ -16,7 +16,7 @@ use grep_matcher::{LineMatchKind, Match, Matcher as _};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use memchr::{memchr, memmem, memrchr};
 use model::Refusal;
-use regex_automata::nfa::thompson::{self, NFA};
+use regex_automata::nfa::thompson;
 use regex_automata::{Input, hybrid, util::syntax};
 
 use super::{SearchMode, SearchQuery};
@@ -118,12 +118,7 @@ impl Pattern {
             .nest_limit(MAX_NESTING)
             .dot_matches_new_line(multiline)
             .utf8(false);
-        let states = match nfa(expression, syntax) {
-            Ok(nfa) => nfa.states().len(),
-            Err(error) if error.size_limit().is_some() => return Err(too_large()),
-            // Compiling it below says what is wrong.
-            Err(_) => 1,
-        };
+        let states = count_states(expression, syntax)?;
         let mut builder = RegexMatcherBuilder::new();
         builder
             .case_insensitive(!query.case_sensitive)
@@ -300,9 +295,23 @@ fn end_of_piece(text: &[u8], start: usize, bytes: usize) -> usize {
     if end > start { end } else { end_of_line(text, start + bytes) }
 }
 
-fn nfa(expression: &str, syntax: syntax::Config) -> Result<NFA, thompson::BuildError> {
+/// Returns how many states the engine may have to follow at once. Accepts an invalid expression, since compiling it to a matcher
+/// returns the error.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST` if the expression is too large.
+fn count_states(expression: &str, syntax: syntax::Config) -> Result<usize, Refusal> {
     let config = thompson::Config::new().nfa_size_limit(Some(MAX_NFA_BYTES)).utf8(false);
-    thompson::Compiler::new().syntax(syntax).configure(config).build(expression)
+    match thompson::Compiler::new().syntax(syntax).configure(config).build(expression) {
+        Ok(nfa) => Ok(nfa.states().len()),
+        Err(error) if error.size_limit().is_some() => Err(Refusal::invalid(
+            format!("`query` is too large: compiled, it takes more than {MAX_NFA_BYTES} bytes"),
+            "Use fewer repetitions, or simpler classes such as `[a-z]` or `.`.",
+        )
+        .with_details(|details| details.limit = Some(MAX_NFA_BYTES as u64))),
+        Err(_) => Ok(1),
+    }
 }
 
 /// Returns an expression as an automaton that fails if it grows too large.
@@ -318,14 +327,6 @@ fn automaton(expression: &str, syntax: syntax::Config) -> Option<hybrid::regex::
         .dfa(limits)
         .build(expression)
         .ok()
-}
-
-fn too_large() -> Refusal {
-    Refusal::invalid(
-        format!("`query` is too large: compiled, it takes more than {MAX_NFA_BYTES} bytes"),
-        "Use fewer repetitions, or simpler classes such as `[a-z]` or `.`.",
-    )
-    .with_details(|details| details.limit = Some(MAX_NFA_BYTES as u64))
 }
 
 fn refused(error: &grep_regex::Error) -> Refusal {
