@@ -33,8 +33,8 @@ const MAX_AUTOMATON_BYTES: usize = 8 * 1024 * 1024;
 const MAX_BOUNDED_AUTOMATON_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum nesting of groups.
 const MAX_NESTING: u32 = 100;
-/// The maximum number of states × bytes between two looks at the clock.
-const MAX_WORK: usize = 32 * 1024 * 1024;
+/// The maximum number of states × bytes between two looks at the clock: less than half a second of work.
+const MAX_WORK: usize = 16 * 1024 * 1024;
 /// The maximum size of a piece of text without its last line.
 const MAX_PIECE_BYTES: usize = 64 * 1024;
 

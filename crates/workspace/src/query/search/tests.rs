@@ -458,7 +458,7 @@ fn a_hard_expression_ends_soon_after_its_time() {
     let fixture = TestTree::new();
     // Too many sets of states to cache, on lines that are just short enough to follow all states.
     let text: String = (0..1_000_000_u32)
-        .map(|at| match at % 3_500 {
+        .map(|at| match at % 1_700 {
             0 => '\n',
             _ if at.wrapping_mul(2_654_435_761) >> 31 == 0 => 'a',
             _ => 'b',
