@@ -5,7 +5,6 @@
 //! whole archive. Of two files with one name the later counts, as in tar.
 
 pub(crate) mod reader;
-mod sparse;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -21,7 +20,6 @@ use super::writer::{ImportWriter, WriteError, is_git_internal};
 use super::{ImportError, ImportLimits};
 use crate::skipped::shown;
 use reader::{TarMember, TarReader};
-use sparse::FilledReader;
 use stream::{Meter, decode};
 
 /// Writes every entry of `archive` with `writer`.
@@ -80,19 +78,12 @@ impl ArchiveCopier<'_, '_> {
     }
 
     fn write(&mut self, member: &TarMember, path: &[u8], bytes: &mut TarReader<'_>) -> Result<(), WriteError> {
-        if member.is_pax_sparse {
-            return Err(WriteError::Unsupported("a sparse file in pax form, which only GNU tar reads"));
-        }
         match member.kind {
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            _ if member.is_sparse => Err(WriteError::Unsupported("a sparse file: pack it without `--sparse`")),
+            EntryType::Regular | EntryType::Continuous => {
                 self.replace(path)?;
                 self.files.insert(path.to_owned(), None);
-                let Some(map) = &member.sparse else {
-                    return self.writer.file(path, member.mode, member.size, None, bytes);
-                };
-                // Its full size counts, and not its size in the archive.
-                self.meter.add(map.size - member.size).map_err(WriteError::Source)?;
-                self.writer.file(path, member.mode, map.size, None, &mut FilledReader::new(map, bytes))
+                self.writer.file(path, member.mode, member.size, None, bytes)
             }
             EntryType::Directory | EntryType::Link | EntryType::Symlink if member.size > 0 => {
                 // Programs differ in whether such bytes are read at all.

@@ -197,7 +197,7 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
     let unsupported = |what| Some(LayerChange::Unsupported(what));
     let change = match member.kind {
         EntryType::Directory => None,
-        _ if member.is_pax_sparse || member.sparse.is_some() => unsupported("a sparse file"),
+        _ if member.is_sparse => unsupported("a sparse file"),
         EntryType::Regular | EntryType::Continuous if member.size > max_file_bytes => {
             Some(LayerChange::LargeFile(member.size))
         }

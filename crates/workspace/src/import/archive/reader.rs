@@ -8,9 +8,8 @@ use std::io::{self, Read};
 use std::rc::Rc;
 
 use model::Refusal;
-use tar::{EntryType, GnuExtSparseHeader, Header};
+use tar::{EntryType, GnuExtSparseHeader, GnuHeader, Header};
 
-use super::sparse::SparseMap;
 use super::stream::{DecodedStream, Meter};
 use crate::import::ImportError;
 use crate::import::layer::LayerBase;
@@ -37,10 +36,8 @@ pub(crate) struct TarMember {
     pub(crate) mode: u32,
     /// The number of its bytes in the archive, which [`TarReader`] reads next.
     pub(crate) size: u64,
-    /// The positions of the bytes, for a sparse file.
-    pub(crate) sparse: Option<SparseMap>,
-    /// Whether its bytes begin with the map of a sparse file in pax form.
-    pub(crate) is_pax_sparse: bool,
+    /// Whether it is a sparse file, whose bytes are not those of the file.
+    pub(crate) is_sparse: bool,
     /// The version of the file that the entry replaces, if it says so.
     pub(crate) base: Option<LayerBase>,
 }
@@ -63,7 +60,7 @@ struct Extensions {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
-    is_pax_sparse: bool,
+    is_sparse: bool,
     base: Option<LayerBase>,
 }
 
@@ -108,7 +105,10 @@ impl<'a> TarReader<'a> {
     }
 
     fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<TarMember, ImportError> {
-        let sparse = self.sparse_map(header, &mut extensions)?;
+        let is_gnu_sparse = header.entry_type().is_gnu_sparse();
+        if is_gnu_sparse {
+            self.skip_sparse_map(header, &mut extensions)?;
+        }
         if let Some(size) = extensions.size {
             self.expect(size)?;
         }
@@ -120,8 +120,7 @@ impl<'a> TarReader<'a> {
             kind => kind,
         };
         Ok(TarMember {
-            sparse,
-            is_pax_sparse: extensions.is_pax_sparse,
+            is_sparse: extensions.is_sparse || is_gnu_sparse,
             base: extensions.base,
             kind,
             path,
@@ -132,23 +131,16 @@ impl<'a> TarReader<'a> {
         })
     }
 
-    /// Reads the map of a sparse file, which may continue after its header.
-    fn sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<Option<SparseMap>, ImportError> {
-        if !header.entry_type().is_gnu_sparse() {
-            return Ok(None);
-        }
-        if extensions.has_pax {
-            return Err(damaged_pax("it extends a sparse file of GNU's form"));
-        }
-        let (mut map, mut continues) = SparseMap::of(header).ok_or_else(|| self.damaged())?;
+    /// Skips the rest of the map of a sparse file in GNU's form, which the size of the entry does not count.
+    fn skip_sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<(), ImportError> {
+        let mut continues = header.as_gnu().is_some_and(GnuHeader::is_extended);
         while continues {
             extensions.count(BLOCK_BYTES as u64)?;
             let mut block = GnuExtSparseHeader::new();
             self.from.read_exact(block.as_mut_bytes()).map_err(|error| self.meter.error(&error))?;
-            map.extend(&block.sparse).ok_or_else(|| self.damaged())?;
             continues = block.is_extended();
         }
-        if map.has_size(self.left) { Ok(Some(map)) } else { Err(self.damaged()) }
+        Ok(())
     }
 
     /// Reads the next header; `None` at a block of zeros, the end of an archive. A stream that ends without one was cut off: between
@@ -225,12 +217,12 @@ impl<'a> TarReader<'a> {
                     found.base = Some(base.ok_or_else(|| damaged_pax("its base is neither a hash nor `none`"))?);
                 }
                 key => {
-                    found.is_pax_sparse |= key.starts_with(b"GNU.sparse.");
+                    found.is_sparse |= key.starts_with(b"GNU.sparse.");
                     self.skip_value(value)?;
                 }
             }
         }
-        (extensions.size, extensions.is_pax_sparse, extensions.base) = (found.size, found.is_pax_sparse, found.base);
+        (extensions.size, extensions.is_sparse, extensions.base) = (found.size, found.is_sparse, found.base);
         found.path.map_or(Ok(()), |path| set_once(&mut extensions.path, path))?;
         found.link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
     }

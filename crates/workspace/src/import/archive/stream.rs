@@ -43,7 +43,6 @@ pub(crate) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result
 pub(crate) struct Meter {
     limits: ImportLimits,
     raw_bytes: Cell<u64>,
-    /// Including the holes of sparse files.
     decoded_bytes: Cell<u64>,
     /// The error of the caller's stream.
     broken: RefCell<Option<io::Error>>,
@@ -56,7 +55,7 @@ impl Meter {
     }
 
     /// Counts `bytes` of decompressed data.
-    pub(super) fn add(&self, bytes: u64) -> io::Result<()> {
+    fn add(&self, bytes: u64) -> io::Result<()> {
         let decoded = self.decoded_bytes.get().saturating_add(bytes);
         self.decoded_bytes.set(decoded);
         // Headers and padding are added to the size of the files.

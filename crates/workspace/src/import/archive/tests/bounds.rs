@@ -58,31 +58,6 @@ fn the_report_of_what_was_left_out_is_bounded_in_bytes() {
     assert_eq!(done.left_out.len() as u64 + done.left_out_more, 900);
 }
 
-#[test]
-fn the_holes_of_a_sparse_file_count_as_what_the_archive_becomes() {
-    let rig = TestWorkspaces::new();
-    let sparse = |size: &[u8; 12]| {
-        let mut header = Header::new_gnu();
-        header.as_mut_bytes()[..1].copy_from_slice(b"s");
-        header.set_entry_type(EntryType::GNUSparse);
-        header.set_mode(0o644);
-        header.set_size(4);
-        let gnu = header.as_gnu_mut().unwrap();
-        gnu.realsize.copy_from_slice(size);
-        gnu.sparse[0].offset.copy_from_slice(b"00000000010\0");
-        gnu.sparse[0].numbytes.copy_from_slice(b"00000000004\0");
-        header.set_cksum();
-        [header.as_bytes(), &b"part"[..], &[0; 508 + 1024]].concat()
-    };
-    import(&rig, "r", &sparse(b"00000000020\0")).unwrap();
-    assert_eq!(text(&rig, "r", "s"), format!("{}part{}", "\0".repeat(8), "\0".repeat(4)));
-    // 1 GiB from 2 kB.
-    let refusal = refused(&rig, &sparse(b"10000000000\0"));
-    assert!(refusal.message.contains("too large"), "{refusal:?}");
-    // A part beyond its end.
-    assert_eq!(refused(&rig, &sparse(b"00000000013\0")).code, Code::InvalidRequest);
-}
-
 /// The entries that are packed, the files that are imported, and the entries that are skipped.
 type Linked<'a> = (&'a str, Vec<Raw<'a>>, &'a [&'a str], &'a [&'a str]);
 
