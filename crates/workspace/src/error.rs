@@ -17,10 +17,17 @@ pub enum WorkspaceError {
     Refused(#[from] Refusal),
     /// The disk failed. Never shown to a caller, since it may contain a physical path.
     #[error("file system error")]
-    Io(#[from] io::Error),
+    Io(#[source] io::Error),
     /// The caller disconnected, or its deadline passed.
     #[error("the call was cancelled")]
     Cancelled,
+}
+
+impl From<io::Error> for WorkspaceError {
+    fn from(error: io::Error) -> Self {
+        // A reader of what a caller sent refuses it so.
+        error.downcast().map_or_else(Self::Io, Self::Refused)
+    }
 }
 
 impl From<rustix::io::Errno> for WorkspaceError {

@@ -26,7 +26,7 @@ pub(crate) use bare::{borrow, make as make_bare, write_quoted};
 pub(crate) use fill::{FilledBase, NewBase, describe};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
-pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, measure_layer, read_layer};
+pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, LayerReader, measure_layer};
 
 use directory::FolderId;
 

@@ -55,7 +55,7 @@ pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
     GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerBase, LayerChange,
-    LayerEntry, LayerLimits, measure_layer, read_layer,
+    LayerEntry, LayerLimits, LayerReader, measure_layer,
 };
 pub use preview::Preview;
 pub use query::{

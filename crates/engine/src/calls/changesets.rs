@@ -11,7 +11,7 @@ use model::{Code, Evidence, EvidenceFact, LogicalPath, Permission, Refusal, RunI
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::Instrument as _;
-use workspace::{LayerEntry, measure_layer, read_layer};
+use workspace::{LayerReader, measure_layer};
 
 use crate::CallError;
 use crate::call::answer::Disclosure;
@@ -254,19 +254,16 @@ impl Calls {
         let open = self.engine.open(run).await?;
         let list = move || {
             let mut paths = Vec::new();
-            read_layer(
-                &mut layer.reader(),
-                layer_limits(open.rules.policy()),
-                &mut |LayerEntry { path: raw, .. }, _| {
-                    let path = LogicalPath::parse(&raw);
-                    if paths.len() <= MAX_REJECTED
-                        && path.map_or(Ok(true), |path| is_taken(&open.rules, &open.workspace, &path))?
-                    {
-                        paths.push(raw);
-                    }
-                    Ok(())
-                },
-            )?;
+            let mut from = layer.reader();
+            let mut entries = LayerReader::new(&mut from, layer_limits(open.rules.policy()))?;
+            while let Some(entry) = entries.next_entry()? {
+                let path = LogicalPath::parse(&entry.path);
+                if paths.len() <= MAX_REJECTED
+                    && path.map_or(Ok(true), |path| is_taken(&open.rules, &open.workspace, &path))?
+                {
+                    paths.push(entry.path);
+                }
+            }
             Ok(if paths.len() > MAX_REJECTED { Vec::new() } else { paths })
         };
         self.engine.blocking(list).await

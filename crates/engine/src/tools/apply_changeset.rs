@@ -13,7 +13,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 use workspace::{
-    LayerBase, LayerChange, LayerEntry, StagedContents, StagedFile, Target, Workspace, WorkspaceError, read_layer,
+    LayerBase, LayerChange, LayerEntry, LayerReader, StagedContents, StagedFile, Target, Workspace, WorkspaceError,
 };
 
 use super::files::BY_HASH;
@@ -299,46 +299,46 @@ impl ApplyChangeset {
         let limits = layer_limits(rules.policy());
         let source = std::mem::replace(&mut self.layer, LayerSource::Read);
         let mut layer = source.reader(workspace)?;
-        read_layer(&mut layer, limits, &mut |LayerEntry { path: raw, change, base }, content| {
+        let mut layer = LayerReader::new(&mut layer, limits)?;
+        while let Some(LayerEntry { path: raw, change, base }) = layer.next_entry()? {
             let path = match LogicalPath::parse(&raw) {
                 Ok(path) => path,
-                Err(rule) => return Ok(self.deny(&raw, Refusal::path(&raw, rule))?),
+                Err(rule) => {
+                    self.deny(&raw, Refusal::path(&raw, rule))?;
+                    continue;
+                }
             };
             self.since.bases.extend(base.map(|LayerBase(base)| (path.clone(), base)));
             let is_taken = self.is_merge() || is_taken(rules, workspace, &path)?;
-            let kept = |refused: Result<(), Refusal>, named: &mut BTreeMap<_, _>| {
-                refused?;
-                named.insert(path.clone(), Place::Kept);
-                Ok(())
-            };
             let state = match change {
                 LayerChange::OnlyThese => {
                     named.insert(path, Place::Deleted);
-                    return Ok(());
+                    continue;
                 }
-                LayerChange::Deleted => NewState::Deleted,
+                LayerChange::Deleted => Ok(NewState::Deleted),
                 _ if !is_taken => {
                     self.count_not_taken(&path);
                     if let LayerChange::File { .. } | LayerChange::Link(_) = change {
                         take_place(&mut named, &path, Place::Taken);
                     }
-                    return Ok(());
+                    continue;
                 }
-                LayerChange::Unsupported(what) => {
-                    return kept(self.deny(path.as_str(), unsupported(&path, what)), &mut named);
-                }
-                LayerChange::LargeFile(size) => {
-                    let refusal = larger_than_taken(&path, limits.max_file_bytes, size);
-                    return kept(self.deny(path.as_str(), refusal), &mut named);
-                }
+                LayerChange::Unsupported(what) => Err(unsupported(&path, what)),
+                LayerChange::LargeFile(size) => Err(larger_than_taken(&path, limits.max_file_bytes, size)),
                 LayerChange::File { size_bytes, is_executable } => {
-                    match self.receive(rules, &path, content, size_bytes)? {
-                        Ok(content) => NewState::File { content, file_type: FileType::of_file(is_executable) },
-                        Err(refusal) => return kept(self.deny(path.as_str(), refusal), &mut named),
-                    }
+                    let received = self.receive(rules, &path, &mut layer, size_bytes)?;
+                    received.map(|content| NewState::File { content, file_type: FileType::of_file(is_executable) })
                 }
                 LayerChange::Link(target) => {
-                    NewState::File { content: LayerContent::Held(target), file_type: FileType::Link }
+                    Ok(NewState::File { content: LayerContent::Held(target), file_type: FileType::Link })
+                }
+            };
+            let state = match state {
+                Ok(state) => state,
+                Err(refusal) => {
+                    self.deny(path.as_str(), refusal)?;
+                    named.insert(path, Place::Kept);
+                    continue;
                 }
             };
             let place = if matches!(state, NewState::Deleted) { Place::Deleted } else { Place::Taken };
@@ -348,8 +348,7 @@ impl ApplyChangeset {
             } else {
                 self.count_not_taken(&path);
             }
-            Ok(())
-        })?;
+        }
         files.retain(|path, _| named.get(path) != Some(&Place::Kept));
         self.check_links(rules, workspace, &mut named, &mut files)?;
         self.delete_folders(rules, workspace, &named, &mut files)?;

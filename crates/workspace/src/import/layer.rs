@@ -79,95 +79,84 @@ pub enum LayerChange {
     Unsupported(&'static str),
 }
 
-/// Reads `layer`, a tar that may be compressed with gzip or zstd. `found` is given each entry with the content of a file, which it need not
-/// read. Folders are left out: they exist as soon as they have a file.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST` if it is damaged or exceeds a limit; `PATH_REJECTED` for an absolute path, or one with `..` or a NUL; if `layer` cannot
-/// be read; the errors of `found`.
-pub fn read_layer(
-    layer: &mut dyn Read,
+/// Reads the entries of a layer, a tar that may be compressed with gzip or zstd. As a [`Read`] it has the content of the current
+/// entry, if that is a file; it need not be read. Errors of its reads are refusals once they are a [`WorkspaceError`].
+pub struct LayerReader<'a> {
+    reader: TarReader<'a>,
+    meter: Rc<Meter>,
+    quota: EntryQuota,
     limits: LayerLimits,
-    found: &mut dyn FnMut(LayerEntry, &mut dyn Read) -> Result<(), WorkspaceError>,
-) -> Result<(), WorkspaceError> {
-    let LayerLimits { max_entries, max_bytes, max_file_bytes } = limits;
-    let max_name_bytes = max_entries.saturating_mul(256);
-    let limits = ImportLimits { max_entries, max_name_bytes, max_bytes, max_depth: MAX_DEPTH, max_ratio: ANY_RATIO };
-    let meter = Rc::new(Meter::new(limits));
-    let mut quota = EntryQuota::new(limits);
-    let mut content_bytes = 0_u64;
-    let mut read = || {
-        let mut reader = TarReader::new(decode(layer, &meter)?, meter.clone());
-        while let Some(mut member) = reader.next()? {
-            quota.count(&member.path)?;
+    content_bytes: u64,
+}
+
+impl<'a> LayerReader<'a> {
+    /// Begins to read `layer`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`next_entry`](Self::next_entry).
+    pub fn new(layer: &'a mut dyn Read, limits: LayerLimits) -> Result<Self, WorkspaceError> {
+        let LayerLimits { max_entries, max_bytes, .. } = limits;
+        let max_name_bytes = max_entries.saturating_mul(256);
+        let all = ImportLimits { max_entries, max_name_bytes, max_bytes, max_depth: MAX_DEPTH, max_ratio: ANY_RATIO };
+        let meter = Rc::new(Meter::new(all));
+        let reader = TarReader::new(decode(layer, &meter).map_err(of_layer)?, meter.clone());
+        Ok(Self { reader, meter, quota: EntryQuota::new(all), limits, content_bytes: 0 })
+    }
+
+    /// Returns the next entry; `None` at the end. Folders are left out: they exist as soon as they have a file.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` if the layer is damaged or exceeds a limit; `PATH_REJECTED` for an absolute path, or one with `..` or a NUL; if the
+    /// layer cannot be read.
+    pub fn next_entry(&mut self) -> Result<Option<LayerEntry>, WorkspaceError> {
+        self.read_entry().map_err(of_layer)
+    }
+
+    fn read_entry(&mut self) -> Result<Option<LayerEntry>, ImportError> {
+        while let Some(mut member) = self.reader.next()? {
+            self.quota.count(&member.path)?;
             let Some(path) = clean(&member.path)? else { continue };
             if path.len() > MAX_PATH_BYTES {
-                return Err(ImportError::from(Refusal::path(&shown(&path), PathRejected::TooLong)).into());
+                return Err(Refusal::path(&shown(&path), PathRejected::TooLong).into());
             }
-            let Some(entry) = entry_of(&mut member, path, max_file_bytes) else { continue };
+            let Some(entry) = entry_of(&mut member, path, self.limits.max_file_bytes) else { continue };
             if let LayerChange::File { size_bytes, .. } = entry.change {
-                content_bytes = content_bytes.saturating_add(size_bytes);
-                if content_bytes > max_bytes {
-                    return Err(too_large("bytes of files", max_bytes).into());
+                self.content_bytes = self.content_bytes.saturating_add(size_bytes);
+                if self.content_bytes > self.limits.max_bytes {
+                    return Err(too_large("bytes of files", self.limits.max_bytes));
                 }
             }
-            let mut content = EntryContent { reader: (&mut reader).take(member.size), failed: None };
-            let done = found(entry, &mut content);
-            if let Some(error) = content.failed {
-                return Err(meter.error(&error).into());
-            }
-            done.map_err(LayerEnd::ByCaller)?;
+            return Ok(Some(entry));
         }
-        Ok(reader.finish()?)
-    };
-    match read() {
-        Ok(()) => Ok(()),
-        Err(LayerEnd::ByCaller(error)) => Err(error),
-        Err(LayerEnd::Unreadable(ImportError::Refused(refusal))) => Err(of_layer(refusal).into()),
-        Err(LayerEnd::Unreadable(ImportError::Io(error))) => Err(error.into()),
-        Err(LayerEnd::Unreadable(ImportError::Cancelled)) => Err(WorkspaceError::Cancelled),
+        self.reader.finish()?;
+        Ok(None)
     }
 }
 
-/// Why the rest of a layer is not read.
-enum LayerEnd {
-    Unreadable(ImportError),
-    ByCaller(WorkspaceError),
-}
-
-impl From<ImportError> for LayerEnd {
-    fn from(error: ImportError) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
-/// The content of an entry. Tells errors of the layer from those of whoever reads it.
-struct EntryContent<R> {
-    reader: R,
-    failed: Option<io::Error>,
-}
-
-impl<R: Read> Read for EntryContent<R> {
+impl Read for LayerReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.reader.read(buffer).map_err(|error| {
-            let kind = error.kind();
-            if kind != io::ErrorKind::Interrupted {
-                self.failed = Some(error);
-            }
-            kind.into()
+        self.reader.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            _ => match of_layer(self.meter.error(&error)) {
+                WorkspaceError::Refused(refusal) => io::Error::other(refusal),
+                WorkspaceError::Io(error) => error,
+                WorkspaceError::Cancelled => error,
+            },
         })
     }
 }
 
-/// Returns how many bytes a caller of [`read_layer`] holds in memory, with names, that holds contents of at most `max_held_bytes`.
+/// Returns how many bytes a caller that holds all entries of a layer holds in memory, with contents of at most `max_held_bytes`.
 ///
 /// # Errors
 ///
-/// As for [`read_layer`].
+/// As for [`LayerReader::next_entry`].
 pub fn measure_layer(layer: &mut dyn Read, limits: LayerLimits, max_held_bytes: u64) -> Result<u64, WorkspaceError> {
     let (mut bytes, mut content) = (0, 0_u64);
-    read_layer(layer, limits, &mut |LayerEntry { path, change, base }, _| {
+    let mut layer = LayerReader::new(layer, limits)?;
+    while let Some(LayerEntry { path, change, base }) = layer.next_entry()? {
         let target = match change {
             LayerChange::Link(target) => target.len(),
             LayerChange::File { size_bytes, .. } => {
@@ -179,8 +168,7 @@ pub fn measure_layer(layer: &mut dyn Read, limits: LayerLimits, max_held_bytes: 
         // The base of a path is held beside what becomes of it.
         let base = if base.is_some() { 64 + path.len() } else { 0 };
         bytes += 64 + (path.len() + target + base) as u64;
-        Ok(())
-    })?;
+    }
     Ok(bytes + content.min(max_held_bytes))
 }
 
@@ -233,16 +221,19 @@ fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// Returns a refusal of an archive as that of a layer.
-fn of_layer(refusal: Refusal) -> Refusal {
-    let Refusal { message, hint, details, code } = refusal;
-    let hint = if details.limit.is_some() {
-        "Leave out build output, dependencies and data, or send the change in several sets.".to_owned()
-    } else {
-        hint
+/// Makes the refusal of an archive that of a layer.
+fn of_layer(error: ImportError) -> WorkspaceError {
+    let mut refusal = match error {
+        ImportError::Refused(refusal) => refusal,
+        ImportError::Io(error) => return error.into(),
+        ImportError::Cancelled => return WorkspaceError::Cancelled,
     };
-    let message = message.replace("the archive", "the layer").replace("the source", "the layer");
-    Refusal { message, hint, details, code }
+    if refusal.details.limit.is_some() {
+        "Leave out build output, dependencies and data, or send the change in several sets."
+            .clone_into(&mut refusal.hint);
+    }
+    refusal.message = refusal.message.replace("the archive", "the layer").replace("the source", "the layer");
+    refusal.into()
 }
 
 #[cfg(test)]
@@ -268,10 +259,12 @@ mod tests {
     fn shown_entries(layer: &[u8]) -> Vec<String> {
         let limits = LayerLimits { max_entries: 20, ..LIMITS };
         let mut shown = Vec::new();
-        let mut show = |LayerEntry { path, change, base }: LayerEntry, content: &mut dyn Read| {
+        let mut from = layer;
+        let mut layer = LayerReader::new(&mut from, limits).unwrap();
+        while let Some(LayerEntry { path, change, base }) = layer.next_entry().unwrap() {
             shown.push(match change {
                 LayerChange::File { size_bytes, is_executable } => {
-                    let text = io::read_to_string(content)?;
+                    let text = io::read_to_string(&mut layer).unwrap();
                     assert_eq!(text.len() as u64, size_bytes);
                     format!("{path}={text}{}", if is_executable { " x" } else { "" })
                 }
@@ -284,19 +277,17 @@ mod tests {
             if let (Some(LayerBase(base)), Some(last)) = (base, shown.last_mut()) {
                 last.push_str(&base.map_or(" of none".to_owned(), |base| format!(" of {base}")));
             }
-            Ok(())
-        };
-        read_layer(&mut &layer[..], limits, &mut show).unwrap();
+        }
         shown
     }
 
     /// Reads the entries without their contents. Returns how many there are.
     fn count(layer: &[u8], limits: LayerLimits) -> Result<u64, WorkspaceError> {
-        let mut count = 0;
-        read_layer(&mut &layer[..], limits, &mut |_, _| {
+        let (mut from, mut count) = (layer, 0);
+        let mut layer = LayerReader::new(&mut from, limits)?;
+        while layer.next_entry()?.is_some() {
             count += 1;
-            Ok(())
-        })?;
+        }
         Ok(count)
     }
 
@@ -389,17 +380,49 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_that_of_the_layer_or_of_its_reader() {
+    fn a_content_that_cannot_be_read_is_refused_or_an_error_of_the_stream() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+        }
         let zeros = layer(&[("a", EntryType::Regular, &[0; 100])]);
-        let cut = &zeros[..550];
-        let read = |layer: &[u8], fails: bool| {
-            read_layer(&mut &layer[..], LIMITS, &mut |_, content| {
-                io::copy(content, &mut io::sink())?;
-                if fails { Err(io::Error::from(io::ErrorKind::StorageFull).into()) } else { Ok(()) }
-            })
+        let read = |from: &mut dyn Read| {
+            let mut layer = LayerReader::new(from, LIMITS)?;
+            while layer.next_entry()?.is_some() {
+                io::copy(&mut layer, &mut io::sink())?;
+            }
+            Ok(())
         };
-        read(&zeros, false).unwrap();
-        assert!(matches!(read(&zeros, true), Err(WorkspaceError::Io(_))), "the disk is full");
-        assert!(matches!(read(cut, false), Err(WorkspaceError::Refused(_))), "the layer is cut off");
+        read(&mut &zeros[..]).unwrap();
+        match read(&mut &zeros[..550]) {
+            Err(WorkspaceError::Refused(refusal)) => assert!(refusal.message.starts_with("the layer is damaged")),
+            other => panic!("{other:?}"),
+        }
+        match read(&mut zeros[..550].chain(Broken)) {
+            Err(WorkspaceError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_sparse_file_is_not_supported_and_the_entries_after_it_are_read() {
+        let mut header = tar::Header::new_gnu();
+        header.as_mut_bytes()[..1].copy_from_slice(b"s");
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_size(4);
+        header.as_gnu_mut().unwrap().set_is_extended(true);
+        header.set_cksum();
+        let map = tar::GnuExtSparseHeader::new();
+        let mut content = [0; 512];
+        content[..4].copy_from_slice(b"part");
+        let after = layer(&[
+            ("x", EntryType::XHeader, b"22 GNU.sparse.major=1\n"),
+            ("p", EntryType::Regular, b"1"),
+            ("a", EntryType::Regular, b"a"),
+        ]);
+        let whole = [header.as_bytes(), map.as_bytes(), &content, &after[..]].concat();
+        assert_eq!(shown_entries(&whole), ["s: a sparse file", "p: a sparse file", "a=a x"]);
     }
 }
