@@ -7,17 +7,17 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-
-use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, prlimit, waitid};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, prlimit};
 
 /// The settings of every call, which override any configuration and repository.
 const SWITCHES: [&str; 19] = [
@@ -52,6 +52,8 @@ const PASSED_ON: [&str; 4] = ["PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_
 const MAX_STDERR_BYTES: usize = 8 * 1024;
 /// How often the bounds of a call are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// As long.
+const MAX_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The maximum memory of each process of git: a remote repository can answer with more than that.
 const MAX_MEMORY_BYTES: u64 = 2 << 30;
@@ -90,6 +92,17 @@ impl Bounds<'_> {
     /// Returns bounds with a time limit only.
     pub(crate) fn seconds(seconds: u64) -> Self {
         Self { time: Duration::from_secs(seconds), stop: &|| false, too_much: &|| false }
+    }
+
+    /// Returns the bound that a call exceeds which began at `start`.
+    fn exceeded(&self, start: Instant) -> Option<GitError> {
+        if (self.stop)() {
+            Some(GitError::Cancelled)
+        } else if (self.too_much)() {
+            Some(GitError::TooMuch)
+        } else {
+            (start.elapsed() > self.time).then_some(GitError::TooLong)
+        }
     }
 }
 
@@ -218,29 +231,28 @@ impl Git {
         else {
             return Err(GitError::Io(io::ErrorKind::BrokenPipe.into()));
         };
-        let completion = Completion::default();
         let pid = Pid::from_child(&child);
         limit_memory(pid);
-        thread::scope(|scope| {
-            let watch = scope.spawn(|| completion.watch(pid, bounds));
-            let errors = scope.spawn(move || last_bytes(stderr));
+        let (result, watched) = thread::scope(|scope| {
+            let watch = scope.spawn(|| watch(pid, stderr, bounds).inspect_err(|_| kill_group(pid)));
             let result = io(stdin, stdout);
             // After a broken exchange git would wait for input forever.
             if result.is_err() {
                 kill_group(pid);
             }
-            let status = wait(&mut child, pid, &completion);
-            let stopped = watch.join().unwrap_or(None);
-            let errors = errors.join().unwrap_or_default();
-            match (stopped, result, status?) {
-                (Some(error), _, _) => Err(error),
-                (None, Ok(value), status) if status.success() => Ok(value),
-                (None, Err(error), _) if error.kind() != io::ErrorKind::BrokenPipe && errors.is_empty() => {
-                    Err(error.into())
-                }
-                (None, _, _) => Err(GitError::Failed(errors)),
+            (result, watch.join().unwrap_or_else(|_| Err(io::Error::other("the thread that watches git panicked"))))
+        });
+        // Its child processes may still run. It is reaped last, so that its process id cannot belong to another process before.
+        kill_group(pid);
+        let status = child.wait()?;
+        match (watched?, result) {
+            ((Some(error), _), _) => Err(error),
+            (_, Ok(value)) if status.success() => Ok(value),
+            ((None, errors), Err(error)) if error.kind() != io::ErrorKind::BrokenPipe && errors.is_empty() => {
+                Err(error.into())
             }
-        })
+            ((None, errors), _) => Err(GitError::Failed(String::from_utf8_lossy(&errors).trim().to_owned())),
+        }
     }
 
     fn spawn(&self, args: &[&str]) -> io::Result<Child> {
@@ -305,37 +317,44 @@ pub(crate) fn make_home(home: &Path) -> io::Result<()> {
     std::fs::write(home.join(CONFIG_NAME), "[safe]\n\tdirectory = *\n")
 }
 
-/// Whether a call has ended, for the thread that watches it.
-#[derive(Default)]
-struct Completion(Mutex<bool>, Condvar);
-
-impl Completion {
-    fn set(&self) {
-        *self.0.lock() = true;
-        self.1.notify_all();
-    }
-
-    /// Kills the call when it exceeds its bounds, and returns which one.
-    fn watch(&self, pid: Pid, bounds: &Bounds<'_>) -> Option<GitError> {
-        let start = Instant::now();
-        let mut completed = self.0.lock();
-        while !*completed {
-            let error = if (bounds.stop)() {
-                Some(GitError::Cancelled)
-            } else if (bounds.too_much)() {
-                Some(GitError::TooMuch)
-            } else if start.elapsed() > bounds.time {
-                Some(GitError::TooLong)
-            } else {
-                None
-            };
-            if error.is_some() {
+/// Waits until git exits, and kills it once it exceeds its bounds. Returns the one that it exceeded, and the last bytes of its
+/// complaints.
+fn watch(pid: Pid, stderr: ChildStderr, bounds: &Bounds<'_>) -> io::Result<(Option<GitError>, Vec<u8>)> {
+    let git = pidfd_open(pid, PidfdFlags::empty())?;
+    let start = Instant::now();
+    let (mut next_check, mut stopped) = (start, None);
+    let (mut stderr, mut errors, mut buffer) = (Some(stderr), Vec::new(), [0; 4096]);
+    loop {
+        if stopped.is_none() && Instant::now() >= next_check {
+            next_check = Instant::now() + CHECK_INTERVAL;
+            stopped = bounds.exceeded(start);
+            if stopped.is_some() {
                 kill_group(pid);
-                return error;
             }
-            self.1.wait_for(&mut completed, CHECK_INTERVAL);
         }
-        None
+        let pipe = stderr.as_ref().map_or(git.as_fd(), AsFd::as_fd);
+        let mut ready = [git.as_fd(), pipe].map(|handle| PollFd::from_borrowed_fd(handle, PollFlags::IN));
+        match poll(&mut ready, Some(&MAX_WAIT)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let [has_exited, complains] = ready.map(|handle| !handle.revents().is_empty());
+        match &mut stderr {
+            Some(pipe) if complains => match pipe.read(&mut buffer)? {
+                0 => stderr = None,
+                count => keep_last(&mut errors, &buffer[..count]),
+            },
+            _ if has_exited => return Ok((stopped, errors)),
+            _ => {}
+        }
+    }
+}
+
+/// Adds `bytes` to the complaints of git, of which the last ones are kept.
+fn keep_last(errors: &mut Vec<u8>, bytes: &[u8]) {
+    errors.extend_from_slice(bytes);
+    if errors.len() > 2 * MAX_STDERR_BYTES {
+        errors.drain(..errors.len() - MAX_STDERR_BYTES);
     }
 }
 
@@ -349,42 +368,9 @@ fn limit_memory(pid: Pid) {
     }
 }
 
-/// Waits until git exits. Its child processes may still run, so they are killed. Git is reaped last, so that its process id
-/// cannot belong to another process while it is used.
-fn wait(child: &mut Child, pid: Pid, completion: &Completion) -> io::Result<std::process::ExitStatus> {
-    let ended = retry(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
-    kill_group(pid);
-    completion.set();
-    ended?;
-    child.wait()
-}
-
-/// Repeats a call that a signal interrupted.
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other.map_err(io::Error::from),
-        }
-    }
-}
-
 fn kill_group(pid: Pid) {
     // A group that has ended already is no error.
     let _ = kill_process_group(pid, Signal::KILL);
-}
-
-/// Returns the last bytes of `from` as text.
-fn last_bytes(mut from: impl Read) -> String {
-    let mut kept = Vec::new();
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        kept.extend_from_slice(&buffer[..count]);
-        if kept.len() > 2 * MAX_STDERR_BYTES {
-            kept.drain(..kept.len() - MAX_STDERR_BYTES);
-        }
-    }
-    String::from_utf8_lossy(&kept).trim().to_owned()
 }
 
 /// Parses an object id of 40 hexadecimal digits.
@@ -396,4 +382,69 @@ pub(crate) fn parse_oid(hex: &str) -> Option<[u8; 20]> {
 /// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     base16ct::lower::encode_string(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn git(folder: &Path) -> Git {
+        make_home(folder).unwrap();
+        let home = GitHome { path: folder.to_owned(), ..GitHome::default() };
+        Git::new(folder.join("git"), &Arc::new(home))
+    }
+
+    fn script<'a>(text: &'a str) -> [&'a str; 3] {
+        ["-c", text, "x"]
+    }
+
+    #[test]
+    fn a_call_ends_at_each_of_its_bounds_whatever_it_waits_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = git(folder.path());
+        let (yes, no) = (|| true, || false);
+        let bounds = |time, stop, too_much| Bounds { time: Duration::from_millis(time), stop, too_much };
+        for sleeps in ["alias.x=!sleep 100", "alias.x=!exec >&- 2>&- <&-; sleep 100"] {
+            for (bounds, error) in [
+                (bounds(50, &no, &no), "git took too long"),
+                (bounds(90_000, &yes, &no), "the call was cancelled"),
+                (bounds(90_000, &no, &yes), "git wrote too much"),
+            ] {
+                let start = Instant::now();
+                assert_eq!(git.output(&script(sleeps), 10, &bounds).unwrap_err().to_string(), error);
+                let full = git.run(&script(sleeps), &bounds, |mut input, _output| input.write_all(&[b'x'; 1 << 20]));
+                // An input that nobody takes may also break.
+                assert!(
+                    matches!(full.unwrap_err().to_string().as_str(), found if found == error || sleeps.contains('&'))
+                );
+                assert!(start.elapsed() < Duration::from_secs(60));
+            }
+        }
+    }
+
+    #[test]
+    fn input_output_and_complaints_fill_no_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = git(folder.path());
+        let copies = "alias.x=!yes complaint | head -c 300000 >&2; cat";
+        let sent: Vec<u8> = (0..1_000_000_u32).map(|n| n as u8).collect();
+        let received = git.run(&script(copies), &Bounds::seconds(60), |input, mut output| {
+            let (mut input, sent) = (input, sent.clone());
+            let sender = thread::spawn(move || input.write_all(&sent));
+            let mut received = Vec::new();
+            output.read_to_end(&mut received)?;
+            sender.join().unwrap().map(|()| received)
+        });
+        assert!(received.unwrap() == sent);
+        let fails =
+            git.output(&script("alias.x=!yes complaint | head -c 300000 >&2; exit 3"), 10, &Bounds::seconds(60));
+        match fails {
+            Err(GitError::Failed(text)) => assert!(text.ends_with("complaint") && text.len() < 2 * MAX_STDERR_BYTES),
+            other => panic!("{other:?}"),
+        }
+        let too_much = git.output(&script("alias.x=!yes"), 1000, &Bounds::seconds(60));
+        assert!(matches!(too_much, Err(GitError::TooMuch)));
+    }
 }
