@@ -15,7 +15,6 @@ mod uncommitted;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memchr::memmem;
 use model::Refusal;
 
 use super::writer::ImportWriter;
@@ -28,6 +27,19 @@ pub(super) use uncommitted::uncommitted;
 
 /// The time limit of a fetch.
 const FETCH_TIME: Duration = Duration::from_mins(15);
+/// Parts of git's complaints by which a failed fetch is classified.
+const CLASSES: [&str; 8] = [
+    OTHER_FORMAT,
+    "Authentication failed",
+    "could not read Username",
+    "Could not resolve host",
+    "couldn't find remote ref",
+    "not found",
+    "certificate",
+    "timed out",
+];
+/// How git complains about a repository with other hashes than its own.
+const OTHER_FORMAT: &str = "mismatched algorithms";
 /// The ref of the fetched commit.
 pub(crate) const FETCHED: &str = "refs/workspaced/base";
 
@@ -53,8 +65,8 @@ pub(super) struct GitSource<'a> {
     git: &'a Git,
     /// Git on the same folder, which reaches the source.
     remote: Git,
-    /// What the remote repository is sent as a credential, in every form that it could repeat.
-    secrets: Vec<String>,
+    /// Whether the remote repository is sent a credential, which it could repeat.
+    has_credential: bool,
     reference: &'a str,
     limits: ImportLimits,
     watch: &'a dyn ImportObserver,
@@ -70,17 +82,15 @@ impl<'a> GitSource<'a> {
         watch: &'a dyn ImportObserver,
     ) -> Result<Self, ImportError> {
         let reference = reference.map_or(Ok("HEAD"), check_reference)?;
-        let mut secrets = Vec::new();
+        let mut has_credential = false;
         let remote = match origin {
             GitOrigin::Remote { url, credential } => {
                 let judged = remote::judge(url, git.allowed_hosts())?;
                 let mut settings = vec![("remote.origin.url", judged.url)];
                 settings.extend(judged.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
                 let header = credential.map(|credential| credential.header(url)).transpose()?;
-                if let Some(header) = &header {
-                    settings.push((header.key.as_str(), header.value.as_str()));
-                    secrets.clone_from(&header.secrets);
-                }
+                settings.extend(header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())));
+                has_credential = header.is_some();
                 git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(judged.port)
             }
             GitOrigin::Local { path, reads, .. } => git
@@ -89,7 +99,7 @@ impl<'a> GitSource<'a> {
                 .with_env("GIT_ALLOW_PROTOCOL", "file")
                 .reading(reads),
         };
-        Ok(Self { git, remote, secrets, reference, limits, watch })
+        Ok(Self { git, remote, has_credential, reference, limits, watch })
     }
 
     /// Fetches the commit, writes its tree with `writer`, and returns the commit.
@@ -177,11 +187,13 @@ impl GitSource<'_> {
         if commit.len() == 40 { Ok(commit) } else { Err(no_repository()) }
     }
 
-    /// Returns the error of a call that reached the source, which may have repeated the credential.
+    /// Returns the error of a call that reached the source. What git says of one that was sent a credential is not logged, but for the
+    /// class of it: the source may have repeated the credential in any form.
     fn remote_error(&self, error: GitError) -> ImportError {
         fetch_error(match error {
-            GitError::Failed(complaint) if repeats_any(&complaint, &self.secrets) => {
-                GitError::Failed("the answer repeats the credential, and is not logged".to_owned())
+            GitError::Failed(complaint) if self.has_credential => {
+                let class = CLASSES.into_iter().find(|class| complaint.contains(class)).unwrap_or("another failure");
+                GitError::Failed(format!("{class}; the answer may repeat the credential, and is not logged"))
             }
             error => error,
         })
@@ -200,7 +212,7 @@ fn fetch_error(error: GitError) -> ImportError {
     match error {
         GitError::Io(error) => ImportError::Io(error),
         GitError::Cancelled => ImportError::Cancelled,
-        GitError::Failed(complaint) if complaint.contains("mismatched algorithms") => Refusal::invalid(
+        GitError::Failed(complaint) if complaint.contains(OTHER_FORMAT) => Refusal::invalid(
             "the repository has the object format sha256; only repositories with sha1 can be read",
             "Import an archive of the commit, or a clone with `git init --object-format=sha1`.",
         )
@@ -222,22 +234,6 @@ fn fetch_error(error: GitError) -> ImportError {
             Refusal::invalid("the git source is too large", "Import an archive with less in it.").into()
         }
     }
-}
-
-/// Whether `complaint` has a part of a secret, also one that is spread over lines.
-fn repeats_any(complaint: &str, secrets: &[String]) -> bool {
-    /// So much of a secret shows enough of it.
-    const PART_BYTES: usize = 8;
-    let without_blanks = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
-    // Git writes this before each line of the server.
-    let squeezed = without_blanks(&complaint.replace("remote:", ""));
-    let decoded = squeezed.replace("\\n", "").replace("%0A", "").replace("%0a", "");
-    let repeats = |secret: &String| {
-        let secret = without_blanks(secret).into_bytes();
-        let mut parts = secret.windows(PART_BYTES.min(secret.len()).max(1));
-        parts.any(|part| [&squeezed, &decoded].iter().any(|text| memmem::find(text.as_bytes(), part).is_some()))
-    };
-    secrets.iter().any(repeats)
 }
 
 /// Removes credentials from git's error output, including those in addresses.

@@ -24,7 +24,8 @@ const MAX_NAME_BYTES: usize = 64;
 #[derive(Clone, Debug)]
 pub struct GitCredential {
     name: String,
-    prefix: Prefix,
+    /// The [canonical](canonical) URL.
+    prefix: String,
     username: String,
     token: GitToken,
 }
@@ -36,23 +37,6 @@ pub enum GitToken {
     File(PathBuf),
     /// The token itself.
     Text(String),
-}
-
-/// A URL, split so that only whole parts compare equal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Prefix {
-    /// In lower case.
-    host: String,
-    port: u16,
-    path: Vec<String>,
-}
-
-/// The git setting that sends a credential.
-pub(super) struct Header {
-    pub(super) key: String,
-    pub(super) value: String,
-    /// The token in every form in which a server could repeat it.
-    pub(super) secrets: Vec<String>,
 }
 
 impl fmt::Debug for GitToken {
@@ -78,7 +62,7 @@ impl GitCredential {
                 "name is not 1 to 64 letters, digits, `.`, `_` or `-` that start with a letter or digit".to_owned()
             );
         }
-        let prefix = Prefix::parse(url_prefix).ok_or(
+        let prefix = canonical(url_prefix).ok_or(
             "url_prefix is not a URL `https://HOST/PATH` without user, `%`, `?`, `#` and empty or dotted parts of its path",
         )?;
         if username.is_empty() || username.contains(|c: char| c == ':' || c.is_control()) {
@@ -105,13 +89,11 @@ impl GitCredential {
 
     /// Whether it is for the repository at `url`.
     pub(in crate::import) fn covers(&self, url: &str) -> bool {
-        Prefix::parse(url).is_some_and(|url| {
-            (&url.host, url.port) == (&self.prefix.host, self.prefix.port) && url.path.starts_with(&self.prefix.path)
-        })
+        canonical(url).is_some_and(|url| url.starts_with(&self.prefix))
     }
 
-    /// Returns the git setting that sends it to `url`, which it must cover, and nowhere else.
-    pub(super) fn header(&self, url: &str) -> Result<Header, Refusal> {
+    /// Returns the git setting, and its value, that sends it to `url`, which it must cover, and nowhere else.
+    pub(super) fn header(&self, url: &str) -> Result<(String, String), Refusal> {
         let token = match &self.token {
             GitToken::Text(text) => text.clone(),
             GitToken::File(path) => read(path).map_err(|error| {
@@ -124,32 +106,27 @@ impl GitCredential {
             })?,
         };
         let pair = STANDARD.encode(format!("{}:{token}", self.username));
-        let value = format!("Authorization: Basic {pair}");
-        let secrets = vec![STANDARD.encode(&token), token, pair];
-        Ok(Header { key: format!("http.{url}.extraHeader"), value, secrets })
+        Ok((format!("http.{url}.extraHeader"), format!("Authorization: Basic {pair}")))
     }
 }
 
-impl Prefix {
-    /// Returns the parts of `url`; `None` if it has a form that programs read in different ways.
-    fn parse(url: &str) -> Option<Self> {
-        let (host, port) = remote::parse(url).ok()?;
-        let rest = url.get("https://".len()..)?;
-        if rest.contains(['%', '\\', '?', '#']) {
-            return None;
-        }
-        let path = rest.split_once('/').map_or("", |(_, path)| path);
-        // No escapes, and no `;`, with which some servers begin a parameter of a name, such as `..;`.
-        if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._~+@-".contains(&byte)) {
-            return None;
-        }
-        let path = path.strip_suffix('/').unwrap_or(path);
-        let names: Vec<_> = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
-        if names.iter().any(|name| matches!(name.as_str(), "" | "." | "..")) {
-            return None;
-        }
-        Some(Self { host: host.to_ascii_lowercase(), port, path: names })
+/// Returns host, port and path of `url`, with a slash at the end, so that only whole parts are the start of another one; `None` if it has a
+/// form that programs read in different ways.
+fn canonical(url: &str) -> Option<String> {
+    let (host, port) = remote::parse(url).ok()?;
+    let rest = url.get("https://".len()..)?;
+    let path = rest.split_once('/').map_or("", |(_, path)| path);
+    // No escapes, and no `;`, with which some servers begin a parameter of a name, such as `..;`.
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/._~+@-".contains(&byte);
+    if rest.contains(['%', '\\', '?', '#']) || !path.bytes().all(fits) {
+        return None;
     }
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.split('/').any(|name| matches!(name, "." | "..") || name.is_empty() && !path.is_empty()) {
+        return None;
+    }
+    let end = if path.is_empty() { "" } else { "/" };
+    Some(format!("{}:{port}/{path}{end}", host.to_ascii_lowercase()))
 }
 
 /// Reads a token, without the newline at its end.
@@ -254,7 +231,7 @@ mod tests {
         assert_eq!(credential.header("https://a/b/c").err().unwrap().code, Code::Unavailable);
         for (written, token) in [("first\n", "first"), ("second\r\n", "second"), ("third", "third")] {
             std::fs::write(&file, written).unwrap();
-            let Header { key, value, .. } = credential.header("https://a/b/c").unwrap();
+            let (key, value) = credential.header("https://a/b/c").unwrap();
             assert_eq!(key, "http.https://a/b/c.extraHeader");
             assert_eq!(value, format!("Authorization: Basic {}", STANDARD.encode(format!("user:{token}"))));
         }
