@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use model::Sha256;
 use rustix::fs::{FileType, Stat};
 
+use crate::byte_path::join;
+use crate::ignored::GITIGNORE_NAME;
 use manifest::{BaseManifest, FileIndex, FolderIndex, Head, MODE_LINK};
 use segments::Locations;
 pub(crate) use segments::{LOCATIONS_NAME, NewContents, Segments, names as segment_names};
@@ -113,6 +115,13 @@ impl BaseFiles {
         }
         let (found, _) = copy_hashed(&mut self.unchecked(file), &mut io::sink(), self.manifest.size(file))?;
         self.set_checked(file, &found)
+    }
+
+    /// Checks the bytes of every `.gitignore`.
+    pub(crate) fn check_rules(&self) -> io::Result<()> {
+        let files =
+            self.ignores.iter().filter_map(|(folder, _)| self.manifest.get(&join(folder, GITIGNORE_NAME.as_bytes())));
+        files.into_iter().try_for_each(|file| self.check(file))
     }
 
     /// As [`check`](Self::check), for all `bytes` of `file`.

@@ -397,6 +397,8 @@ impl StagedBase {
     /// damaged is not shared.
     pub(crate) fn share(&mut self, earlier: &Base) -> io::Result<()> {
         let shared = earlier.load().and_then(|files| {
+            // An import reads the rules, and must not fail for those of an earlier one.
+            files.check_rules()?;
             self.contents = self.segments.begin(Some(&*files));
             share_objects(earlier.git(), &self.git, earlier.commit())
         });

@@ -137,6 +137,29 @@ fn a_damaged_base_is_not_shared() {
 }
 
 #[test]
+fn a_base_whose_rules_were_altered_is_not_shared() {
+    let rig = TestWorkspaces::new();
+    let source = repository(&rig, "source");
+    fs::write(source.join(".gitignore"), "*.log\n").unwrap();
+    git(&source, &["add", "-A"]);
+    git(&source, &["commit", "-qm", "rules"]);
+    rig.import("one", local(&source, None)).unwrap();
+    let segment = fs::read_dir(rig.data().join("bases/segments")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&segment).unwrap();
+    let at = bytes.windows(6).position(|part| part == b"*.log\n").unwrap();
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    fs::write(source.join("new"), "new\n").unwrap();
+    git(&source, &["add", "-A"]);
+    git(&source, &["commit", "-qm", "next"]);
+    // Nothing of the base is in memory.
+    let again = crate::Workspaces::open(&rig.data(), &[rig.root("")]).unwrap();
+    let run = RunId::parse("two").unwrap();
+    again.import(&run, local(&source, None), &crate::test_support::rules(), &crate::test_support::NoObserver).unwrap();
+    assert_eq!(fs::read_to_string(rig.imported("two").join(".gitignore")).unwrap(), "*.log\n");
+}
+
+#[test]
 fn a_commit_that_the_source_has_no_more_is_not_taken_from_an_earlier_base() {
     let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
