@@ -61,11 +61,12 @@ pub(crate) fn write(head: &Head, rows: &[ManifestRow], mut folders: Vec<Vec<u8>>
 
 /// Brings rows into the order of their indices: by folder, and by name.
 pub(crate) fn sort(rows: &mut [ManifestRow]) {
-    fn key(row: &ManifestRow) -> ((&[u8], &[u8]), &[u8]) {
+    rows.sort_by_cached_key(|row| {
         let (folder, name) = split(&row.path);
-        (split(folder), name)
-    }
-    rows.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+        let (parent, folder) = split(folder);
+        // No name has a zero, which sorts before every byte of one.
+        [parent, folder, name].join(&0)
+    });
 }
 
 /// Returns the hash of the files, which does not depend on where or when they were imported: see
