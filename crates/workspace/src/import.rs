@@ -132,10 +132,17 @@ pub enum ImportError {
     Refused(#[from] Refusal),
     /// The disk failed.
     #[error("file system error")]
-    Io(#[from] io::Error),
+    Io(#[source] io::Error),
     /// The caller disconnected.
     #[error("the import was cancelled")]
     Cancelled,
+}
+
+impl From<io::Error> for ImportError {
+    fn from(error: io::Error) -> Self {
+        // The reader of an archive refuses it so.
+        error.downcast().map_or_else(Self::Io, Self::Refused)
+    }
 }
 
 impl From<Errno> for ImportError {

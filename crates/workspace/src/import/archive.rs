@@ -9,7 +9,7 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::Read;
 use std::rc::Rc;
 
@@ -29,8 +29,8 @@ pub(super) fn copy(
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
     let meter = Rc::new(Meter::new(limits));
-    let mut reader = TarReader::new(decode(archive, &meter)?, meter.clone());
-    let mut copier = ArchiveCopier { writer, meter: &meter, files: HashMap::new(), absent: HashSet::new() };
+    let mut reader = TarReader::new(decode(archive, &meter)?);
+    let mut copier = ArchiveCopier { writer, absent: HashSet::new() };
     while let Some(member) = reader.next()? {
         copier.entry(&member, &mut reader)?;
     }
@@ -40,10 +40,6 @@ pub(super) fn copy(
 
 struct ArchiveCopier<'a, 'b> {
     writer: &'a mut ImportWriter<'b>,
-    meter: &'a Meter,
-    /// Files so far: only these may be replaced or linked to by a later entry. Each with its index in the writer's list of
-    /// hard-linked files, if it has several names.
-    files: HashMap<Vec<u8>, Option<usize>>,
     /// Entries of the archive that are not in the tree, which a later entry may link to. Of Git-internal folders, only the topmost.
     absent: HashSet<Vec<u8>>,
 }
@@ -72,7 +68,6 @@ impl ArchiveCopier<'_, '_> {
         match self.write(member, &path, bytes) {
             Ok(()) => Ok(()),
             Err(WriteError::Unsupported(reason)) => Err(refuse(&path, reason)),
-            Err(WriteError::Source(error)) => Err(self.meter.error(&error)),
             Err(WriteError::Fatal(error)) => Err(error),
         }
     }
@@ -82,7 +77,6 @@ impl ArchiveCopier<'_, '_> {
             _ if member.is_sparse => Err(WriteError::Unsupported("a sparse file: pack it without `--sparse`")),
             EntryType::Regular | EntryType::Continuous => {
                 self.replace(path)?;
-                self.files.insert(path.to_owned(), None);
                 self.writer.file(path, member.mode, member.size, None, bytes)
             }
             EntryType::Directory | EntryType::Link | EntryType::Symlink if member.size > 0 => {
@@ -107,16 +101,10 @@ impl ArchiveCopier<'_, '_> {
         if git_internal(&original).is_some() || self.absent.contains(&original) {
             return self.skip(path, "a hard link to a skipped entry");
         }
-        let Some(linked) = self.files.get(&original).copied().filter(|_| original != path) else {
-            return Err(WriteError::Unsupported("a hard link that is not to an earlier file"));
-        };
-        let index = linked.unwrap_or_else(|| self.writer.new_linked());
-        self.writer.add_linked_name(index, &original, true);
-        self.files.insert(original.clone(), Some(index));
+        let file = self.writer.hard_links.file_at(&original);
         self.replace(path)?;
         self.writer.copy_of(path, member.mode, &original)?;
-        self.writer.add_linked_name(index, path, true);
-        self.files.insert(path.to_owned(), Some(index));
+        self.writer.hard_links.add_name(file, path, true);
         Ok(())
     }
 
@@ -132,12 +120,7 @@ impl ArchiveCopier<'_, '_> {
     /// Removes an earlier file of this name.
     fn replace(&mut self, path: &[u8]) -> Result<(), WriteError> {
         self.absent.remove(path);
-        let Some(linked) = self.files.remove(path) else { return Ok(()) };
-        if let Some(index) = linked {
-            // The content had this name all the same, for what the name hides.
-            self.writer.add_linked_name(index, path, false);
-        }
-        self.writer.replace(path)
+        if self.writer.has_file(path) { self.writer.replace(path) } else { Ok(()) }
     }
 }
 

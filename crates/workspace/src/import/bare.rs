@@ -57,7 +57,7 @@ pub(super) fn size(git_dir: &Path) -> u64 {
 pub(super) fn commit(
     git: &Git,
     contents: &NewContents,
-    rows: &[ManifestRow],
+    rows: &[&ManifestRow],
     watch: &dyn ImportObserver,
 ) -> Result<String, ImportError> {
     if rows.is_empty() {
@@ -85,7 +85,7 @@ pub(super) fn commit(
 fn write_blobs(
     to: &mut impl Write,
     contents: &NewContents,
-    rows: &[ManifestRow],
+    rows: &[&ManifestRow],
     watch: &dyn ImportObserver,
 ) -> io::Result<()> {
     let mut written = HashSet::with_capacity(rows.len());
@@ -103,7 +103,7 @@ fn write_blobs(
     Ok(())
 }
 
-fn write_commit(to: &mut impl Write, rows: &[ManifestRow]) -> io::Result<()> {
+fn write_commit(to: &mut impl Write, rows: &[&ManifestRow]) -> io::Result<()> {
     write!(to, "commit refs/heads/base\nmark :1\ncommitter {COMMITTER}\ndata {}\n{MESSAGE}", MESSAGE.len())?;
     for row in rows {
         write!(to, "M {:o} {} ", row.mode, hex(&row.oid))?;

@@ -26,7 +26,7 @@ struct WalkedFolder {
 /// The identity of a folder, which does not depend on its path: device and inode.
 pub(super) type FolderId = (u64, u64);
 
-/// Files with several names, each with its index in the writer's list of hard-linked files.
+/// Files with several names, each with its index among the writer's hard-linked files.
 type Linked = HashMap<FolderId, usize>;
 
 /// Copies the tree under `source`. No link is followed, and every file is opened through its folder's handle. `own`, the
@@ -91,15 +91,8 @@ fn copy_entry(
         writer.skip(path, "a Git-internal path");
         return Ok(None);
     }
-    match write(level, name, file_type, path, writer, linked) {
-        Ok(folder) => Ok(folder),
-        Err(WriteError::Unsupported(reason)) => {
-            writer.skip(path, reason);
-            Ok(None)
-        }
-        Err(WriteError::Source(error)) => Err(ImportError::Io(error)),
-        Err(WriteError::Fatal(error)) => Err(error),
-    }
+    let written = write(level, name, file_type, path, writer, linked);
+    Ok(writer.skip_unsupported(path, written)?.flatten())
 }
 
 fn write(
@@ -125,8 +118,9 @@ fn write(
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             let written = writer.file(path, stat.st_mode & 0o7777, size, None, &mut file);
             if stat.st_nlink > 1 {
-                let index = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| writer.new_linked());
-                writer.add_linked_name(index, path, written.is_ok());
+                let links = &mut writer.hard_links;
+                let file = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| links.add_file());
+                links.add_name(file, path, written.is_ok());
             }
             written.map(|()| None)
         }
@@ -144,7 +138,7 @@ fn open_error(errno: Errno) -> WriteError {
         Errno::ACCESS | Errno::PERM => WriteError::Unsupported("permission denied"),
         Errno::NOENT => WriteError::Unsupported("it was removed during the import"),
         Errno::NOTDIR | Errno::LOOP => WriteError::Unsupported("it was replaced during the import"),
-        errno => WriteError::Source(errno.into()),
+        errno => errno.into(),
     }
 }
 

@@ -2,18 +2,21 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use model::{Rules, Sha256};
 use sha2::Digest as _;
 
 use super::git::{self, GitOrigin, GitSource};
-use super::writer::{ENTRY_BYTES, ImportWriter};
+use super::writer::{ENTRY_BYTES, ImportWriter, WrittenTree};
 use super::{ImportError, ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, tracked};
 use crate::base::MANIFEST_NAME;
 use crate::base_files::manifest::{self, Head, MODE_LINK, ManifestRow};
 use crate::bases::{BaseInfo, BaseStore, KnownSource, StagedBase};
-use crate::byte_path::folders_above;
+use crate::byte_path::{folders_above, split};
 use crate::dir::create_file;
+use crate::ignored::GITIGNORE_NAME;
 use crate::skipped::SkippedReport;
 
 /// The result of an import.
@@ -47,37 +50,30 @@ impl Importer {
         watch: &dyn ImportObserver,
     ) -> Result<(FilledBase, Vec<Vec<u8>>), ImportError> {
         bare::make(to.git.dir())?;
-        let done = match source {
+        match source {
             ImportSource::GitRemote { url, reference, credential } => {
                 let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
                 let origin = GitOrigin::Remote { url, credential };
-                self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch)?
+                return self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch);
             }
             ImportSource::GitLocal { path, reference } => {
                 let work_tree = git::work_tree(&path);
                 let path = git::find(&path, &|real| self.is_allowed(real))?;
                 let origin = GitOrigin::Local { path, reads: self.roots.clone(), work_tree };
-                let done = self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch)?;
-                let commit = match &done {
-                    FilledBase::Known(source) => {
-                        bare::borrow(to.git.dir(), known.get(&source.base)?.git().dir())?;
-                        &source.commit
-                    }
-                    FilledBase::New(new) => &new.info.commit,
-                };
-                let uncommitted = git::uncommitted(&to.git, &origin, reference.as_deref(), commit);
-                return Ok((done, uncommitted));
+                return self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch);
             }
-            source => FilledBase::New(self.write(to, rules, watch, |writer| {
-                match source {
-                    ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
-                    ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
-                    ImportSource::Empty | ImportSource::GitRemote { .. } | ImportSource::GitLocal { .. } => {}
-                }
-                Ok(None)
-            })?),
-        };
-        Ok((done, Vec::new()))
+            source => {
+                let done = self.write(to, rules, watch, |writer| {
+                    match source {
+                        ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
+                        ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
+                        ImportSource::Empty | ImportSource::GitRemote { .. } | ImportSource::GitLocal { .. } => {}
+                    }
+                    Ok(None)
+                })?;
+                Ok((FilledBase::New(done), Vec::new()))
+            }
+        }
     }
 
     /// Uses the base as which the commit was imported before; if there is none, fetches the commit. The tree of a commit does not
@@ -90,7 +86,7 @@ impl Importer {
         reference: Option<&str>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<FilledBase, ImportError> {
+    ) -> Result<(FilledBase, Vec<Vec<u8>>), ImportError> {
         let git = to.git.clone();
         let source = GitSource::new(&git, origin, reference, self.limits, watch)?;
         let id = origin_id(origin);
@@ -99,16 +95,29 @@ impl Importer {
             && let Some(commit) = source.tip()?
         {
             if let Some(source) = known.known(&id, &commit) {
-                return Ok(FilledBase::Known(source));
+                bare::borrow(git.dir(), known.get(&source.base)?.git().dir())?;
+                let uncommitted = git::uncommitted(&git, origin, reference, &commit, &|| watch.cancelled());
+                return Ok((FilledBase::Known(source), uncommitted));
             }
             // Not if the commit is perhaps only in an earlier base, and in the repository no more.
             if let Some(earlier) = known.newest(&id) {
                 to.share(&earlier)?;
             }
         }
-        let mut done = self.write(to, rules, watch, |writer| source.copy(writer).map(Some))?;
-        done.source = Some((id, done.info.commit.clone()));
-        Ok(FilledBase::New(done))
+        let commit = source.fetch_commit()?;
+        let has_failed = AtomicBool::new(false);
+        let stop = || watch.cancelled() || has_failed.load(Ordering::Relaxed);
+        // Both take long in a large tree, and neither needs the other.
+        thread::scope(|scope| {
+            let uncommitted = scope.spawn(|| git::uncommitted(&git, origin, reference, &commit, &stop));
+            let done = self.write(to, rules, watch, |writer| {
+                source.copy(&commit, writer)?;
+                Ok(Some(commit.clone()))
+            });
+            let mut done = done.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
+            done.source = Some((id, commit.clone()));
+            Ok((FilledBase::New(done), uncommitted.join().unwrap_or_default()))
+        })
     }
 
     /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the list of its files.
@@ -121,21 +130,18 @@ impl Importer {
     ) -> Result<NewBase, ImportError> {
         let mut writer = ImportWriter::new(&mut to.contents, self.limits, watch);
         let commit = copy(&mut writer)?;
-        hard_links::remove_revealing(&mut writer, rules)?;
-        let (folders, submodules, narrowed) = (writer.folders(), writer.submodules(), writer.take_narrowed());
-        let (mut rows, skipped) = writer.into_rows();
-        let ignores = tracked::ignore_files(&to.contents, &rows)?;
+        let ignores = hard_links::remove_revealing(&mut writer, rules)?;
+        let WrittenTree { mut rows, folders, submodules, narrowed, skipped } = writer.finish();
         let commit = if let Some(commit) = commit {
             commit
         } else {
             watch.progress("committing", rows.len() as u64, bytes_of(&rows));
             tracked::mark_untracked(&mut rows, &ignores);
-            let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).cloned().collect();
+            let tracked: Vec<_> = rows.iter().filter(|row| !row.is_ignored).collect();
             bare::commit(&to.git, &to.contents, &tracked, watch)?
         };
         let head = Head { commit, submodules, ignores, narrowed };
         let info = describe(&head, &rows, &folders);
-        manifest::sort(&mut rows);
         create_file(&to.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, &rows, folders))?;
         Ok(NewBase { info, skipped, rows, source: None })
     }
@@ -165,7 +171,10 @@ pub(crate) fn describe(head: &Head, rows: &[ManifestRow], folders: &[Vec<u8>]) -
 fn variant(head: &Head, rows: &[ManifestRow], folders: &[Vec<u8>]) -> Option<Sha256> {
     let used: HashSet<&[u8]> = rows.iter().flat_map(|row| folders_above(&row.path)).collect();
     let mut empty: Vec<_> = folders.iter().filter(|folder| !folder.is_empty() && !used.contains(&folder[..])).collect();
-    if empty.is_empty() && head.narrowed.is_empty() {
+    let files = rows.iter().map(|row| split(&row.path)).filter(|(_, name)| *name == GITIGNORE_NAME.as_bytes());
+    let with_rules: HashSet<&[u8]> = files.map(|(folder, _)| folder).collect();
+    let mut without_file = head.ignores.iter().filter(|(folder, _)| !with_rules.contains(&folder[..])).peekable();
+    if empty.is_empty() && head.narrowed.is_empty() && without_file.peek().is_none() {
         return None;
     }
     empty.sort_unstable();
@@ -177,6 +186,10 @@ fn variant(head: &Head, rows: &[ManifestRow], folders: &[Vec<u8>]) -> Option<Sha
     for (path, mode) in &head.narrowed {
         hash.update(path);
         hash.update(format!("\0{mode:o}\n"));
+    }
+    for (folder, text) in without_file {
+        hash.update(folder);
+        hash.update(format!("\0rules {}\n", Sha256::of(text)));
     }
     Some(Sha256::from_bytes(hash.finalize().into()))
 }

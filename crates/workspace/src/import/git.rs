@@ -102,14 +102,11 @@ impl<'a> GitSource<'a> {
         Ok(Self { git, remote, has_credential, reference, limits, watch })
     }
 
-    /// Fetches the commit, writes its tree with `writer`, and returns the commit.
-    pub(super) fn copy(&self, writer: &mut ImportWriter<'_>) -> Result<String, ImportError> {
-        self.watch.progress("fetching", 0, 0);
-        let commit = self.commit()?;
+    /// Writes the tree of the fetched `commit` with `writer`.
+    pub(super) fn copy(&self, commit: &str, writer: &mut ImportWriter<'_>) -> Result<(), ImportError> {
         self.watch.progress("writing", 0, 0);
-        let entries = tree::list(self.git, &commit, self.limits, self.watch, writer)?;
-        tree::write(self.git, entries, self.watch, writer)?;
-        Ok(commit)
+        let entries = tree::list(self.git, commit, self.limits, self.watch, writer)?;
+        tree::write(self.git, entries, self.watch, writer)
     }
 }
 
@@ -143,8 +140,9 @@ fn no_repository() -> ImportError {
 }
 
 impl GitSource<'_> {
-    /// Fetches the commit, with as little else as possible.
-    fn commit(&self) -> Result<String, ImportError> {
+    /// Fetches the commit, with as little else as possible, and returns it.
+    pub(super) fn fetch_commit(&self) -> Result<String, ImportError> {
+        self.watch.progress("fetching", 0, 0);
         let reference = self.reference;
         match self.fetch(&[&format!("+{reference}:{FETCHED}")], "--depth=1") {
             Ok(()) => return self.resolve(FETCHED),

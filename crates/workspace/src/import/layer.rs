@@ -83,7 +83,6 @@ pub enum LayerChange {
 /// entry, if that is a file; it need not be read. Errors of its reads are refusals once they are a [`WorkspaceError`].
 pub struct LayerReader<'a> {
     reader: TarReader<'a>,
-    meter: Rc<Meter>,
     quota: EntryQuota,
     limits: LayerLimits,
     content_bytes: u64,
@@ -100,8 +99,8 @@ impl<'a> LayerReader<'a> {
         let max_name_bytes = max_entries.saturating_mul(256);
         let all = ImportLimits { max_entries, max_name_bytes, max_bytes, max_depth: MAX_DEPTH, max_ratio: ANY_RATIO };
         let meter = Rc::new(Meter::new(all));
-        let reader = TarReader::new(decode(layer, &meter).map_err(of_layer)?, meter.clone());
-        Ok(Self { reader, meter, quota: EntryQuota::new(all), limits, content_bytes: 0 })
+        let reader = TarReader::new(decode(layer, &meter).map_err(of_layer)?);
+        Ok(Self { reader, quota: EntryQuota::new(all), limits, content_bytes: 0 })
     }
 
     /// Returns the next entry; `None` at the end. Folders are left out: they exist as soon as they have a file.
@@ -139,10 +138,10 @@ impl Read for LayerReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.reader.read(buffer).map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => error,
-            _ => match of_layer(self.meter.error(&error)) {
+            _ => match of_layer(error.into()) {
                 WorkspaceError::Refused(refusal) => io::Error::other(refusal),
                 WorkspaceError::Io(error) => error,
-                WorkspaceError::Cancelled => error,
+                WorkspaceError::Cancelled => io::ErrorKind::ConnectionAborted.into(),
             },
         })
     }

@@ -10,12 +10,12 @@ use crate::byte_path::split;
 use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, MAX_RULES_BYTES, RuleSet, read_rules};
 
 /// The `.gitignore` files of a tree, each with its folder (empty for the root).
-type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The maximum size of all `.gitignore` files together: they are held in memory while the run is open.
 const MAX_IGNORE_BYTES: u64 = 8 << 20;
 
-/// Reads the `.gitignore` files among `rows`.
+/// Reads the `.gitignore` files among `rows`, and sorts them by folder.
 pub(super) fn ignore_files<'a>(
     contents: &NewContents,
     rows: impl IntoIterator<Item = &'a ManifestRow>,
@@ -35,6 +35,7 @@ pub(super) fn ignore_files<'a>(
         }
         found.push((split(&row.path).0.to_owned(), text));
     }
+    found.sort_unstable();
     Ok(found)
 }
 

@@ -6,10 +6,12 @@ use std::io::{self, Read, Write};
 use model::{LogicalPath, MAX_PATH_BYTES, PathRejected, link_stays_inside};
 use sha1::Digest as _;
 
+use super::hard_links::HardLinks;
 use super::quota::{EntryQuota, too_large};
+use super::tracked::{self, IgnoreFiles};
 use super::{ImportError, ImportLimits, ImportObserver};
 use crate::base_files::NewContents;
-use crate::base_files::manifest::{MODE_LINK, ManifestRow};
+use crate::base_files::manifest::{self, MODE_LINK, ManifestRow};
 use crate::byte_path::{prefixes, split};
 use crate::skipped::SkippedReport;
 
@@ -24,29 +26,22 @@ const MAX_REPLACED_BYTES: u64 = 64 << 20;
 /// The maximum length of a name, which file systems share.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The names of one file with several names, each with whether it still exists.
-pub(super) type LinkedNames = BTreeMap<Vec<u8>, bool>;
-
 /// Writes an imported tree.
 pub(crate) struct ImportWriter<'a> {
     contents: &'a mut NewContents,
     buffer: Vec<u8>,
-    limits: ImportLimits,
-    watch: &'a dyn ImportObserver,
-    quota: EntryQuota,
+    max_depth: usize,
+    entries: EntryQuota,
+    size: TreeSize<'a>,
     /// Every folder, except the root.
     folders: HashSet<Vec<u8>>,
     submodules: BTreeSet<Vec<u8>>,
     /// The files and links by their paths.
     files: HashMap<Vec<u8>, ManifestRow>,
     /// The files with several names.
-    linked: Vec<LinkedNames>,
-    /// The bytes of all files that were written, including those that were removed again.
-    bytes: u64,
+    pub(super) hard_links: HardLinks,
     /// The bytes of files that others have replaced.
     replaced_bytes: u64,
-    /// The number of links that were created.
-    links: u64,
     skipped: SkippedReport,
     /// The first file with permission bits that a base does not have, with these, and the number of such files.
     reduced_mode: Option<(Vec<u8>, u32)>,
@@ -55,25 +50,30 @@ pub(crate) struct ImportWriter<'a> {
     narrowed: BTreeMap<Vec<u8>, u32>,
 }
 
+/// What an import has written.
+pub(super) struct WrittenTree {
+    /// The files and links, in the order of a manifest.
+    pub(super) rows: Vec<ManifestRow>,
+    /// Every folder, the root included.
+    pub(super) folders: Vec<Vec<u8>>,
+    /// The paths of the submodules, sorted.
+    pub(super) submodules: Vec<Vec<u8>>,
+    /// The files with fewer permissions than git gives them, with these.
+    pub(super) narrowed: Vec<(Vec<u8>, u32)>,
+    pub(super) skipped: SkippedReport,
+}
+
 /// Why an entry was not written.
 pub(crate) enum WriteError {
-    /// Its bytes could not be read.
-    Source(io::Error),
     /// A tree cannot contain it, for this reason.
     Unsupported(&'static str),
     /// The import has failed.
     Fatal(ImportError),
 }
 
-impl From<ImportError> for WriteError {
-    fn from(error: ImportError) -> Self {
-        Self::Fatal(error)
-    }
-}
-
-impl From<io::Error> for WriteError {
-    fn from(error: io::Error) -> Self {
-        Self::Fatal(ImportError::Io(error))
+impl<E: Into<ImportError>> From<E> for WriteError {
+    fn from(error: E) -> Self {
+        Self::Fatal(error.into())
     }
 }
 
@@ -83,16 +83,14 @@ impl<'a> ImportWriter<'a> {
         Self {
             contents,
             buffer: vec![0; BUFFER_BYTES],
-            limits,
-            watch,
-            quota: EntryQuota::new(limits),
+            max_depth: limits.max_depth,
+            entries: EntryQuota::new(limits),
+            size: TreeSize { max_bytes: limits.max_bytes, watch, files: 0, bytes: 0, entry_bytes: 0 },
             folders: HashSet::new(),
             submodules: BTreeSet::new(),
             files: HashMap::new(),
-            linked: Vec::new(),
-            bytes: 0,
+            hard_links: HardLinks::default(),
             replaced_bytes: 0,
-            links: 0,
             skipped: SkippedReport::default(),
             reduced_mode: None,
             reduced_modes: 0,
@@ -129,15 +127,27 @@ impl<'a> ImportWriter<'a> {
         from: &mut dyn Read,
     ) -> Result<(), WriteError> {
         self.begin(path, size)?;
-        let bounds = self.bounds();
         let mut next = self.contents.next()?;
-        let Copied { bytes, sha256, oid: hashed } =
-            copy(from, &mut next, size, &mut self.buffer, oid.is_none(), &bounds)?;
-        let oid = match oid.or(hashed) {
-            Some(oid) => oid,
-            // The file changed while it was read, so the size in git's header, which is hashed first, was wrong.
-            None => hash_blob(&mut next.reader(), bytes)?,
-        };
+        let (mut sha256, mut sha1) = (sha2::Sha256::new(), blob_hash(size));
+        let tree = &self.size;
+        let bytes = each_chunk(from, &mut self.buffer, |chunk, bytes| {
+            tree.check(1, bytes)?;
+            tree.check_cancelled()?;
+            sha256.update(chunk);
+            if oid.is_none() {
+                sha1.update(chunk);
+            }
+            Ok(next.write_all(chunk)?)
+        })?;
+        // If the file changed while it was read, its size in git's header, which is hashed first, was wrong.
+        if oid.is_none() && bytes != size {
+            sha1 = blob_hash(bytes);
+            each_chunk(&mut next.reader(), &mut self.buffer, |chunk, _| {
+                sha1.update(chunk);
+                Ok(())
+            })?;
+        }
+        let (oid, sha256) = (oid.unwrap_or_else(|| sha1.finalize().into()), sha256.finalize().into());
         next.add_blob(oid, sha256);
         self.add_file(ManifestRow { path: path.to_owned(), mode, oid, sha256, size: bytes, is_ignored: false });
         Ok(())
@@ -153,7 +163,7 @@ impl<'a> ImportWriter<'a> {
 
     /// Adds a copy of the file `original`, for a hard link in an archive.
     pub(crate) fn copy_of(&mut self, path: &[u8], mode: u32, original: &[u8]) -> Result<(), WriteError> {
-        let row = self.files.get(original).cloned();
+        let row = self.files.get(original).filter(|row| row.mode != MODE_LINK).cloned();
         let row = row.ok_or(WriteError::Unsupported("a hard link that is not to an earlier file"))?;
         self.begin(path, row.size)?;
         self.add_file(ManifestRow { path: path.to_owned(), mode, ..row });
@@ -173,7 +183,8 @@ impl<'a> ImportWriter<'a> {
             self.reduced_modes += 1;
             self.reduced_mode.get_or_insert_with(|| (path.clone(), mode));
         }
-        self.bytes += row.size;
+        self.size.files += 1;
+        self.size.bytes += row.size;
         self.files.insert(path.clone(), ManifestRow { mode: git_mode, ..row });
     }
 
@@ -202,7 +213,8 @@ impl<'a> ImportWriter<'a> {
         self.begin(path, ENTRY_BYTES)?;
         let size = target.len() as u64;
         let sha256 = self.contents.add(&mut &*target, size)?;
-        self.links += 1;
+        self.size.files += 1;
+        self.size.entry_bytes += ENTRY_BYTES;
         let row = ManifestRow {
             path: path.to_owned(),
             mode: MODE_LINK,
@@ -215,10 +227,16 @@ impl<'a> ImportWriter<'a> {
         Ok(())
     }
 
+    /// Whether there is a file at `path`, which is no symbolic link.
+    pub(super) fn has_file(&self, path: &[u8]) -> bool {
+        self.files.get(path).is_some_and(|row| row.mode != MODE_LINK)
+    }
+
     /// Removes a file that was added.
-    pub(crate) fn remove(&mut self, path: &[u8]) {
-        self.files.remove(path);
+    pub(super) fn remove(&mut self, path: &[u8]) {
+        self.size.files -= u64::from(self.files.remove(path).is_some());
         self.narrowed.remove(path);
+        self.hard_links.forget(path);
     }
 
     /// Removes a file that another one of the source replaces. The base keeps its bytes, so that they are bounded.
@@ -231,29 +249,13 @@ impl<'a> ImportWriter<'a> {
         Ok(())
     }
 
-    /// Adds a file with several names, and returns its index.
-    pub(super) fn new_linked(&mut self) -> usize {
-        self.linked.push(LinkedNames::new());
-        self.linked.len() - 1
+    /// Returns the `.gitignore` files of the tree.
+    pub(super) fn ignore_files(&self) -> Result<IgnoreFiles, ImportError> {
+        tracked::ignore_files(self.contents, self.files.values())
     }
 
-    /// Adds a name of the file `index`. `exists` is false if only the source has the name, not the tree.
-    pub(super) fn add_linked_name(&mut self, index: usize, path: &[u8], exists: bool) {
-        self.linked[index].insert(path.to_owned(), exists);
-    }
-
-    /// Takes the files with several names.
-    pub(super) fn take_linked(&mut self) -> Vec<LinkedNames> {
-        std::mem::take(&mut self.linked)
-    }
-
-    /// Returns the files and links, and their contents.
-    pub(super) fn rows(&self) -> (impl Iterator<Item = &ManifestRow>, &NewContents) {
-        (self.files.values(), self.contents)
-    }
-
-    /// Returns the files and links, sorted by path, and the skipped entries.
-    pub(super) fn into_rows(mut self) -> (Vec<ManifestRow>, SkippedReport) {
+    /// Returns what was written.
+    pub(super) fn finish(mut self) -> WrittenTree {
         if let Some((path, mode)) = self.reduced_mode.take() {
             let more = match self.reduced_modes - 1 {
                 0 => String::new(),
@@ -266,23 +268,30 @@ impl<'a> ImportWriter<'a> {
             self.skip(&path, &reason);
         }
         let mut rows: Vec<_> = self.files.into_values().collect();
-        rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        (rows, self.skipped)
+        manifest::sort(&mut rows);
+        WrittenTree {
+            rows,
+            folders: self.folders.into_iter().chain([Vec::new()]).collect(),
+            submodules: self.submodules.into_iter().collect(),
+            narrowed: self.narrowed.into_iter().collect(),
+            skipped: self.skipped,
+        }
     }
 
-    /// Returns every folder.
-    pub(crate) fn folders(&self) -> Vec<Vec<u8>> {
-        self.folders.iter().cloned().chain([Vec::new()]).collect()
-    }
-
-    /// Takes the files with fewer permissions than git gives them, with these.
-    pub(super) fn take_narrowed(&mut self) -> Vec<(Vec<u8>, u32)> {
-        std::mem::take(&mut self.narrowed).into_iter().collect()
-    }
-
-    /// Returns the paths of the submodules, sorted.
-    pub(super) fn submodules(&self) -> Vec<Vec<u8>> {
-        self.submodules.iter().cloned().collect()
+    /// Reports an entry that a tree cannot contain. Returns `None` for it.
+    pub(super) fn skip_unsupported<T>(
+        &mut self,
+        path: &[u8],
+        written: Result<T, WriteError>,
+    ) -> Result<Option<T>, ImportError> {
+        match written {
+            Ok(written) => Ok(Some(written)),
+            Err(WriteError::Unsupported(reason)) => {
+                self.skip(path, reason);
+                Ok(None)
+            }
+            Err(WriteError::Fatal(error)) => Err(error),
+        }
     }
 
     /// Reports an entry that the tree does not have.
@@ -292,17 +301,12 @@ impl<'a> ImportWriter<'a> {
 
     /// Counts an entry, which need not be written.
     pub(crate) fn count_skipped(&mut self, path: &[u8]) -> Result<(), ImportError> {
-        self.check_cancelled()?;
-        self.quota.count(path)?;
-        if self.quota.entries().is_multiple_of(REPORT_INTERVAL) {
-            self.watch.progress("writing", self.files.len() as u64, self.bytes);
+        self.size.check_cancelled()?;
+        self.entries.count(path)?;
+        if self.entries.entries().is_multiple_of(REPORT_INTERVAL) {
+            self.size.watch.progress("writing", self.size.files, self.size.bytes);
         }
         Ok(())
-    }
-
-    /// Returns `Cancelled` once the caller has disconnected.
-    pub(crate) fn check_cancelled(&self) -> Result<(), ImportError> {
-        if self.watch.cancelled() { Err(ImportError::Cancelled) } else { Ok(()) }
     }
 
     fn count_entry(&mut self, path: &[u8]) -> Result<(), WriteError> {
@@ -311,16 +315,17 @@ impl<'a> ImportWriter<'a> {
     }
 
     fn check_name(&self, path: &[u8]) -> Result<(), WriteError> {
-        if path.len() > MAX_PATH_BYTES {
-            return Err(WriteError::Unsupported("its path is too long"));
-        }
-        if path.split(|byte| *byte == b'/').count() > self.limits.max_depth {
-            return Err(WriteError::Unsupported("its path has too many names"));
-        }
-        if path.split(|byte| *byte == b'/').any(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(WriteError::Unsupported("its name is too long"));
-        }
-        Ok(())
+        let mut names = path.split(|byte| *byte == b'/');
+        let problem = if path.len() > MAX_PATH_BYTES {
+            "its path is too long"
+        } else if names.clone().count() > self.max_depth {
+            "its path has too many names"
+        } else if names.any(|name| name.len() > MAX_NAME_BYTES) {
+            "its name is too long"
+        } else {
+            return Ok(());
+        };
+        Err(WriteError::Unsupported(problem))
     }
 
     /// Checks that an entry with `size` bytes may be added at `path`, and adds the folders above it.
@@ -330,7 +335,7 @@ impl<'a> ImportWriter<'a> {
         if self.folders.contains(path) || self.files.contains_key(path) {
             return Err(WriteError::Unsupported("another entry has its name"));
         }
-        Ok(self.bounds().check(1, size)?)
+        Ok(self.size.check(1, size)?)
     }
 
     /// Adds the missing folders of `path`.
@@ -345,36 +350,28 @@ impl<'a> ImportWriter<'a> {
             if self.files.contains_key(folder) {
                 return Err(WriteError::Unsupported("another entry has its name"));
             }
-            self.bounds().check(0, ENTRY_BYTES)?;
+            self.size.check(0, ENTRY_BYTES)?;
             self.count_skipped(folder)?;
             self.folders.insert(folder.to_owned());
+            self.size.entry_bytes += ENTRY_BYTES;
         }
         Ok(())
     }
-
-    fn bounds(&self) -> ByteBounds<'a> {
-        ByteBounds {
-            max_bytes: self.limits.max_bytes,
-            watch: self.watch,
-            files: self.files.len() as u64,
-            bytes: self.bytes,
-            entry_bytes: (self.folders.len() as u64 + self.links) * ENTRY_BYTES,
-        }
-    }
 }
 
-/// What bounds the bytes of the next entry.
-struct ByteBounds<'a> {
+/// The size of a tree so far, and its bounds.
+struct TreeSize<'a> {
     max_bytes: u64,
     watch: &'a dyn ImportObserver,
     files: u64,
+    /// The bytes of all files that were written, including those that were removed again.
     bytes: u64,
+    /// [`ENTRY_BYTES`] for each folder and link, since an archive of a few bytes may contain a million of them.
     entry_bytes: u64,
 }
 
-impl ByteBounds<'_> {
-    /// Checks the limit and the quota for so many more files and bytes. A link counts as a file, a folder does not; each takes
-    /// [`ENTRY_BYTES`], since an archive of a few bytes may contain a million of them.
+impl TreeSize<'_> {
+    /// Checks the limit and the quota for so many more files and bytes. A link counts as a file, a folder does not.
     fn check(&self, files: u64, more: u64) -> Result<(), ImportError> {
         let bytes = self.bytes.saturating_add(more);
         if bytes > self.max_bytes {
@@ -382,69 +379,41 @@ impl ByteBounds<'_> {
         }
         Ok(self.watch.check_quota(self.files + files, bytes.saturating_add(self.entry_bytes))?)
     }
+
+    /// Returns `Cancelled` once the caller has disconnected.
+    fn check_cancelled(&self) -> Result<(), ImportError> {
+        if self.watch.cancelled() { Err(ImportError::Cancelled) } else { Ok(()) }
+    }
 }
 
-fn copy(
+/// Calls `take` with each part of `from`, and the number of bytes up to its end. Returns their number.
+fn each_chunk(
     from: &mut dyn Read,
-    to: &mut dyn Write,
-    size: u64,
     buffer: &mut [u8],
-    with_oid: bool,
-    bounds: &ByteBounds<'_>,
-) -> Result<Copied, WriteError> {
-    let mut sha256 = sha2::Sha256::new();
-    let mut sha1 = sha1::Sha1::new();
-    sha1.update(format!("blob {size}\0"));
+    mut take: impl FnMut(&[u8], u64) -> Result<(), WriteError>,
+) -> Result<u64, WriteError> {
     let mut bytes = 0;
     loop {
-        let count = match from.read(buffer) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(WriteError::Source(error)),
-        };
-        bytes += count as u64;
-        bounds.check(1, bytes)?;
-        sha256.update(&buffer[..count]);
-        if with_oid {
-            sha1.update(&buffer[..count]);
-        }
-        to.write_all(&buffer[..count])?;
-        if (bytes > size || count == buffer.len()) && bounds.watch.cancelled() {
-            return Err(ImportError::Cancelled.into());
+        match from.read(buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => {
+                bytes += count as u64;
+                take(&buffer[..count], bytes)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    let oid = (with_oid && bytes == size).then(|| sha1.finalize().into());
-    Ok(Copied { bytes, sha256: sha256.finalize().into(), oid })
 }
 
-struct Copied {
-    bytes: u64,
-    sha256: [u8; 32],
-    oid: Option<[u8; 20]>,
-}
-
-fn hash_blob(from: &mut dyn Read, bytes: u64) -> io::Result<[u8; 20]> {
-    struct Hash(sha1::Sha1);
-    impl Write for Hash {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.update(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut hash = Hash(sha1::Sha1::new_with_prefix(format!("blob {bytes}\0")));
-    io::copy(from, &mut hash)?;
-    Ok(hash.0.finalize().into())
+/// Returns the hash of a blob with `size` bytes before the first of them.
+fn blob_hash(size: u64) -> sha1::Sha1 {
+    sha1::Sha1::new_with_prefix(format!("blob {size}\0"))
 }
 
 /// Returns git's object id of a blob of these bytes.
 pub(crate) fn blob_id(bytes: &[u8]) -> [u8; 20] {
-    let mut hash = sha1::Sha1::new_with_prefix(format!("blob {}\0", bytes.len()));
-    hash.update(bytes);
-    hash.finalize().into()
+    blob_hash(bytes.len() as u64).chain_update(bytes).finalize().into()
 }
 
 /// Whether some file system treats `name` as `.git`.

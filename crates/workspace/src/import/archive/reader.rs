@@ -5,12 +5,11 @@
 //! follows it. Everything that extends a header is bounded before it is read.
 
 use std::io::{self, Read};
-use std::rc::Rc;
 
 use model::Refusal;
 use tar::{EntryType, GnuExtSparseHeader, GnuHeader, Header};
 
-use super::stream::{DecodedStream, Meter};
+use super::stream::{DecodedStream, damaged};
 use crate::import::ImportError;
 use crate::import::layer::LayerBase;
 
@@ -45,7 +44,6 @@ pub(crate) struct TarMember {
 /// Reads entries, and the bytes of the current one.
 pub(crate) struct TarReader<'a> {
     from: DecodedStream<'a>,
-    meter: Rc<Meter>,
     /// The bytes of the entry that remain to be read.
     left: u64,
     /// The padding of its last block.
@@ -65,8 +63,8 @@ struct Extensions {
 }
 
 impl<'a> TarReader<'a> {
-    pub(crate) fn new(from: DecodedStream<'a>, meter: Rc<Meter>) -> Self {
-        Self { from, meter, left: 0, padding: 0 }
+    pub(crate) fn new(from: DecodedStream<'a>) -> Self {
+        Self { from, left: 0, padding: 0 }
     }
 
     /// Returns the next entry; `None` at the end.
@@ -76,9 +74,9 @@ impl<'a> TarReader<'a> {
             self.skip()?;
             let Some(header) = self.header()? else {
                 // The end; or the entry is missing after its extension headers.
-                return if extensions.bytes == 0 { Ok(None) } else { Err(self.damaged()) };
+                return if extensions.bytes == 0 { Ok(None) } else { Err(damaged().into()) };
             };
-            let size = size_of(&header).ok_or_else(|| self.damaged())?;
+            let size = size_of(&header).ok_or_else(damaged)?;
             self.expect(size)?;
             // The old format has no extension headers: there these are entries of an unknown type.
             let is_known = header.as_ustar().is_some() || header.as_gnu().is_some();
@@ -100,7 +98,7 @@ impl<'a> TarReader<'a> {
 
     /// Reads the rest of the stream, to check that it is complete.
     pub(crate) fn finish(&mut self) -> Result<(), ImportError> {
-        io::copy(&mut self.from, &mut io::sink()).map_err(|error| self.meter.error(&error))?;
+        io::copy(&mut self.from, &mut io::sink())?;
         Ok(())
     }
 
@@ -137,7 +135,7 @@ impl<'a> TarReader<'a> {
         while continues {
             extensions.count(BLOCK_BYTES as u64)?;
             let mut block = GnuExtSparseHeader::new();
-            self.from.read_exact(block.as_mut_bytes()).map_err(|error| self.meter.error(&error))?;
+            self.block(block.as_mut_bytes())?;
             continues = block.is_extended();
         }
         Ok(())
@@ -146,32 +144,30 @@ impl<'a> TarReader<'a> {
     /// Reads the next header; `None` at a block of zeros, the end of an archive. A stream that ends without one was cut off: between
     /// two entries nothing else shows it.
     fn header(&mut self) -> Result<Option<Header>, ImportError> {
-        let mut block = [0; BLOCK_BYTES];
-        let mut filled = 0;
-        while filled < BLOCK_BYTES {
-            match self.from.read(&mut block[filled..]) {
-                Ok(0) => return Err(self.damaged()),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.meter.error(&error)),
-            }
-        }
-        if block == [0; BLOCK_BYTES] {
+        let mut header = Header::new_old();
+        self.block(header.as_mut_bytes())?;
+        let block = header.as_bytes();
+        if block == &[0; BLOCK_BYTES] {
             return Ok(None);
         }
-        let mut header = Header::new_old();
-        header.as_mut_bytes().copy_from_slice(&block);
         // The checksum counts its own field as spaces.
         let outside: u32 = block[..148].iter().chain(&block[156..]).map(|byte| u32::from(*byte)).sum();
         match header.cksum() {
             Ok(sum) if sum == outside + 8 * u32::from(b' ') => Ok(Some(header)),
-            _ => Err(self.damaged()),
+            _ => Err(damaged().into()),
         }
+    }
+
+    fn block(&mut self, block: &mut [u8; BLOCK_BYTES]) -> Result<(), ImportError> {
+        self.from.read_exact(block).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged().into(),
+            _ => error.into(),
+        })
     }
 
     /// Starts reading `size` bytes of an entry.
     fn expect(&mut self, size: u64) -> Result<(), ImportError> {
-        let stored = size.checked_next_multiple_of(BLOCK_BYTES as u64).ok_or_else(|| self.damaged())?;
+        let stored = size.checked_next_multiple_of(BLOCK_BYTES as u64).ok_or_else(damaged)?;
         (self.left, self.padding) = (size, stored - size);
         Ok(())
     }
@@ -180,11 +176,8 @@ impl<'a> TarReader<'a> {
     fn skip(&mut self) -> Result<(), ImportError> {
         let rest = self.left.saturating_add(self.padding);
         (self.left, self.padding) = (0, 0);
-        match io::copy(&mut (&mut self.from).take(rest), &mut io::sink()) {
-            Ok(skipped) if skipped == rest => Ok(()),
-            Ok(_) => Err(self.damaged()),
-            Err(error) => Err(self.meter.error(&error)),
-        }
+        let skipped = io::copy(&mut (&mut self.from).take(rest), &mut io::sink())?;
+        if skipped == rest { Ok(()) } else { Err(damaged().into()) }
     }
 
     fn long_name(&mut self, size: u64, extensions: &mut Extensions) -> Result<Vec<u8>, ImportError> {
@@ -271,29 +264,21 @@ impl<'a> TarReader<'a> {
 
     /// Skips `bytes` of a value, and the end of its record.
     fn skip_value(&mut self, bytes: u64) -> Result<(), ImportError> {
-        let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink());
-        let skipped = skipped.map_err(|error| self.meter.error(&error))?;
+        let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink())?;
         if skipped == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
     }
 
     fn byte(&mut self) -> Result<u8, ImportError> {
         let mut byte = [0];
-        self.read_exact(&mut byte).map_err(|error| self.meter.error(&error))?;
+        self.read_exact(&mut byte)?;
         Ok(byte[0])
     }
 
     /// Reads the next `count` bytes of the entry. `count` must be bounded by the caller.
     fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, ImportError> {
         let mut bytes = Vec::new();
-        let read = self.by_ref().take(count).read_to_end(&mut bytes);
-        match read.map_err(|error| self.meter.error(&error))? as u64 {
-            read if read == count => Ok(bytes),
-            _ => Err(self.damaged()),
-        }
-    }
-
-    fn damaged(&self) -> ImportError {
-        self.meter.error(&io::ErrorKind::InvalidData.into())
+        let read = self.by_ref().take(count).read_to_end(&mut bytes)?;
+        if read as u64 == count { Ok(bytes) } else { Err(damaged().into()) }
     }
 }
 
@@ -305,7 +290,7 @@ impl Read for TarReader<'_> {
         }
         let count = self.from.read(&mut buffer[..most])?;
         if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(io::Error::other(damaged()));
         }
         self.left -= count as u64;
         Ok(count)

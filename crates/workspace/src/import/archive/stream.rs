@@ -20,7 +20,7 @@ type PeekedArchive<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 pub(crate) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<DecodedStream<'a>, ImportError> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
-    (&mut raw).take(4).read_to_end(&mut magic).map_err(|error| meter.error(&error))?;
+    (&mut raw).take(4).read_to_end(&mut magic).map_err(|error| meter.failure(error))?;
     if magic.is_empty() {
         return Err(Refusal::invalid("the archive is empty", "Send a tar, tar.gz or tar.zst.").into());
     }
@@ -29,8 +29,8 @@ pub(crate) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result
     let stream: Box<dyn Read + 'a> = if is_gzip {
         Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head)))
     } else if is_zstd {
-        let mut decoder = zstd::stream::read::Decoder::new(head).map_err(|error| meter.error(&error))?;
-        decoder.window_log_max(MAX_WINDOW_LOG).map_err(|error| meter.error(&error))?;
+        let mut decoder = zstd::stream::read::Decoder::new(head).map_err(|error| meter.failure(error))?;
+        decoder.window_log_max(MAX_WINDOW_LOG).map_err(|error| meter.failure(error))?;
         Box::new(decoder)
     } else {
         Box::new(head)
@@ -68,26 +68,34 @@ impl Meter {
         Ok(())
     }
 
-    /// Converts a read error: the stream failed, a limit was exceeded, or the archive is damaged.
-    pub(crate) fn error(&self, error: &io::Error) -> ImportError {
+    /// Converts a read error: the stream failed, a limit was exceeded, or the archive is damaged. The last two are [refusals](Refusal)
+    /// inside the error.
+    fn failure(&self, error: io::Error) -> io::Error {
+        if error.kind() == io::ErrorKind::Interrupted {
+            return error;
+        }
         if let Some(broken) = self.broken.take() {
-            return ImportError::Io(broken);
+            return broken;
         }
-        if self.is_over.get() {
-            return Refusal::invalid(
-                "the archive is too large when unpacked",
-                "Import a smaller tree: omit build output, dependencies and data.",
-            )
-            .with_details(|details| {
-                details.limit = Some(self.limits.max_bytes);
-                details.actual = Some(self.decoded_bytes.get());
-            })
-            .into();
+        if !self.is_over.get() {
+            tracing::debug!(%error, "an archive was refused");
+            return io::Error::other(damaged());
         }
-        tracing::debug!(%error, "an archive was refused");
-        let message = "the archive is damaged, or is not a tar, tar.gz or tar.zst";
-        Refusal::invalid(message, "Send a complete tar, tar.gz or tar.zst.").into()
+        let refusal = Refusal::invalid(
+            "the archive is too large when unpacked",
+            "Import a smaller tree: omit build output, dependencies and data.",
+        );
+        io::Error::other(refusal.with_details(|details| {
+            details.limit = Some(self.limits.max_bytes);
+            details.actual = Some(self.decoded_bytes.get());
+        }))
     }
+}
+
+/// The refusal of what is no archive, or only a part of one.
+pub(super) fn damaged() -> Refusal {
+    let message = "the archive is damaged, or is not a tar, tar.gz or tar.zst";
+    Refusal::invalid(message, "Send a complete tar, tar.gz or tar.zst.")
 }
 
 /// The stream before decompression.
@@ -121,8 +129,7 @@ pub(crate) struct DecodedStream<'a> {
 
 impl Read for DecodedStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
-        self.meter.add(count as u64)?;
-        Ok(count)
+        let read = self.from.read(buffer).and_then(|count| self.meter.add(count as u64).map(|()| count));
+        read.map_err(|error| self.meter.failure(error))
     }
 }

@@ -1,6 +1,5 @@
 //! The tree of a fetched commit: listed, checked entry by entry, and written by [`ImportWriter`].
 
-use std::collections::HashSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use crate::base::{Blobs, missing_from_base};
 use crate::base_files::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, GitError, parse_oid};
 use crate::import::quota::{EntryQuota, too_large};
-use crate::import::writer::{ImportWriter, WriteError, is_git_internal};
+use crate::import::writer::{ImportWriter, is_git_internal};
 use crate::import::{ImportError, ImportLimits, ImportObserver};
 
 /// The time limit for reading the fetched objects.
@@ -24,7 +23,7 @@ const MODE_FOLDER: u32 = 0o040_000;
 /// The maximum length of a line of the list: more than the longest possible path.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// One file of the commit's tree.
+/// One entry of the commit's tree.
 pub(super) struct TreeEntry {
     mode: u32,
     oid: [u8; 20],
@@ -42,7 +41,7 @@ pub(super) fn list(
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     // With its folders, so that a tree of folders without files is bounded too.
     let args = ["ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", commit];
-    let (mut refused, mut submodules) = (None, Vec::new());
+    let mut refused = None;
     let listed = git.run(&args, &bounds, |stdin, stdout| {
         drop(stdin);
         let mut from = BufReader::with_capacity(256 * 1024, stdout);
@@ -62,43 +61,27 @@ pub(super) fn list(
             if let Err(error) = quota.count(&entry.path) {
                 break error;
             }
-            entries.extend(keep(entry, &mut last_skipped, &mut submodules, writer));
+            entries.extend(keep(entry, &mut last_skipped, writer));
         };
         refused = Some(error);
         Err(io::ErrorKind::FileTooLarge.into())
     });
-    let entries = listed.map_err(|error| refused.unwrap_or_else(|| fetch_error(error)))?;
-    for path in submodules {
-        let done = writer.submodule(&path);
-        report(done, &path, writer)?;
-    }
-    Ok(entries)
+    listed.map_err(|error| refused.unwrap_or_else(|| fetch_error(error)))
 }
 
-/// One line of the list.
-struct Listed {
-    mode: u32,
-    oid: Option<[u8; 20]>,
-    path: Vec<u8>,
-}
-
-fn parse_entry(line: &[u8]) -> io::Result<Listed> {
+fn parse_entry(line: &[u8]) -> io::Result<TreeEntry> {
     let odd = || io::Error::new(io::ErrorKind::InvalidData, "git ls-tree wrote an unknown line");
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or_else(odd)?;
     let words = std::str::from_utf8(&line[..tab]).map_err(|_| odd())?;
     let [mode, _, oid] = words.split_ascii_whitespace().collect::<Vec<_>>()[..] else { return Err(odd()) };
     let mode = u32::from_str_radix(mode, 8).map_err(|_| odd())?;
-    Ok(Listed { mode, oid: parse_oid(oid), path: line[tab + 1..].to_owned() })
+    Ok(TreeEntry { mode, oid: parse_oid(oid).ok_or_else(odd)?, path: line[tab + 1..].to_owned() })
 }
 
-/// Returns the entry if a run's tree may have it. `last_skipped` is the last folder that was skipped.
-fn keep(
-    listed: Listed,
-    last_skipped: &mut Vec<u8>,
-    submodules: &mut Vec<Vec<u8>>,
-    writer: &mut ImportWriter<'_>,
-) -> Option<TreeEntry> {
-    let Listed { mode, oid, path } = listed;
+/// Returns the entry with the mode that a run's tree gives it; `None` if that cannot have it, or has it with its files.
+/// `last_skipped` is the last folder that was skipped.
+fn keep(entry: TreeEntry, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_>) -> Option<TreeEntry> {
+    let TreeEntry { mode, oid, path } = entry;
     if !last_skipped.is_empty() && path.strip_prefix(&last_skipped[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
     {
         return None;
@@ -119,77 +102,40 @@ fn keep(
         end += 1;
     }
     let mode = match mode {
-        MODE_SUBMODULE => {
-            submodules.push(path);
-            return None;
-        }
         // A folder is created with its files.
         MODE_FOLDER => return None,
-        MODE_LINK => MODE_LINK,
-        mode if mode & 0o170_000 == 0o100_000 => {
-            if mode & 0o111 == 0 {
-                MODE_FILE
-            } else {
-                MODE_EXECUTABLE
-            }
-        }
-        _ => {
+        MODE_LINK | MODE_SUBMODULE => mode,
+        mode if mode & 0o170_000 != 0o100_000 => {
             writer.skip(&path, "not a file, folder or symbolic link");
             return None;
         }
+        mode if mode & 0o111 == 0 => MODE_FILE,
+        _ => MODE_EXECUTABLE,
     };
-    Some(TreeEntry { mode, oid: oid?, path })
+    Some(TreeEntry { mode, oid, path })
 }
 
-/// Writes the files' bytes, each content once. Those that an earlier base has are not read.
+/// Writes the files and links. The bytes of those that an earlier base has are not read.
 pub(super) fn write(
     git: &Git,
     entries: Vec<TreeEntry>,
     watch: &dyn ImportObserver,
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
-    let (mut new, mut again, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut new = Vec::new();
     for entry in entries {
         if !write_known(&entry, writer)? {
-            if entry.mode == MODE_LINK || seen.insert(entry.oid) { &mut new } else { &mut again }.push(entry);
+            new.push(entry);
         }
     }
-    write_new(git, &new, watch, writer)?;
-    // The first of several names may be one that a tree cannot have.
-    let mut unknown = Vec::new();
-    for entry in again {
-        if !write_known(&entry, writer)? {
-            unknown.push(entry);
-        }
-    }
-    write_new(git, &unknown, watch, writer)
-}
-
-/// Writes a file whose content is known. Returns whether that is so.
-fn write_known(entry: &TreeEntry, writer: &mut ImportWriter<'_>) -> Result<bool, ImportError> {
-    if entry.mode == MODE_LINK {
-        return Ok(false);
-    }
-    let mut is_known = true;
-    let added = writer.known_file(&entry.path, entry.mode & 0o777, entry.oid);
-    report(added.map(|known| is_known = known), &entry.path, writer)?;
-    Ok(is_known)
-}
-
-fn write_new(
-    git: &Git,
-    entries: &[TreeEntry],
-    watch: &dyn ImportObserver,
-    writer: &mut ImportWriter<'_>,
-) -> Result<(), ImportError> {
-    if entries.is_empty() {
+    if new.is_empty() {
         return Ok(());
     }
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let mut failed = None;
     let written = Blobs::new(git).each(
         &bounds,
-        entries,
+        &new,
         |entry| &entry.oid,
         |entry, blob| {
             // The source lacks an object of its tree.
@@ -208,35 +154,34 @@ fn write_new(
     }
 }
 
+/// Writes a submodule, or a file whose content is known. Returns whether it is one.
+fn write_known(entry: &TreeEntry, writer: &mut ImportWriter<'_>) -> Result<bool, ImportError> {
+    let TreeEntry { mode, oid, path } = entry;
+    let written = match *mode {
+        MODE_LINK => return Ok(false),
+        MODE_SUBMODULE => writer.submodule(path).map(|()| true),
+        mode => writer.known_file(path, mode & 0o777, *oid),
+    };
+    Ok(writer.skip_unsupported(path, written)?.unwrap_or(true))
+}
+
 fn write_entry(
     entry: &TreeEntry,
     bytes: &mut dyn Read,
     size: u64,
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
-    let written = if entry.mode == MODE_LINK {
-        let mut target = Vec::new();
-        bytes.take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
-        if size >= MAX_LINK_BYTES {
-            Err(WriteError::Unsupported("a symbolic link whose target is too long"))
-        } else {
-            writer.link(&entry.path, &target)
-        }
-    } else {
-        writer.file(&entry.path, entry.mode & 0o777, size, Some(entry.oid), bytes)
-    };
-    report(written, &entry.path, writer)
-}
-
-/// Reports an entry that a tree cannot contain.
-fn report(written: Result<(), WriteError>, path: &[u8], writer: &mut ImportWriter<'_>) -> Result<(), ImportError> {
-    match written {
-        Ok(()) => Ok(()),
-        Err(WriteError::Unsupported(reason)) => {
-            writer.skip(path, reason);
-            Ok(())
-        }
-        Err(WriteError::Source(error)) => Err(ImportError::Io(error)),
-        Err(WriteError::Fatal(error)) => Err(error),
+    let TreeEntry { mode, oid, path } = entry;
+    // Another file of the tree may have had the content.
+    if write_known(entry, writer)? {
+        return Ok(());
     }
+    let written = if *mode == MODE_LINK {
+        let mut target = Vec::new();
+        bytes.take(MAX_LINK_BYTES).read_to_end(&mut target)?;
+        writer.link(path, &target)
+    } else {
+        writer.file(path, mode & 0o777, size, Some(*oid), bytes)
+    };
+    writer.skip_unsupported(path, written).map(drop)
 }

@@ -21,14 +21,21 @@ pub(in crate::import) fn uncommitted(
     origin: &GitOrigin<'_>,
     reference: Option<&str>,
     commit: &str,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Vec<Vec<u8>> {
-    list(git, origin, reference, commit).unwrap_or_else(|error| {
+    list(git, origin, reference, commit, stop).unwrap_or_else(|error| {
         tracing::info!(%error, "uncommitted changes of a git source could not be listed");
         Vec::new()
     })
 }
 
-fn list(git: &Git, origin: &GitOrigin<'_>, reference: Option<&str>, commit: &str) -> Result<Vec<Vec<u8>>, GitError> {
+fn list(
+    git: &Git,
+    origin: &GitOrigin<'_>,
+    reference: Option<&str>,
+    commit: &str,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<Vec<u8>>, GitError> {
     let GitOrigin::Local { path, reads, work_tree: Some(work_tree) } = origin else { return Ok(Vec::new()) };
     let is_checked_out = match reference {
         None | Some("HEAD") => true,
@@ -50,13 +57,13 @@ fn list(git: &Git, origin: &GitOrigin<'_>, reference: Option<&str>, commit: &str
     std::fs::copy(&index, &copy)?;
     // Only the service's own configuration is read, in which no filter is.
     let git = git.clone().reading(reads).with_env("GIT_INDEX_FILE", &copy).with_env("GIT_WORK_TREE", work_tree);
-    let names = |args: &[&str]| git.output(args, MAX_NAME_BYTES, &Bounds::seconds(SECONDS));
+    let names = |args: &[&str]| git.output(args, MAX_NAME_BYTES, &Bounds { stop, ..Bounds::seconds(SECONDS) });
     let changed = |more: &[&str]| {
         let diff =
             ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"];
         names(&[&diff, more, &[commit]].concat())
     };
-    // A file may be as in the commit, and staged otherwise.
+    // A file may be as in the commit, and staged otherwise. What is staged cannot be compared with the files: the base lacks it.
     let (changed, staged) = (changed(&[]), changed(&["--cached"]));
     let untracked = names(&["ls-files", "-z", "--others", "--exclude-standard"]);
     std::fs::remove_file(&copy)?;

@@ -164,6 +164,33 @@ fn what_git_ignores_comes_in_under_no_other_name() {
 }
 
 #[test]
+fn rules_that_are_left_out_for_a_name_that_git_ignores_still_hide() {
+    let rig = TestWorkspaces::new();
+    let entries = [
+        file(".gitignore", "/out\n"),
+        file("out/rules", "hidden.txt\n"),
+        special(EntryType::Link, "sub/.gitignore", "out/rules"),
+        file("sub/hidden.txt", "K"),
+    ];
+    let done = import(&rig, "r", &archive(&entries)).unwrap();
+    let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(left_out, ["sub/.gitignore"]);
+    assert_eq!(rig.base_git("r", &["ls-tree", "-r", "--name-only", &done.base_commit]), ".gitignore\n");
+    let read = |path: &str| {
+        let path = crate::test_support::path(path);
+        crate::test_support::code(done.workspace.tree().read(&crate::test_support::rules(), &path, 1000).map(drop))
+    };
+    assert_eq!(read("sub/hidden.txt"), Code::PolicyDenied);
+    // Without the rules it is another base.
+    let plain = import(&rig, "plain", &archive(&entries[3..])).unwrap();
+    plain
+        .workspace
+        .tree()
+        .read(&crate::test_support::rules(), &crate::test_support::path("sub/hidden.txt"), 1000)
+        .unwrap();
+}
+
+#[test]
 fn a_damaged_pax_header_refuses_the_archive() {
     let rig = TestWorkspaces::new();
     let good = record("path", "good");
