@@ -52,7 +52,7 @@ const PASSED_ON: [&str; 4] = ["PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_
 const MAX_STDERR_BYTES: usize = 8 * 1024;
 /// How often the bounds of a call are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// As long.
+/// The same, for a wait.
 const MAX_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The maximum memory of each process of git: a remote repository can answer with more than that.
@@ -242,8 +242,7 @@ impl Git {
             }
             (result, watch.join().unwrap_or_else(|_| Err(io::Error::other("the thread that watches git panicked"))))
         });
-        // Its child processes may still run. It is reaped last, so that its process id cannot belong to another process before.
-        kill_group(pid);
+        // It is reaped last, so that its process id cannot belong to another process before.
         let status = child.wait()?;
         match (watched?, result) {
             ((Some(error), _), _) => Err(error),
@@ -344,7 +343,11 @@ fn watch(pid: Pid, stderr: ChildStderr, bounds: &Bounds<'_>) -> io::Result<(Opti
                 0 => stderr = None,
                 count => keep_last(&mut errors, &buffer[..count]),
             },
-            _ if has_exited => return Ok((stopped, errors)),
+            _ if has_exited => {
+                // Its child processes may still run, and keep its output open.
+                kill_group(pid);
+                return Ok((stopped, errors));
+            }
             _ => {}
         }
     }
@@ -444,6 +447,8 @@ mod tests {
             Err(GitError::Failed(text)) => assert!(text.ends_with("complaint") && text.len() < 2 * MAX_STDERR_BYTES),
             other => panic!("{other:?}"),
         }
+        let leaves = git.output(&script("alias.x=!sleep 100 & echo done"), 10, &Bounds::seconds(60));
+        assert_eq!(leaves.unwrap(), b"done\n", "a child process that is left behind is killed");
         let too_much = git.output(&script("alias.x=!yes"), 1000, &Bounds::seconds(60));
         assert!(matches!(too_much, Err(GitError::TooMuch)));
     }

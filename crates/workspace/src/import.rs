@@ -28,7 +28,7 @@ pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, LayerReader, measure_layer};
 
-use directory::FolderId;
+use hard_links::FileId;
 
 /// The limits of an import.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct Importer {
 pub(crate) struct OwnFolders {
     paths: [PathBuf; 2],
     /// Their identities, which do not depend on the path or mount that leads to them.
-    ids: [FolderId; 2],
+    ids: [FileId; 2],
 }
 
 impl OwnFolders {

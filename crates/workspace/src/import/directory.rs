@@ -1,6 +1,5 @@
 //! A folder of this machine as a source.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,6 +9,7 @@ use model::Refusal;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::hard_links::FileId;
 use super::quota::EntryQuota;
 use super::writer::{ImportWriter, WriteError, is_git_internal};
 use super::{ImportError, ImportLimits, own_folder};
@@ -23,17 +23,11 @@ struct WalkedFolder {
     path_len: usize,
 }
 
-/// The identity of a folder, which does not depend on its path: device and inode.
-pub(super) type FolderId = (u64, u64);
-
-/// Files with several names, each with its index among the writer's hard-linked files.
-type Linked = HashMap<FolderId, usize>;
-
 /// Copies the tree under `source`. No link is followed, and every file is opened through its folder's handle. `own`, the
 /// service's own folders, are skipped wherever they are, including at a second mount point.
 pub(super) fn copy(
     source: &Path,
-    own: &[FolderId],
+    own: &[FileId],
     limits: ImportLimits,
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
@@ -49,7 +43,7 @@ pub(super) fn copy(
         return Err(own_folder().into());
     }
     let mut path = Vec::new();
-    let (mut listed, mut linked) = (EntryQuota::new(limits), Linked::new());
+    let mut listed = EntryQuota::new(limits);
     let mut levels = vec![WalkedFolder { names: names(&root, &mut listed)?, fd: root, path_len: 0 }];
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path_len);
@@ -61,7 +55,8 @@ pub(super) fn copy(
             path.push(b'/');
         }
         path.extend_from_slice(name.to_bytes());
-        if let Some(fd) = copy_entry(level, &name, file_type, &path, writer, &mut linked)? {
+        let written = write(&level.fd, &name, file_type, &path, writer);
+        if let Some(Some(fd)) = writer.skip_unsupported(&path, written)? {
             if own.contains(&identity(&fd)?) {
                 writer.skip(&path, "the service's own folder");
                 continue;
@@ -73,44 +68,30 @@ pub(super) fn copy(
     Ok(())
 }
 
-pub(super) fn identity(fd: impl AsFd) -> io::Result<FolderId> {
+pub(super) fn identity(fd: impl AsFd) -> io::Result<FileId> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Copies one entry. Returns the handle of a folder, whose entries come next.
-fn copy_entry(
-    level: &WalkedFolder,
-    name: &CStr,
-    file_type: FileType,
-    path: &[u8],
-    writer: &mut ImportWriter<'_>,
-    linked: &mut Linked,
-) -> Result<Option<OwnedFd>, ImportError> {
-    if is_git_internal(name.to_bytes()) {
-        writer.skip(path, "a Git-internal path");
-        return Ok(None);
-    }
-    let written = write(level, name, file_type, path, writer, linked);
-    Ok(writer.skip_unsupported(path, written)?.flatten())
-}
-
+/// Writes one entry. Returns the handle of a folder, whose entries come next.
 fn write(
-    level: &WalkedFolder,
+    folder: &OwnedFd,
     name: &CStr,
     file_type: FileType,
     path: &[u8],
     writer: &mut ImportWriter<'_>,
-    linked: &mut Linked,
 ) -> Result<Option<OwnedFd>, WriteError> {
+    if is_git_internal(name.to_bytes()) {
+        return Err(WriteError::Unsupported("a Git-internal path"));
+    }
     match file_type {
         FileType::Directory => {
-            let fd = open_dir(&level.fd, name).map_err(open_error)?;
+            let fd = open_dir(folder, name).map_err(open_error)?;
             writer.folder(path)?;
             Ok(Some(fd))
         }
         FileType::RegularFile => {
-            let mut file = open_file(&level.fd, name).map_err(open_error)?;
+            let mut file = open_file(folder, name).map_err(open_error)?;
             let stat = rustix::fs::fstat(&file).map_err(open_error)?;
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
                 return Err(WriteError::Unsupported("not a file, folder or symbolic link"));
@@ -118,14 +99,12 @@ fn write(
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             let written = writer.file(path, stat.st_mode & 0o7777, size, None, &mut file);
             if stat.st_nlink > 1 {
-                let links = &mut writer.hard_links;
-                let file = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| links.add_file());
-                links.add_name(file, path, written.is_ok());
+                writer.hard_links.add_name((stat.st_dev, stat.st_ino), path, written.is_ok());
             }
             written.map(|()| None)
         }
         FileType::Symlink => {
-            let target = rustix::fs::readlinkat(&level.fd, name, Vec::new()).map_err(open_error)?;
+            let target = rustix::fs::readlinkat(folder, name, Vec::new()).map_err(open_error)?;
             writer.link(path, target.as_bytes())?;
             Ok(None)
         }

@@ -50,30 +50,31 @@ impl Importer {
         watch: &dyn ImportObserver,
     ) -> Result<(FilledBase, Vec<Vec<u8>>), ImportError> {
         bare::make(to.git.dir())?;
-        match source {
+        let (origin, reference) = match source {
             ImportSource::GitRemote { url, reference, credential } => {
                 let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
-                let origin = GitOrigin::Remote { url, credential };
-                return self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch);
+                (GitOrigin::Remote { url, credential }, reference)
             }
             ImportSource::GitLocal { path, reference } => {
                 let work_tree = git::work_tree(&path);
                 let path = git::find(&path, &|real| self.is_allowed(real))?;
-                let origin = GitOrigin::Local { path, reads: self.roots.clone(), work_tree };
-                return self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch);
+                (GitOrigin::Local { path, reads: self.roots.clone(), work_tree }, reference)
             }
-            source => {
-                let done = self.write(to, rules, watch, |writer| {
-                    match source {
-                        ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
-                        ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
-                        ImportSource::Empty | ImportSource::GitRemote { .. } | ImportSource::GitLocal { .. } => {}
-                    }
-                    Ok(None)
-                })?;
-                Ok((FilledBase::New(done), Vec::new()))
+            ImportSource::Directory(path) => {
+                let copy = |writer: &mut ImportWriter<'_>| {
+                    directory::copy(&path, &self.own.ids, self.limits, writer).map(|()| None)
+                };
+                return Ok((FilledBase::New(self.write(to, rules, watch, copy)?), Vec::new()));
             }
-        }
+            ImportSource::Archive(archive) => {
+                let copy = |writer: &mut ImportWriter<'_>| archive::copy(archive, self.limits, writer).map(|()| None);
+                return Ok((FilledBase::New(self.write(to, rules, watch, copy)?), Vec::new()));
+            }
+            ImportSource::Empty => {
+                return Ok((FilledBase::New(self.write(to, rules, watch, |_| Ok(None))?), Vec::new()));
+            }
+        };
+        self.fill_from_git(to, known, &origin, reference.as_deref(), rules, watch)
     }
 
     /// Uses the base as which the commit was imported before; if there is none, fetches the commit. The tree of a commit does not
@@ -89,15 +90,14 @@ impl Importer {
     ) -> Result<(FilledBase, Vec<Vec<u8>>), ImportError> {
         let git = to.git.clone();
         let source = GitSource::new(&git, origin, reference, self.limits, watch)?;
-        let id = origin_id(origin);
+        let (id, has_failed) = (origin_id(origin), AtomicBool::new(false));
         if known.knows(&id)
             // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
             && let Some(commit) = source.tip()?
         {
-            if let Some(source) = known.known(&id, &commit) {
-                bare::borrow(git.dir(), known.get(&source.base)?.git().dir())?;
-                let uncommitted = git::uncommitted(&git, origin, reference, &commit, &|| watch.cancelled());
-                return Ok((FilledBase::Known(source), uncommitted));
+            if let Some(known_source) = known.known(&id, &commit) {
+                bare::borrow(git.dir(), known.get(&known_source.base)?.git().dir())?;
+                return Ok((FilledBase::Known(known_source), source.uncommitted(&commit, &has_failed)));
             }
             // Not if the commit is perhaps only in an earlier base, and in the repository no more.
             if let Some(earlier) = known.newest(&id) {
@@ -105,11 +105,9 @@ impl Importer {
             }
         }
         let commit = source.fetch_commit()?;
-        let has_failed = AtomicBool::new(false);
-        let stop = || watch.cancelled() || has_failed.load(Ordering::Relaxed);
         // Both take long in a large tree, and neither needs the other.
         thread::scope(|scope| {
-            let uncommitted = scope.spawn(|| git::uncommitted(&git, origin, reference, &commit, &stop));
+            let uncommitted = scope.spawn(|| source.uncommitted(&commit, &has_failed));
             let done = self.write(to, rules, watch, |writer| {
                 source.copy(&commit, writer)?;
                 Ok(Some(commit.clone()))

@@ -23,7 +23,6 @@ use crate::git::{Bounds, Git, GitError};
 
 pub use credential::{GitCredential, GitToken};
 pub(super) use find::{find, work_tree};
-pub(super) use uncommitted::uncommitted;
 
 /// The time limit of a fetch.
 const FETCH_TIME: Duration = Duration::from_mins(15);
@@ -65,6 +64,7 @@ pub(super) struct GitSource<'a> {
     git: &'a Git,
     /// Git on the same folder, which reaches the source.
     remote: Git,
+    origin: &'a GitOrigin<'a>,
     /// Whether the remote repository is sent a credential, which it could repeat.
     has_credential: bool,
     reference: &'a str,
@@ -76,7 +76,7 @@ impl<'a> GitSource<'a> {
     /// Checks where `origin` leads and what `reference` names, and reads the credential.
     pub(super) fn new(
         git: &'a Git,
-        origin: &GitOrigin<'_>,
+        origin: &'a GitOrigin<'a>,
         reference: Option<&'a str>,
         limits: ImportLimits,
         watch: &'a dyn ImportObserver,
@@ -99,7 +99,7 @@ impl<'a> GitSource<'a> {
                 .with_env("GIT_ALLOW_PROTOCOL", "file")
                 .reading(reads),
         };
-        Ok(Self { git, remote, has_credential, reference, limits, watch })
+        Ok(Self { git, remote, origin, has_credential, reference, limits, watch })
     }
 
     /// Writes the tree of the fetched `commit` with `writer`.

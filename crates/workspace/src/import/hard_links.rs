@@ -13,11 +13,13 @@ use crate::ignored::{ExcludedFiles, RuleSet};
 #[derive(Default)]
 pub(super) struct HardLinks {
     /// Every name of such a file, also one that the tree does not have or that another file has taken.
-    names: Vec<(usize, Vec<u8>)>,
+    names: Vec<(FileId, Vec<u8>)>,
     /// The file that has a name of the tree now.
-    current: HashMap<Vec<u8>, usize>,
-    count: usize,
+    current: HashMap<Vec<u8>, FileId>,
 }
+
+/// The identity of a file or folder, which does not depend on its path: device and inode. Files of an archive have numbers in place of both.
+pub(super) type FileId = (u64, u64);
 
 /// How strictly a name hides its file, in increasing order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,23 +31,17 @@ enum Hidden {
 }
 
 impl HardLinks {
-    /// Returns a new file without names.
-    pub(super) fn add_file(&mut self) -> usize {
-        self.count += 1;
-        self.count - 1
-    }
-
-    /// Returns the file with the name `path`, which may have had no other name so far.
-    pub(super) fn file_at(&mut self, path: &[u8]) -> usize {
+    /// Returns the file of an archive with the name `path`, which may have had no other name so far.
+    pub(super) fn file_at(&mut self, path: &[u8]) -> FileId {
         self.current.get(path).copied().unwrap_or_else(|| {
-            let file = self.add_file();
+            let file = (0, self.names.len() as u64);
             self.add_name(file, path, true);
             file
         })
     }
 
     /// Adds a name of a file. `exists` is false if only the source has the name, not the tree.
-    pub(super) fn add_name(&mut self, file: usize, path: &[u8], exists: bool) {
+    pub(super) fn add_name(&mut self, file: FileId, path: &[u8], exists: bool) {
         self.names.push((file, path.to_owned()));
         if exists {
             self.current.insert(path.to_owned(), file);
@@ -78,14 +74,15 @@ pub(super) fn remove_revealing(writer: &mut ImportWriter<'_>, rules: &Rules) -> 
 fn remove_less_hidden(writer: &mut ImportWriter<'_>, rules: &Rules, is_ignored: &mut dyn FnMut(&[u8]) -> bool) {
     let names = std::mem::take(&mut writer.hard_links.names);
     let hidden: Vec<_> = names.iter().map(|(_, name)| hidden(rules, name, is_ignored(name))).collect();
-    let mut strictest = vec![Hidden::No; writer.hard_links.count];
+    let mut strictest = HashMap::new();
     for ((file, _), hidden) in names.iter().zip(&hidden) {
-        strictest[*file] = strictest[*file].max(*hidden);
+        let of_file = strictest.entry(*file).or_insert(Hidden::No);
+        *of_file = (*of_file).max(*hidden);
     }
     for ((file, name), hidden) in names.iter().zip(hidden) {
-        if hidden < strictest[*file] && writer.hard_links.current.get(name) == Some(file) {
+        if hidden < strictest[file] && writer.hard_links.current.get(name) == Some(file) {
             writer.remove(name);
-            let reason = match strictest[*file] {
+            let reason = match strictest[file] {
                 Hidden::Secret => "a hard link to a secret-like file",
                 Hidden::Denied | Hidden::No => "a hard link to a file that policy or git's ignore rules hide",
             };

@@ -83,13 +83,9 @@ impl<'a> TarReader<'a> {
             match header.entry_type().as_byte() {
                 b'x' if is_known => self.pax(size, &mut extensions)?,
                 b'g' if is_known => self.global_pax()?,
-                b'L' if is_known => {
+                kind @ (b'L' | b'K') if is_known => {
                     let name = self.long_name(size, &mut extensions)?;
-                    set_once(&mut extensions.path, name)?;
-                }
-                b'K' if is_known => {
-                    let name = self.long_name(size, &mut extensions)?;
-                    set_once(&mut extensions.link, name)?;
+                    set_once(if kind == b'L' { &mut extensions.path } else { &mut extensions.link }, name)?;
                 }
                 _ => return self.member(&header, extensions).map(Some),
             }
@@ -194,30 +190,29 @@ impl<'a> TarReader<'a> {
         if std::mem::replace(&mut extensions.has_pax, true) {
             return Err(damaged_pax("there are two for one entry"));
         }
-        let mut found = Extensions::default();
+        let (mut path, mut link) = (None, None);
         while self.left > 0 {
             let (key, value) = self.pax_key()?;
             match &key[..] {
                 // Of two records with one key the later counts.
-                b"path" => found.path = Some(self.pax_value(value)?),
-                b"linkpath" => found.link = Some(self.pax_value(value)?),
+                b"path" => path = Some(self.pax_value(value)?),
+                b"linkpath" => link = Some(self.pax_value(value)?),
                 b"size" => {
                     let digits = self.pax_value(value)?;
-                    found.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is not a number"))?);
+                    extensions.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is not a number"))?);
                 }
                 BASE_KEY if value <= MAX_BASE_BYTES => {
                     let base = LayerBase::parse(&self.pax_value(value)?);
-                    found.base = Some(base.ok_or_else(|| damaged_pax("its base is neither a hash nor `none`"))?);
+                    extensions.base = Some(base.ok_or_else(|| damaged_pax("its base is neither a hash nor `none`"))?);
                 }
                 key => {
-                    found.is_sparse |= key.starts_with(b"GNU.sparse.");
+                    extensions.is_sparse |= key.starts_with(b"GNU.sparse.");
                     self.skip_value(value)?;
                 }
             }
         }
-        (extensions.size, extensions.is_sparse, extensions.base) = (found.size, found.is_sparse, found.base);
-        found.path.map_or(Ok(()), |path| set_once(&mut extensions.path, path))?;
-        found.link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
+        path.map_or(Ok(()), |path| set_once(&mut extensions.path, path))?;
+        link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
     }
 
     /// Skips a header for all entries that follow: comments, mostly. Nothing of it is kept, so its size is not bounded.
