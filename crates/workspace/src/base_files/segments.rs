@@ -92,6 +92,8 @@ impl Segments {
         if let Some(earlier) = earlier.filter(|earlier| earlier.locations.segments.len() < MAX_SEGMENTS) {
             new.segments.clone_from(&earlier.locations.segments);
             let manifest = &earlier.manifest;
+            new.by_hash.reserve(manifest.len());
+            new.blobs.reserve(manifest.len());
             for (file, at) in (0..).map(FileIndex).zip(&earlier.locations.files) {
                 new.by_hash.insert(*manifest.sha256(file), *at);
                 new.blobs.insert(*manifest.oid(file), (*manifest.sha256(file), manifest.size(file)));
