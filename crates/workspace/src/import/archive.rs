@@ -16,7 +16,7 @@ use std::rc::Rc;
 use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
 
-use super::writer::{ImportWriter, WriteError, is_git_internal};
+use super::writer::{ImportWriter, WriteError, git_internal};
 use super::{ImportError, ImportLimits};
 use crate::skipped::shown;
 use reader::{TarMember, TarReader};
@@ -122,19 +122,6 @@ impl ArchiveCopier<'_, '_> {
         self.absent.remove(path);
         if self.writer.has_file(path) { self.writer.replace(path) } else { Ok(()) }
     }
-}
-
-/// Returns the part of `path` up to the first Git-internal name.
-fn git_internal(path: &[u8]) -> Option<&[u8]> {
-    let mut end = 0;
-    for name in path.split(|byte| *byte == b'/') {
-        end += name.len();
-        if is_git_internal(name) {
-            return Some(&path[..end]);
-        }
-        end += 1;
-    }
-    None
 }
 
 /// Returns the path without `.` and doubled slashes; `None` for the root.

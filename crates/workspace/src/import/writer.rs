@@ -416,6 +416,19 @@ pub(crate) fn blob_id(bytes: &[u8]) -> [u8; 20] {
     blob_hash(bytes.len() as u64).chain_update(bytes).finalize().into()
 }
 
+/// Returns the part of `path` up to the first Git-internal name.
+pub(super) fn git_internal(path: &[u8]) -> Option<&[u8]> {
+    let mut end = 0;
+    for name in path.split(|byte| *byte == b'/') {
+        end += name.len();
+        if is_git_internal(name) {
+            return Some(&path[..end]);
+        }
+        end += 1;
+    }
+    None
+}
+
 /// Whether some file system treats `name` as `.git`.
 pub(crate) fn is_git_internal(name: &[u8]) -> bool {
     LogicalPath::parse(&String::from_utf8_lossy(name)) == Err(PathRejected::GitInternal)

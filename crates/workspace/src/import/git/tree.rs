@@ -8,7 +8,7 @@ use crate::base::{Blobs, missing_from_base};
 use crate::base_files::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, GitError, parse_oid};
 use crate::import::quota::{EntryQuota, too_large};
-use crate::import::writer::{ImportWriter, is_git_internal};
+use crate::import::writer::{ImportWriter, git_internal};
 use crate::import::{ImportError, ImportLimits, ImportObserver};
 
 /// The time limit for reading the fetched objects.
@@ -79,27 +79,19 @@ fn parse_entry(line: &[u8]) -> io::Result<TreeEntry> {
 }
 
 /// Returns the entry with the mode that a run's tree gives it; `None` if that cannot have it, or has it with its files.
-/// `last_skipped` is the last folder that was skipped.
+/// `last_skipped` is the Git-internal path that was reported last.
 fn keep(entry: TreeEntry, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_>) -> Option<TreeEntry> {
     let TreeEntry { mode, oid, path } = entry;
-    if !last_skipped.is_empty() && path.strip_prefix(&last_skipped[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
-    {
+    if let Some(own) = git_internal(&path) {
+        if own != last_skipped {
+            writer.skip(own, "a Git-internal path");
+            own.clone_into(last_skipped);
+        }
         return None;
     }
-    let mut end = 0;
-    for name in path.split(|byte| *byte == b'/') {
-        end += name.len();
-        if is_git_internal(name) {
-            last_skipped.clear();
-            last_skipped.extend_from_slice(&path[..end]);
-            writer.skip(&path[..end], "a Git-internal path");
-            return None;
-        }
-        if matches!(name, b"" | b"." | b"..") {
-            writer.skip(&path, "not a valid file name");
-            return None;
-        }
-        end += 1;
+    if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
+        writer.skip(&path, "not a valid file name");
+        return None;
     }
     let mode = match mode {
         // A folder is created with its files.
