@@ -1,40 +1,39 @@
-//! Exports of a run: the tree as tar.gz, what has changed in it as a layer, and its changes as a git bundle.
+//! Exports of a run: its tree or what has changed in it as an archive, and its changes as git writes them.
 
 mod archive;
 mod artifacts;
 mod bundle;
+mod packer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr};
-use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::CString;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use model::{Access, FileKind, LogicalPath, PathFacts, PathRejected, Rules, WHITEOUT, is_link_mode, link_stays_inside};
-use rustix::fs::{FileType, Stat};
-use tar::{Builder, EntryType as HeaderType, Header};
+use model::{Access, FileKind, LogicalPath, PathFacts, PathRejected, Rules, WHITEOUT, link_stays_inside};
+use rustix::fs::FileType;
+use rustix::io::Errno;
 
-use crate::error::check_cancelled;
-use crate::error::file_too_large;
-use crate::guard::{self, Blocking, GuardError, OpenFile, Opened, TreeFolder};
-use crate::ignored::{GITIGNORE_NAME, RuleScope};
+use crate::base_files::{BaseEntry, BaseFiles};
+use crate::error::{check_cancelled, file_too_large};
+use crate::guard::{Blocking, FoundEntry, GuardError, OpenFile, Opened, Root, TreeFolder, is_hard_linked};
+use crate::ignored::RuleScope;
 use crate::kept_files::Pin;
-use crate::opened_file::{is_readable, is_secret, is_secret_file};
+use crate::opened_file::{is_readable, is_secret_file};
 use crate::stamp::FileStamp;
 use crate::{Workspace, WorkspaceError};
 
 pub use artifacts::ArtifactBundle;
 pub use bundle::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
+use packer::Packer;
+pub use packer::{EntryTime, EntryTimes, PackedFile, pack_layer};
 
 /// The most paths that are kept of what an export leaves out.
 const MAX_LEFT_OUT: usize = 100;
-/// The largest file that is looked into for a private key before an export is written.
-const MAX_KEY_BYTES: u64 = 64 * 1024;
 
 impl Workspace {
     /// Begins an export of the tree as it is now. Left out are files that policy hides or git ignores, special files, and symbolic
@@ -44,21 +43,21 @@ impl Workspace {
     ///
     /// If the disk fails, or a file is larger than the policy's `maxTransferBytes`; `Cancelled`.
     pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
-        // Before the first file is listed.
-        let pin = Pin::new(self.kept());
-        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOutFiles::default() };
-        let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &RuleScope::default())?, Vec::new());
-        while let Some((entry, scope)) = entries.pop() {
-            if let (ExportEntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
-                entries.append(&mut lister.entries(&entry.path, &scope)?);
+        let mut export = TreeExport::new(self);
+        let root = ExportEntry { path: LogicalPath::root(), kind: ExportEntryKind::Folder };
+        let mut pending = vec![(root, RuleScope::default())];
+        while let Some((entry, above)) = pending.pop() {
+            check_cancelled(cancel)?;
+            let is_folder = matches!(entry.kind, ExportEntryKind::Folder);
+            if is_folder {
+                pending.append(&mut export.list_folder(rules, &entry.path, &above)?);
             }
             // The folder itself is left out like its files, which are read nevertheless: policy may permit one of them.
-            if !matches!(entry.kind, ExportEntryKind::Folder) || is_shown_folder(rules, &entry.path) {
-                listed.push(entry);
+            if !is_folder || is_shown_folder(rules, &entry.path) {
+                export.entries.push(entry);
             }
         }
-        let left_out = lister.left_out;
-        Ok(TreeExport { workspace: Arc::clone(self), deleted: Vec::new(), entries: listed, left_out, pin })
+        Ok(export)
     }
 
     /// Begins an export of the files at `paths` as they are now, in path order: those that exist, and the names of those that do not.
@@ -73,57 +72,37 @@ impl Workspace {
         paths: impl IntoIterator<Item = &'a LogicalPath>,
         cancel: &AtomicBool,
     ) -> Result<TreeExport, WorkspaceError> {
-        let pin = Pin::new(self.kept());
-        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: LeftOutFiles::default() };
-        let (mut entries, mut deleted) = (Vec::new(), Vec::new());
+        let mut export = TreeExport::new(self);
         for path in paths {
+            check_cancelled(cancel)?;
             let names_whiteout = path.components().any(|name| name.starts_with(WHITEOUT));
             if names_whiteout
                 || !is_readable(rules, path, false)
                 || self.tree().is_ignored(path, None, Blocking::Allowed)?
             {
-                lister.left_out.add(Some(path));
+                export.left_out.add(Some(path));
                 continue;
             }
-            match lister.present(path)? {
-                PresentEntry::Exported(kind) => entries.push(ExportEntry { path: path.clone(), kind }),
-                PresentEntry::LeftOutFiles => lister.left_out.add(Some(path)),
-                PresentEntry::Missing => deleted.push(path.clone()),
+            let found = match self.tree().root.find(path) {
+                // The files of a folder are at paths of their own.
+                Ok(found) => found.filter(|found| !found.file_type().is_dir()),
+                // Its folder is a file or a link now.
+                Err(GuardError::NotADirectory | GuardError::Rejected(PathRejected::LinkInMutation)) => None,
+                Err(error) => {
+                    error.unless_disk()?;
+                    export.left_out.add(Some(path));
+                    continue;
+                }
+            };
+            match found {
+                Some(found) => match export.kind_of(rules, path, &found)? {
+                    Some(kind) => export.entries.push(ExportEntry { path: path.clone(), kind }),
+                    None => export.left_out.add(Some(path)),
+                },
+                None => export.deleted.push(path.clone()),
             }
         }
-        Ok(TreeExport { workspace: Arc::clone(self), deleted, entries, left_out: lister.left_out, pin })
-    }
-}
-
-/// A time, in microseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntryTime(pub u64);
-
-impl EntryTime {
-    fn set(self, header: &mut Header) {
-        header.set_mtime(self.0 / 1_000_000);
-    }
-
-    /// The time in seconds, if it has a fraction: a build tool must see that a file is newer than what was made of it within the
-    /// same second.
-    fn with_fraction(self) -> Option<String> {
-        let fraction = self.0 % 1_000_000;
-        (fraction > 0).then(|| format!("{}.{fraction:06}", self.0 / 1_000_000))
-    }
-}
-
-/// The times of the entries of an archive.
-#[derive(Clone, Debug)]
-pub struct EntryTimes {
-    /// That of each file that the run has changed.
-    pub changed: BTreeMap<LogicalPath, EntryTime>,
-    /// That of all others.
-    pub created: EntryTime,
-}
-
-impl EntryTimes {
-    fn of(&self, path: &LogicalPath) -> EntryTime {
-        self.changed.get(path).copied().unwrap_or(self.created)
+        Ok(export)
     }
 }
 
@@ -168,190 +147,121 @@ enum ExportEntryKind {
     File {
         stamp: FileStamp,
         is_executable: bool,
+        /// The file of the base that it is; `None` if the run has it itself.
+        base: Option<(Arc<BaseFiles>, BaseEntry)>,
     },
     /// A link with its target.
     Link(String),
 }
 
-/// Lists what is exported.
-struct ExportLister<'a> {
-    workspace: &'a Workspace,
-    rules: &'a Rules,
-    cancel: &'a AtomicBool,
-    /// What is left out so far.
-    left_out: LeftOutFiles,
-}
+impl TreeExport {
+    fn new(workspace: &Arc<Workspace>) -> Self {
+        // Before the first file is listed.
+        let pin = Pin::new(workspace.kept());
+        let workspace = Arc::clone(workspace);
+        Self { workspace, deleted: Vec::new(), entries: Vec::new(), left_out: LeftOutFiles::default(), pin }
+    }
 
-/// What is at a path of a layer.
-enum PresentEntry {
-    Exported(ExportEntryKind),
-    LeftOutFiles,
-    /// No file, so that whoever has one deletes it.
-    Missing,
-}
-
-impl ExportLister<'_> {
-    /// Returns the entries of the folder at `path` in reverse order, folders with the rules in force in this one. `above` are the rules
+    /// Returns the entries of the folder at `path` in reverse order, each with the rules in force in that folder. `above` are the rules
     /// in force in its parent.
-    fn entries(
+    fn list_folder(
         &mut self,
+        rules: &Rules,
         path: &LogicalPath,
         above: &RuleScope,
-    ) -> Result<Vec<(ExportEntry, Option<RuleScope>)>, WorkspaceError> {
-        let tree = self.workspace.tree();
-        let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
-        let Some(opened) = open(self.workspace, path)? else { return Ok(Vec::new()) };
-        if !opened.file_type().is_dir() {
-            return Ok(Vec::new());
-        }
-        let folder = &opened.into_folder(path);
-        let mut names = Vec::new();
-        tree.root.each_entry(folder, &mut Vec::new(), |name, file_type| {
-            check_cancelled(self.cancel)?;
-            names.push((name.to_owned(), file_type));
-            Ok::<(), WorkspaceError>(())
-        })?;
-        let text = path.as_str().as_bytes();
-        let scope = if names.iter().any(|(name, _)| name.to_bytes() == GITIGNORE_NAME.as_bytes()) {
-            ignored.enter(&tree.root, above, text, folder)?
-        } else {
-            ignored.enter_without_gitignore(above, text)?
+    ) -> Result<Vec<(ExportEntry, RuleScope)>, WorkspaceError> {
+        let workspace = Arc::clone(&self.workspace);
+        let (tree, mut listed) = (workspace.tree(), Vec::new());
+        let Some(ignored) = &tree.ignored else { return Ok(listed) };
+        let folder = match open(&workspace, path)? {
+            Some(opened) if opened.file_type().is_dir() => opened.into_folder(path),
+            _ => return Ok(listed),
         };
-        let mut entries = Vec::new();
-        for (name, file_type) in names {
+        let scope = ignored.enter(&tree.root, above, path.as_str().as_bytes(), &folder)?;
+        for (name, file_type) in sorted_entries(&tree.root, &folder)? {
             // No tool can name entries whose names are not UTF-8 or are Git-internal.
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else {
                 self.left_out.add(None);
                 continue;
             };
-            let is_folder = file_type == FileType::Directory;
-            let is_hidden = tree.hides(&scope, path.as_str().as_bytes(), is_folder);
-            if is_folder {
-                if is_hidden.is_ok_and(|hidden| !hidden) {
-                    entries.push((ExportEntry { path, kind: ExportEntryKind::Folder }, Some(scope.clone())));
-                }
-            } else if !is_hidden? {
-                let is_shown = matches!(file_type, FileType::RegularFile | FileType::Symlink)
-                    && is_readable(self.rules, &path, false);
-                match if is_shown { self.kind(folder, &name, &path)? } else { None } {
-                    Some(kind) => entries.push((ExportEntry { path, kind }, None)),
-                    None => self.left_out.add(Some(&path)),
-                }
+            let is_folder = file_type.is_dir();
+            if tree.hides(&scope, path.as_str().as_bytes(), is_folder)? {
+                continue;
+            }
+            let kind = if is_folder {
+                Some(ExportEntryKind::Folder)
+            } else if is_readable(rules, &path, false) {
+                let found = tree.root.look(&folder, &name).map_err(GuardError::from);
+                // Without one, it was removed since its folder was read.
+                let found = found.map(Some).or_else(|error| error.unless_disk().map(|()| None))?;
+                found.map(|found| self.kind_of(rules, &path, &found)).transpose()?.flatten()
+            } else {
+                None
+            };
+            match kind {
+                Some(kind) => listed.push((ExportEntry { path, kind }, scope.clone())),
+                None => self.left_out.add(Some(&path)),
             }
         }
-        entries.sort_unstable_by(|(a, _), (b, _)| b.path.cmp(&a.path));
-        Ok(entries)
+        listed.reverse();
+        Ok(listed)
     }
 
-    /// Returns what is at `path`.
-    fn present(&self, path: &LogicalPath) -> Result<PresentEntry, WorkspaceError> {
-        let root = &self.workspace.tree().root;
-        let opened = match root.open_unlinked(path) {
-            Ok(opened) => opened,
-            Err(GuardError::Missing | GuardError::NotADirectory) => return Ok(PresentEntry::Missing),
-            Err(GuardError::Rejected(PathRejected::LinkInMutation)) => {
-                // What was in a folder that is a link now does not exist any more.
-                let Some(link) = root.find_link(path)? else { return Ok(PresentEntry::Missing) };
-                let kind = self.link_kind(path, link.target);
-                return Ok(kind.map_or(PresentEntry::LeftOutFiles, PresentEntry::Exported));
-            }
-            Err(error) => {
-                error.unless_disk()?;
-                return Ok(PresentEntry::LeftOutFiles);
-            }
-        };
-        if opened.file_type() == FileType::Directory {
-            // The files in it are at paths of their own.
-            return Ok(PresentEntry::Missing);
-        }
-        let kind = match self.file_kind(&opened.stat, path)? {
-            Some(kind) if !is_secret(self.rules, path, &opened)? => kind,
-            _ => return Ok(PresentEntry::LeftOutFiles),
-        };
-        Ok(PresentEntry::Exported(kind))
-    }
-
-    /// Returns what the entry `name` of `folder` is; `None` if it is not exported, or was removed since its folder was read.
-    fn kind(
+    /// Returns how the file or link that was found at `path` is exported; `None` if it is left out.
+    fn kind_of(
         &self,
-        folder: &TreeFolder,
-        name: &CStr,
+        rules: &Rules,
         path: &LogicalPath,
+        found: &FoundEntry,
     ) -> Result<Option<ExportEntryKind>, WorkspaceError> {
-        let root = &self.workspace.tree().root;
-        let Some(stat) = root.stat_entry(folder, name)? else { return Ok(None) };
-        match FileType::from_raw_mode(stat.st_mode) {
+        match found.file_type() {
             FileType::Symlink => {
-                let target = root.read_link(folder, name)?;
-                Ok(target.and_then(|target| self.link_kind(path, target)))
+                let link = found.link().or_else(|error| error.unless_disk().map(|()| None))?;
+                let target = link.and_then(|link| String::from_utf8(link.target).ok());
+                // Where a `..` after a name leads depends on what the name is.
+                let target = target.filter(|target| {
+                    link_stays_inside(path.as_str().as_bytes(), target.as_bytes())
+                        || self.workspace.tree().root.open(path, Blocking::Allowed).is_ok()
+                });
+                Ok(target.map(ExportEntryKind::Link))
             }
-            _ => self.file_kind(&stat, path),
+            // A file with several names may be an alias of one that policy hides.
+            FileType::RegularFile if !is_hard_linked(&found.stat) => {
+                let (stamp, most) = (FileStamp::of(&found.stat), rules.policy().max_transfer_bytes);
+                if stamp.size > most {
+                    return Err(file_too_large(path, most, stamp.size).into());
+                }
+                let is_executable = found.stat.st_mode & 0o111 != 0;
+                Ok(Some(ExportEntryKind::File { stamp, is_executable, base: found.in_base() }))
+            }
+            _ => Ok(None),
         }
     }
 
-    /// Returns the entry of a link, unless it leads out of the tree.
-    fn link_kind(&self, path: &LogicalPath, target: Vec<u8>) -> Option<ExportEntryKind> {
-        let target = String::from_utf8(target).ok()?;
-        // Where a `..` after a name leads depends on what the name is.
-        let stays_inside = link_stays_inside(path.as_str().as_bytes(), target.as_bytes())
-            || self.workspace.tree().root.open(path, Blocking::Allowed).is_ok();
-        stays_inside.then_some(ExportEntryKind::Link(target))
-    }
-
-    fn file_kind(&self, stat: &Stat, path: &LogicalPath) -> Result<Option<ExportEntryKind>, WorkspaceError> {
-        // A file with several names may be an alias of one that policy hides.
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || guard::is_hard_linked(stat) {
-            return Ok(None);
-        }
-        let (stamp, most) = (FileStamp::of(stat), self.rules.policy().max_transfer_bytes);
-        if stamp.size > most {
-            return Err(file_too_large(path, most, stamp.size).into());
-        }
-        Ok(Some(ExportEntryKind::File { stamp, is_executable: stat.st_mode & 0o111 != 0 }))
-    }
-}
-
-fn is_shown_folder(rules: &Rules, path: &LogicalPath) -> bool {
-    let facts = PathFacts { path, real_path: None, kind: FileKind::Directory, ignored: false, hard_linked: false };
-    model::judge_path(rules, Access::Read, &facts).is_ok()
-}
-
-fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
-    match workspace.tree().root.open_unlinked(path) {
-        Ok(opened) => Ok(Some(opened)),
-        Err(error) => {
-            // It was removed or replaced since its folder was read.
-            error.unless_disk()?;
-            Ok(None)
-        }
-    }
-}
-
-impl TreeExport {
-    /// The entries that policy hides by their names, that are special, or that have names which no call can use. Of a layer, and after
+    /// The entries that policy hides by their names, that are special, or that have names which no call can use. After
     /// [`leave_out_secrets`](Self::leave_out_secrets), also those that policy hides by their content.
     pub fn left_out(&self) -> &LeftOutFiles {
         &self.left_out
     }
 
-    /// Leaves out the files that policy hides by their content, so that it is known before the export is written which they are.
+    /// Leaves out the files that policy hides by their content or that cannot be read, so that it is known before the export is
+    /// written which they are.
     ///
     /// # Errors
     ///
     /// If the disk fails.
     pub fn leave_out_secrets(&mut self, rules: &Rules) -> Result<(), WorkspaceError> {
         for entry in std::mem::take(&mut self.entries) {
-            // One that is larger is no key alone.
-            let is_secret = match &entry.kind {
-                ExportEntryKind::File { stamp, .. } if stamp.size <= MAX_KEY_BYTES => {
-                    match self.open_file(&entry.path, *stamp)? {
+            let is_left_out = match &entry.kind {
+                ExportEntryKind::File { stamp, base, .. } => {
+                    match self.open_file(&entry.path, *stamp, base.as_ref())? {
                         Some((file, _)) => is_secret_file(rules, &entry.path, &file)?,
-                        None => false,
+                        None => true,
                     }
                 }
-                _ => false,
+                ExportEntryKind::Folder | ExportEntryKind::Link(_) => false,
             };
-            if is_secret {
+            if is_left_out {
                 self.left_out.add(Some(&entry.path));
             } else {
                 self.entries.push(entry);
@@ -385,141 +295,70 @@ impl TreeExport {
     }
 
     fn write_tar<W: Write>(&self, rules: &Rules, times: &EntryTimes, out: W) -> Result<W, WorkspaceError> {
-        let mut tar = Builder::new(out);
+        let mut packer = Packer::new(out);
         for path in &self.deleted {
-            let mut header = header(HeaderType::Regular, 0o644, 0);
-            times.of(path).set(&mut header);
-            tar.append_data(&mut header, whiteout(path), io::empty())?;
+            packer.whiteout(path, times.of(path))?;
         }
         for ExportEntry { path, kind } in &self.entries {
+            let (name, time) = (path.as_str().as_bytes(), times.of(path));
             match kind {
-                ExportEntryKind::Folder => {
-                    let mut header = header(HeaderType::Directory, 0o755, 0);
-                    times.created.set(&mut header);
-                    tar.append_data(&mut header, format!("{path}/"), io::empty())?;
-                }
-                ExportEntryKind::Link(target) => {
-                    let mut header = header(HeaderType::Symlink, 0o777, 0);
-                    times.of(path).set(&mut header);
-                    tar.append_link(&mut header, path.as_str(), target)?;
-                }
-                ExportEntryKind::File { stamp, is_executable } => {
-                    let Some((file, size)) = self.open_file(path, *stamp)? else { continue };
-                    if is_secret_file(rules, path, &file)? {
-                        continue;
+                ExportEntryKind::Folder => packer.folder(name, times.created)?,
+                ExportEntryKind::Link(target) => packer.link(name, target.as_bytes(), time)?,
+                ExportEntryKind::File { stamp, is_executable, base } => {
+                    // Again, since it may have been changed from outside.
+                    let Some((file, size)) = self.open_file(path, *stamp, base.as_ref())? else { continue };
+                    if !is_secret_file(rules, path, &file)? {
+                        let mode = if *is_executable { 0o755 } else { 0o644 };
+                        packer.file(name, mode, size, file.into_reader()?, time)?;
                     }
-                    let mut header = header(HeaderType::Regular, if *is_executable { 0o755 } else { 0o644 }, size);
-                    let time = times.of(path);
-                    time.set(&mut header);
-                    if let Some(fraction) = time.with_fraction() {
-                        tar.append_pax_extensions([("mtime", fraction.as_bytes())])?;
-                    }
-                    // Exactly as many bytes as the header says, even if the file changes meanwhile.
-                    let mut bytes = Exactly { from: file.into_reader()?.take(size), left: size };
-                    tar.append_data(&mut header, path.as_str(), &mut bytes)?;
                 }
             }
         }
-        Ok(tar.into_inner()?)
+        Ok(packer.finish()?)
     }
 
     /// Opens the file that was at `path` when the export began, and returns its size. `None` if it was removed since, but by no change.
-    fn open_file(&self, path: &LogicalPath, stamp: FileStamp) -> Result<Option<(OpenFile, u64)>, WorkspaceError> {
-        let present = open(&self.workspace, path)?;
-        if let Some(opened) = &present
-            && FileStamp::of(&opened.stat).has_same_content(&stamp)
-        {
-            return Ok(present.map(|opened| (opened.file, stamp.size)));
+    fn open_file(
+        &self,
+        path: &LogicalPath,
+        stamp: FileStamp,
+        base: Option<&(Arc<BaseFiles>, BaseEntry)>,
+    ) -> io::Result<Option<(OpenFile, u64)>> {
+        if let Some((files, entry)) = base {
+            return Ok(Some((OpenFile::Base(Arc::clone(files), *entry), stamp.size)));
         }
-        if let Some(kept) = self.pin.open(path, stamp)? {
+        let present = open(&self.workspace, path)?;
+        if !present.as_ref().is_some_and(|opened| FileStamp::of(&opened.stat).has_same_content(&stamp))
+            && let Some(kept) = self.pin.open(path, stamp)?
+        {
             return Ok(Some((kept.into(), stamp.size)));
         }
-        // The run has replaced or removed it since.
-        let files = self.workspace.base().load()?;
-        if let Some(entry) = files.entry(path.as_str().as_bytes())
-            && FileStamp::of(&files.stat(entry)).has_same_content(&stamp)
-        {
-            return Ok(Some((OpenFile::Base(files, entry), stamp.size)));
-        }
-        // Changed from outside.
-        let changed = present.filter(|opened| opened.file_type().is_file() && !guard::is_hard_linked(&opened.stat));
-        Ok(changed.map(|opened| {
-            let size = opened.size();
-            (opened.file, size)
-        }))
+        // One with another stamp was changed from outside.
+        let present = present.filter(|opened| opened.file_type().is_file() && !opened.is_hard_linked());
+        Ok(present.map(|opened| (opened.size(), opened.file)).map(|(size, file)| (file, size)))
     }
 }
 
-/// What [`pack_layer`] packs at a path.
-pub struct PackedFile<'a> {
-    /// The content, of a link its target.
-    pub bytes: Box<dyn Read + 'a>,
-    /// The length of the content in bytes.
-    pub size_bytes: u64,
-    /// The mode.
-    pub mode: u32,
+fn is_shown_folder(rules: &Rules, path: &LogicalPath) -> bool {
+    let facts = PathFacts { path, real_path: None, kind: FileKind::Directory, ignored: false, hard_linked: false };
+    !path.is_root() && model::judge_path(rules, Access::Read, &facts).is_ok()
 }
 
-/// Packs files and links as a layer, compressed with zstd, into `out`: each path with its file, or nothing for a deleted one.
-///
-/// # Errors
-///
-/// If a content cannot be read or written.
-pub fn pack_layer<'a>(
-    files: impl IntoIterator<Item = (&'a LogicalPath, io::Result<Option<PackedFile<'a>>>)>,
-    out: impl Write,
-) -> io::Result<()> {
-    let mut tar = Builder::new(zstd::stream::write::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?);
-    for (path, file) in files {
-        match file? {
-            None => tar.append_data(&mut header(HeaderType::Regular, 0o644, 0), whiteout(path), io::empty())?,
-            Some(PackedFile { mut bytes, mode, .. }) if is_link_mode(mode) => {
-                let mut target = Vec::new();
-                bytes.read_to_end(&mut target)?;
-                let target = OsStr::from_bytes(&target);
-                tar.append_link(&mut header(HeaderType::Symlink, 0o777, 0), path.as_str(), target)?;
-            }
-            Some(PackedFile { bytes, size_bytes, mode }) => {
-                let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
-                let bytes = Exactly { from: bytes, left: size_bytes };
-                tar.append_data(&mut header(HeaderType::Regular, mode, size_bytes), path.as_str(), bytes)?;
-            }
-        }
+/// Opens what is at `path`; `None` if it was removed or replaced since its folder was read.
+fn open(workspace: &Workspace, path: &LogicalPath) -> io::Result<Option<Opened>> {
+    match workspace.tree().root.open_unlinked(path) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) => error.unless_disk().map(|()| None),
     }
-    tar.into_inner()?.finish().map(drop)
 }
 
-/// Returns the name that stands for the deleted file at `path` in a layer.
-fn whiteout(path: &LogicalPath) -> String {
-    let folder = path.parent().filter(|parent| !parent.is_root());
-    let folder = folder.map(|parent| format!("{parent}/")).unwrap_or_default();
-    format!("{folder}{WHITEOUT}{}", path.file_name())
-}
-
-pub(crate) fn header(entry_type: HeaderType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(entry_type);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header
-}
-
-/// A reader that fails if there are fewer bytes than promised.
-pub(crate) struct Exactly<R> {
-    pub(crate) from: R,
-    pub(crate) left: u64,
-}
-
-impl<R: Read> Read for Exactly<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
-        self.left -= count as u64;
-        if count == 0 && self.left > 0 && !buffer.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was archived"));
-        }
-        Ok(count)
-    }
+/// Returns the entries of a folder of a tree, sorted by name.
+fn sorted_entries(root: &Root, folder: &TreeFolder) -> io::Result<Vec<(CString, FileType)>> {
+    let mut entries = Vec::new();
+    root.each_entry(folder, &mut Vec::new(), |name, file_type| {
+        entries.push((name.to_owned(), file_type));
+        Ok::<(), Errno>(())
+    })?;
+    entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(entries)
 }

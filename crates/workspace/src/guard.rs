@@ -378,6 +378,14 @@ impl FoundEntry {
         Ok(Some(OpenedLink { target, stat: self.stat }))
     }
 
+    /// Returns the file or link of the base that it is; `None` if the run's own layer has it.
+    pub(crate) fn in_base(&self) -> Option<(Arc<BaseFiles>, BaseEntry)> {
+        match &self.file {
+            OpenFile::Base(files, entry) => Some((Arc::clone(files), *entry)),
+            OpenFile::Own(_) => None,
+        }
+    }
+
     /// Whether only the base has it.
     pub(crate) fn is_of_base(&self) -> bool {
         matches!(self.file, OpenFile::Base(..))

@@ -67,9 +67,6 @@ impl Runs {
         };
         let mut archive = self.engine.blocking(begin).await?;
         drop(locked);
-        if archive.is_layer {
-            return Ok(archive);
-        }
         let open_run = Arc::clone(run);
         let settle = move || {
             archive.export.leave_out_secrets(&open_run.rules)?;

@@ -1,30 +1,30 @@
 //! The files of a run for its archive: also those that policy hides, because the archive replaces them.
 
-use std::ffi::{CStr, OsStr};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::RunId;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use tar::{Builder, EntryType};
 
+use super::packer::{EntryTime, Packer};
 use crate::base::GIT_NAME;
 use crate::dir::{entries, open_dir, open_under};
-use crate::export::{Exactly, header};
+use crate::export::sorted_entries;
 use crate::guard::{Root, TreeFolder};
 use crate::tree::Workspace;
-use crate::workspaces::{RunEntry, RunEntryKind, RunPart, Workspaces, visit};
+use crate::workspaces::{RunEntry, RunEntryKind, Workspaces, visit};
 
-const ARTIFACTS: &CStr = c"artifacts";
+const ARTIFACTS: &str = "artifacts";
+/// The time of every entry.
+const NO_TIME: EntryTime = EntryTime(0);
 
-/// The files of a run in its archive.
-struct RunTar<'a, W: Write> {
-    tar: &'a mut Builder<W>,
-    cancel: &'a AtomicBool,
+/// Packs the files of a run.
+pub(super) struct RunPacker<'a, W: Write> {
+    pub(super) packer: Packer<W>,
+    pub(super) cancel: &'a AtomicBool,
 }
 
 impl Workspaces {
@@ -43,84 +43,64 @@ impl Workspaces {
         out: &mut dyn Write,
         cancel: &AtomicBool,
     ) -> io::Result<()> {
-        let mut tar = Builder::new(out);
-        let mut archive = RunTar { tar: &mut tar, cancel };
+        let mut archive = RunPacker { packer: Packer::new(out), cancel };
         let manifest = workspace.base().manifest_bytes()?;
-        archive.file(b"base.manifest", 0o644, manifest.len() as u64, &*manifest)?;
+        archive.packer.file(b"base.manifest", 0o644, manifest.len() as u64, &*manifest, NO_TIME)?;
         workspace.base().drop_other_objects()?;
-        let folder = self.base_folder(run)?;
-        visit(&folder, GIT_NAME, &mut |RunEntry { path, kind }| {
-            let content = match kind {
-                RunEntryKind::File { .. } => Some(open_under(&folder, &*path, OFlags::NONBLOCK | OFlags::NOCTTY)?),
-                _ => None,
-            };
-            archive.entry(&[b"base.", &*path].concat(), kind, content.map(std::fs::File::from))
-        })?;
-        self.archive_part(run, RunPart::Artifacts, archive.tar, cancel)?;
-        archive.tree(&workspace.tree().root)?;
-        tar.into_inner()?.flush()
-    }
-
-    /// Appends a part of `run`'s folder to an archive; nothing of artifacts that are empty.
-    ///
-    /// # Errors
-    ///
-    /// As for [`write_archive`](Self::write_archive), and if a file disappears meanwhile.
-    pub(super) fn archive_part(
-        &self,
-        run: &RunId,
-        part: RunPart,
-        tar: &mut Builder<impl Write>,
-        cancel: &AtomicBool,
-    ) -> io::Result<()> {
-        let dir = self.open_run_folder(run)?;
-        if part == RunPart::Artifacts && !has_artifacts(&dir)? {
-            return Ok(());
-        }
-        let mut archive = RunTar { tar, cancel };
-        self.visit_entries(run, part, &mut |RunEntry { path, kind }| {
-            let content = match kind {
-                RunEntryKind::File { .. } => Some(open_under(&dir, &*path, OFlags::NONBLOCK | OFlags::NOCTTY)?),
-                _ => None,
-            };
-            archive.entry(&path, kind, content.map(std::fs::File::from))
-        })
+        archive.folder(&self.base_folder(run)?, GIT_NAME, b"base.")?;
+        archive.artifacts(&self.open_run_folder(run)?)?;
+        let root = &workspace.tree().root;
+        let top = root.open_root().map_err(|error| io::Error::other(format!("{error:?}")))?;
+        archive.packer.folder(b"repo", NO_TIME)?;
+        archive.tree(root, &top, b"repo")?;
+        archive.packer.finish()?.flush()
     }
 }
 
-impl<W: Write> RunTar<'_, W> {
-    /// Appends the tree, in the order of paths.
-    fn tree(&mut self, root: &Root) -> io::Result<()> {
-        self.folder(b"repo")?;
-        let top = root.open_root().map_err(|error| io::Error::other(format!("{error:?}")))?;
-        self.contents(root, &top, b"repo")
+impl<W: Write> RunPacker<'_, W> {
+    /// Appends the artifacts of the run with the folder `dir`; nothing if there are none.
+    pub(super) fn artifacts(&mut self, dir: &OwnedFd) -> io::Result<()> {
+        if has_artifacts(dir)? { self.folder(dir, ARTIFACTS, b"") } else { Ok(()) }
     }
 
-    fn contents(&mut self, root: &Root, folder: &TreeFolder, path: &[u8]) -> io::Result<()> {
-        let mut names = Vec::new();
-        root.each_entry(folder, &mut Vec::new(), |name, file_type| {
+    /// Appends the folder `top` of `dir` with everything in it. The names of the entries begin with `prefix`.
+    fn folder(&mut self, dir: &OwnedFd, top: &str, prefix: &[u8]) -> io::Result<()> {
+        visit(dir, top, &mut |RunEntry { path, kind }| {
             self.check_cancelled()?;
-            names.push((name.to_owned(), file_type));
-            Ok::<(), io::Error>(())
-        })?;
-        names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        for (name, file_type) in names {
+            let name = [prefix, &*path].concat();
+            match kind {
+                RunEntryKind::Folder => self.packer.folder(&name, NO_TIME),
+                RunEntryKind::Link { target } => self.packer.link(&name, &target, NO_TIME),
+                RunEntryKind::File { mode } => {
+                    let file = File::from(open_under(dir, &*path, OFlags::NONBLOCK | OFlags::NOCTTY)?);
+                    self.packer.file(&name, mode, file.metadata()?.len(), file, NO_TIME)
+                }
+            }
+        })
+    }
+
+    /// Appends what is in a folder of a tree, in the order of names.
+    fn tree(&mut self, root: &Root, folder: &TreeFolder, path: &[u8]) -> io::Result<()> {
+        for (name, file_type) in sorted_entries(root, folder)? {
+            self.check_cancelled()?;
             let path = [path, b"/", name.to_bytes()].concat();
             match file_type {
                 FileType::Directory => {
-                    self.folder(&path)?;
+                    self.packer.folder(&path, NO_TIME)?;
                     match root.open_subfolder(folder, &name) {
-                        Ok(inner) => self.contents(root, &inner, &path)?,
+                        Ok(inner) => self.tree(root, &inner, &path)?,
                         Err(error) => error.unless_disk()?,
                     }
                 }
                 FileType::Symlink => {
-                    let Some(target) = root.read_link(folder, &name)? else { continue };
-                    self.entry(&path, RunEntryKind::Link { target }, None)?;
+                    if let Some(target) = root.read_link(folder, &name)? {
+                        self.packer.link(&path, &target, NO_TIME)?;
+                    }
                 }
                 FileType::RegularFile => match root.open_entry(folder, &name) {
                     Ok(opened) => {
-                        self.regular_file(&path, opened.stat.st_mode, opened.size(), opened.file.into_reader()?)?;
+                        let (mode, size) = (opened.stat.st_mode, opened.size());
+                        self.packer.file(&path, mode, size, opened.file.into_reader()?, NO_TIME)?;
                     }
                     Err(error) => error.unless_disk()?,
                 },
@@ -128,38 +108,6 @@ impl<W: Write> RunTar<'_, W> {
             }
         }
         Ok(())
-    }
-
-    fn entry(&mut self, path: &[u8], kind: RunEntryKind, content: Option<std::fs::File>) -> io::Result<()> {
-        match (kind, content) {
-            (RunEntryKind::Folder, _) => self.folder(path),
-            (RunEntryKind::Link { target }, _) => {
-                self.check_cancelled()?;
-                let mut header = header(EntryType::Symlink, 0o777, 0);
-                self.tar.append_link(&mut header, as_path(path), as_path(&target))
-            }
-            (RunEntryKind::File { mode }, Some(file)) => {
-                let size = file.metadata()?.len();
-                self.regular_file(path, mode, size, file)
-            }
-            (RunEntryKind::File { .. }, None) => Ok(()),
-        }
-    }
-
-    fn regular_file(&mut self, path: &[u8], mode: u32, size: u64, from: impl io::Read) -> io::Result<()> {
-        self.file(path, if mode & 0o111 == 0 { 0o644 } else { 0o755 }, size, from)
-    }
-
-    fn folder(&mut self, path: &[u8]) -> io::Result<()> {
-        self.check_cancelled()?;
-        let path = [path, b"/"].concat();
-        self.tar.append_data(&mut header(EntryType::Directory, 0o755, 0), as_path(&path), io::empty())
-    }
-
-    fn file(&mut self, path: &[u8], mode: u32, size: u64, from: impl io::Read) -> io::Result<()> {
-        self.check_cancelled()?;
-        let mut bytes = Exactly { from: from.take(size), left: size };
-        self.tar.append_data(&mut header(EntryType::Regular, mode, size), as_path(path), &mut bytes)
     }
 
     fn check_cancelled(&self) -> io::Result<()> {
@@ -174,8 +122,4 @@ pub(super) fn has_artifacts(dir: &OwnedFd) -> io::Result<bool> {
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
-}
-
-fn as_path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }

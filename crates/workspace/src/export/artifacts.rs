@@ -8,9 +8,9 @@ use model::{RunId, Sha256};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use sha2::Digest as _;
-use tar::Builder;
 
-use super::archive::has_artifacts;
+use super::archive::{RunPacker, has_artifacts};
+use super::packer::Packer;
 use crate::dir::{create_file, fresh_name, open_dir, open_under, remove_file};
 use crate::workspaces::{RunEntryKind, RunPart, Workspaces};
 
@@ -76,9 +76,9 @@ impl Workspaces {
         let file = create_file(&tmp, &*name)?;
         remove_file(&tmp, &*name)?;
         let out = Hashed { to: BufWriter::new(file), sha256: sha2::Sha256::new(), left: max_bytes };
-        let mut tar = Builder::new(out);
-        self.archive_part(run, RunPart::Artifacts, &mut tar, &AtomicBool::new(false))?;
-        let Hashed { to, sha256, left } = tar.into_inner()?;
+        let mut archive = RunPacker { packer: Packer::new(out), cancel: &AtomicBool::new(false) };
+        archive.artifacts(&dir)?;
+        let Hashed { to, sha256, left } = archive.packer.finish()?;
         let mut content = to.into_inner().map_err(io::IntoInnerError::into_error)?;
         content.rewind()?;
         Ok(ArtifactBundle {

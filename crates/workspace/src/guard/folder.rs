@@ -80,7 +80,7 @@ impl Root {
     }
 
     /// Returns what is at the entry `name` of `folder`, without following a link.
-    pub(super) fn look(&self, folder: &TreeFolder, name: &CStr) -> Result<FoundEntry, Errno> {
+    pub(crate) fn look(&self, folder: &TreeFolder, name: &CStr) -> Result<FoundEntry, Errno> {
         let own = self.open_own_entry(folder, name, LOOK_FLAGS, Blocking::Allowed);
         FoundEntry::of_layers(own, || self.base_entry(folder, name).ok_or(Errno::NOENT))
     }
