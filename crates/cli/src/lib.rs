@@ -64,7 +64,7 @@ pub enum ClientCommand {
     Diff(exports::DiffArgs),
     /// Download a run's files as tar.gz.
     Export(exports::ExportArgs),
-    /// Download a run's changes as a git bundle.
+    /// Download the changes of a run from git as a git bundle.
     Bundle(exports::BundleArgs),
     /// Download a file of a run.
     Download(files::DownloadArgs),

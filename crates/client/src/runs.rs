@@ -256,7 +256,7 @@ impl Client {
         self.export_of(run, "patch").await
     }
 
-    /// Downloads a run's changes as a git bundle, for a branch of this name; by default that of the service.
+    /// Downloads the changes of a run from git as a git bundle, for a branch of this name; by default that of the service.
     ///
     /// # Errors
     ///

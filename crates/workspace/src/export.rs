@@ -2,7 +2,7 @@
 
 mod archive;
 mod artifacts;
-mod bundle;
+mod git;
 mod packer;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use crate::stamp::FileStamp;
 use crate::{Workspace, WorkspaceError};
 
 pub use artifacts::ArtifactBundle;
-pub use bundle::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
+pub use git::{Bundle, GitExport};
 use packer::Packer;
 pub use packer::{EntryTime, EntryTimes, PackedFile, pack_layer};
 
@@ -335,7 +335,10 @@ impl TreeExport {
         }
         // One with another stamp was changed from outside.
         let present = present.filter(|opened| opened.file_type().is_file() && !opened.is_hard_linked());
-        Ok(present.map(|opened| (opened.size(), opened.file)).map(|(size, file)| (file, size)))
+        Ok(present.map(|opened| {
+            let size = opened.size();
+            (opened.file, size)
+        }))
     }
 }
 

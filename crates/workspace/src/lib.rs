@@ -48,8 +48,7 @@ pub use diff::{DiffQuery, Drift, DriftedPath, EntryState};
 pub use diff::{MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
-    ArtifactBundle, Bundle, EntryTime, EntryTimes, LeftOutFiles, PackedFile, PatchFormat, PreparedBundle,
-    PreparedPatch, TreeExport, pack_layer,
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, GitExport, LeftOutFiles, PackedFile, TreeExport, pack_layer,
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;

@@ -15,7 +15,6 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::base::{Base, BaseFile, DiffCache, missing_part};
 use crate::base_files::manifest::FileIndex;
-use crate::byte_path::logical_path;
 use crate::dir;
 use crate::error::WorkspaceError;
 use crate::guard::{self, Blocking, GuardError, LowerLayer, Root};
@@ -78,11 +77,6 @@ impl Tree {
     /// Returns the tree of a run whose own files are in `dir`.
     pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>, base: Option<Arc<dyn LowerLayer>>) -> Self {
         Self { root: Arc::new(Root::of_run(dir, base)), ignored: Some(Ignored::new(baseline)) }
-    }
-
-    /// Whether the run has written the file at `path`.
-    pub(crate) fn has_written(&self, path: &[u8]) -> bool {
-        logical_path(path).zip(self.ignored.as_ref()).is_some_and(|(path, ignored)| ignored.has_written(&path))
     }
 
     /// Returns the ignore rules in force in `folder`.

@@ -13,7 +13,7 @@ use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, R
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use shared_pool::Permit;
-use workspace::{Bundle, LeftOutFiles, PatchFormat, PreparedBundle, PreparedPatch};
+use workspace::{Bundle, GitExport, LeftOutFiles};
 
 use crate::admission::pools::permit_within;
 use crate::call::history_quota::{history_exceeded, unrecorded};
@@ -40,13 +40,11 @@ pub enum ExportFormat {
     },
     /// The diff from the base.
     Patch,
-    /// The same as a mail for `git am`.
-    Mail(BundleCommit),
     /// One commit on the base, as a git bundle.
     Bundle(BundleCommit),
 }
 
-/// The commit of a bundle or of a mail.
+/// The commit of a bundle.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
@@ -60,7 +58,7 @@ pub struct BundleCommit {
     /// The commit message, at most 64 KiB. Default: the reasons of the run's changes.
     #[param(max_length = 65536, example = "Greet everyone")]
     message: Option<String>,
-    /// The branch in the bundle, which a mail has none of. Default: `workspaced/{run}`.
+    /// The branch in the bundle. Default: `workspaced/{run}`.
     #[param(max_length = 200, example = "fix/greeting")]
     branch: Option<String>,
 }
@@ -96,15 +94,14 @@ pub struct ExportedState {
 /// What an export writes.
 enum ExportContent {
     Archive(Box<ArchiveExport>),
-    Patch(PatchFormat),
+    Patch,
     Bundle(Bundle),
 }
 
 /// An export of which everything is read that a change could affect.
 enum ReadExport {
     Archive(Box<ArchiveExport>),
-    Patch(Box<PreparedPatch>),
-    Bundle(Box<PreparedBundle>),
+    Git(GitExport),
 }
 
 impl ExportFormat {
@@ -112,26 +109,22 @@ impl ExportFormat {
     fn name(&self) -> &'static str {
         match self {
             Self::Archive { .. } => "archive",
-            Self::Patch | Self::Mail(_) => "patch",
+            Self::Patch => "patch",
             Self::Bundle(_) => "bundle",
         }
     }
 
     /// Returns what the export's record says of its input.
     fn recorded_input(&self) -> Option<Map<String, Value>> {
-        let (name, value) = match self {
-            Self::Archive { since, .. } => ("since", Value::from((*since)?)),
-            Self::Mail(_) => ("format", Value::from("mbox")),
-            Self::Patch | Self::Bundle(_) => return None,
-        };
-        Some(Map::from_iter([(name.to_owned(), value)]))
+        let Self::Archive { since: Some(since), .. } = self else { return None };
+        Some(Map::from_iter([("since".to_owned(), Value::from(*since))]))
     }
 
     /// Returns the permissions of which a caller needs all. Every export shows file content.
     fn permissions(&self) -> &'static [Permission] {
         match self {
             Self::Archive { .. } | Self::Bundle(_) => &[Permission::FileRead],
-            Self::Patch | Self::Mail(_) => &[Permission::FileDiff, Permission::FileRead],
+            Self::Patch => &[Permission::FileDiff, Permission::FileRead],
         }
     }
 }
@@ -200,28 +193,22 @@ impl Runs {
         // The other half of the request timeout is for the start of the response.
         let permit =
             permit_within(&self.engine.pools.export, "exports", self.engine.limits.request_timeout / 2).await?;
-        let commit = match &format {
-            ExportFormat::Bundle(commit) | ExportFormat::Mail(commit) => Some(commit.check(run)?),
-            ExportFormat::Archive { .. } | ExportFormat::Patch => None,
-        };
+        if let ExportFormat::Bundle(commit) = &format {
+            commit.check(run)?;
+        }
         let open_run = self.engine.open(run).await?;
         reconcile::ensure_consistent(&self.engine, &open_run).await?;
-        let content = match (format, commit) {
-            (ExportFormat::Bundle(_), Some(bundle)) => ExportContent::Bundle(self.with_message(run, bundle).await?),
-            (ExportFormat::Mail(_), Some(bundle)) => {
-                let bundle = self.with_message(run, bundle).await?;
-                let message = as_mail_text(&bundle.message);
-                ExportContent::Patch(PatchFormat::Mail(Bundle { message, ..bundle }))
+        let content = match format {
+            ExportFormat::Bundle(commit) => {
+                open_run.workspace.check_bundle()?;
+                ExportContent::Bundle(self.with_message(run, commit.check(run)?).await?)
             }
-            (ExportFormat::Patch, _) => ExportContent::Patch(PatchFormat::Diff),
-            (ExportFormat::Archive { since, is_plain }, _) => {
+            ExportFormat::Archive { since, is_plain } => {
                 let export = self.begin_archive(&open_run, since, Arc::default()).await?;
                 let export = ArchiveExport { is_layer: export.is_layer || is_plain, ..export };
                 ExportContent::Archive(Box::new(export))
             }
-            (ExportFormat::Bundle(_) | ExportFormat::Mail(_), None) => {
-                return Err(CallError::Internal("a bundle has no commit".into()));
-            }
+            ExportFormat::Patch => ExportContent::Patch,
         };
         Ok(Export { runs: Arc::clone(self), open_run, content, permit })
     }
@@ -268,32 +255,7 @@ fn message_from(run: &RunId, reasons: &[String], omitted: usize) -> String {
     message
 }
 
-/// Returns a message in which `git am`, and other readers of mail, find no beginning of a patch, of another mail or of a header.
-fn as_mail_text(message: &str) -> String {
-    const MARKS: [&str; 10] =
-        ["---", "diff -", "index: ", "-- ", "from ", ">from", "from:", "subject:", "date:", "[patch"];
-    let is_mark = |line: &str| {
-        let head: String = line.chars().take(8).map(|c| c.to_ascii_lowercase()).collect();
-        MARKS.iter().any(|mark| head.starts_with(mark))
-    };
-    // Some readers take a carriage return for the end of a line.
-    let message: String =
-        message.chars().map(|c| if c.is_control() && !"\n\t".contains(c) { ' ' } else { c }).collect();
-    let lines =
-        message.split_inclusive('\n').map(|line| if is_mark(line) { format!(" {line}") } else { line.to_owned() });
-    lines.collect()
-}
-
 impl BundleCommit {
-    /// Checks the members.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST` if one of them is malformed or too long.
-    pub fn validate(&self, run: &RunId) -> Result<(), Refusal> {
-        self.check(run).map(drop)
-    }
-
     /// Checks the members and applies the defaults. The message is empty if it is to be generated.
     fn check(&self, run: &RunId) -> Result<Bundle, Refusal> {
         let named = |name: &str, value: &Option<String>, default: &str| match value.as_deref().map(str::trim) {
@@ -364,13 +326,13 @@ impl Export {
         let (run, stop) = (Arc::clone(&open_run), Arc::clone(&cancel));
         let export = match content {
             ExportContent::Archive(archive) => ReadExport::Archive(archive),
-            ExportContent::Patch(format) => {
-                let read = move || Ok(run.workspace.prepare_patch(&run.rules, &format, &stop)?);
-                ReadExport::Patch(Box::new(runs.engine.read_one_state(&open_run, read).await?))
+            ExportContent::Patch => {
+                let read = move || Ok(run.workspace.prepare_patch(&run.rules, &stop)?);
+                ReadExport::Git(runs.engine.read_one_state(&open_run, read).await?)
             }
             ExportContent::Bundle(bundle) => {
                 let read = move || Ok(run.workspace.prepare_bundle(&run.rules, &bundle, &stop)?);
-                ReadExport::Bundle(Box::new(runs.engine.read_one_state(&open_run, read).await?))
+                ReadExport::Git(runs.engine.read_one_state(&open_run, read).await?)
             }
         };
         // From here on neither waits for the other: the client, which may read slowly, and the run's mutations.
@@ -387,8 +349,7 @@ impl Export {
                             export.write(&open_run.rules, &times, &mut out)?;
                         }
                     }
-                    ReadExport::Patch(patch) => patch.write(&mut out, &cancel)?,
-                    ReadExport::Bundle(bundle) => drop(bundle.write(&mut out, &cancel)?),
+                    ReadExport::Git(export) => export.write(&mut out, &cancel)?,
                 }
                 Ok(out.flush()?)
             })

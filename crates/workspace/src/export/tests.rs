@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use model::{LogicalPath, PolicyOverrides, Profiles, RunId, Sha256, Step, StepBytes, StepContent};
 
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
-use crate::{Bundle, EntryTime, EntryTimes, ImportSource, PatchFormat, Workspace, WorkspaceError};
+use crate::{Bundle, EntryTime, EntryTimes, ImportSource, Workspace, WorkspaceError};
 
 fn export(workspace: &Arc<Workspace>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -98,14 +98,13 @@ fn sample() -> Bundle {
     }
 }
 
-fn bundle(rig: &TestWorkspaces, workspace: &Workspace) -> (String, std::path::PathBuf) {
+fn bundle(rig: &TestWorkspaces, workspace: &Workspace) -> std::path::PathBuf {
     let mut out = Vec::new();
     let cancel = AtomicBool::new(false);
-    let prepared = workspace.prepare_bundle(&rules(), &sample(), &cancel).unwrap();
-    let commit = prepared.write(&mut out, &cancel).unwrap().to_owned();
+    workspace.prepare_bundle(&rules(), &sample(), &cancel).unwrap().write(&mut out, &cancel).unwrap();
     let file = rig.outside().join("run.bundle");
     fs::write(&file, out).unwrap();
-    (commit, file)
+    file
 }
 
 #[test]
@@ -133,10 +132,9 @@ fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
     fs::write(repo.join(".env"), "A=secret\n").unwrap();
     rig.hide_missing("r", &workspace);
 
-    let (commit, file) = bundle(&rig, &workspace);
+    let file = bundle(&rig, &workspace);
     git(&source, &["bundle", "verify", "-q", file.to_str().unwrap()]);
     git(&source, &["fetch", "-q", file.to_str().unwrap(), "workspaced/run-1:fetched"]);
-    assert_eq!(git(&source, &["rev-parse", "fetched"]).trim(), commit);
     assert_eq!(git(&source, &["rev-parse", "fetched^"]).trim(), workspace.base_commit());
     assert_eq!(
         git(&source, &["log", "-1", "--format=%an|%ae|%at|%B", "fetched"]).trim_end(),
@@ -158,15 +156,15 @@ fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
 }
 
 #[test]
-fn a_bundle_of_any_other_run_holds_its_base_too() {
+fn a_run_that_does_not_come_from_git_has_no_bundle() {
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
-    fs::write(rig.repo("r").join("a"), "2\n").unwrap();
-    let (commit, file) = bundle(&rig, &workspace);
-    let clone = rig.outside().join("clone");
-    git(rig.outside(), &["clone", "-q", "-b", "workspaced/run-1", file.to_str().unwrap(), "clone"]);
-    assert_eq!(git(&clone, &["rev-list", "HEAD"]).lines().collect::<Vec<_>>(), [&commit, workspace.base_commit()]);
-    assert_eq!(fs::read_to_string(clone.join("a")).unwrap(), "2\n");
+    let Err(WorkspaceError::Refused(refusal)) = workspace.prepare_bundle(&rules(), &sample(), &AtomicBool::new(false))
+    else {
+        panic!("not refused");
+    };
+    assert_eq!(refusal.code, model::Code::InvalidRequest);
+    assert!(refusal.hint.contains("/patch") && refusal.hint.contains("/archive"), "{}", refusal.hint);
 }
 
 #[test]
@@ -349,7 +347,7 @@ fn write_file(root: &Path, name: &str, content: &[u8], mode: u32) {
 }
 
 #[test]
-fn git_applies_every_patch_and_every_mail() {
+fn git_applies_every_patch() {
     for seed in 0..40 {
         let mut numbers = Numbers(seed);
         let rig = TestWorkspaces::new();
@@ -361,30 +359,35 @@ fn git_applies_every_patch_and_every_mail() {
         numbers.change(&repo);
         rig.hide_missing("s", &workspace);
         let cancel = AtomicBool::new(false);
-        let bundle = Bundle { message: "A subject\n\nA body.\n".to_owned(), ..sample() };
-        for format in [PatchFormat::Diff, PatchFormat::Mail(bundle)] {
-            let is_mail = matches!(format, PatchFormat::Mail(_));
-            let mut patch = Vec::new();
-            workspace.prepare_patch(&rules(), &format, &cancel).unwrap().write(&mut patch, &cancel).unwrap();
-            if patch.is_empty() {
-                assert!(tree_of(&repo) == tree_of(&start), "seed {seed}");
-                continue;
-            }
-            fs::write(rig.outside().join("patch"), &patch).unwrap();
-            let name = format!("clone-{is_mail}");
-            let clone = rig.outside().join(&name);
-            git(rig.outside(), &["clone", "-q", "-b", "base", rig.base("s").join("git").to_str().unwrap(), &name]);
-            if is_mail {
-                git(&clone, &["am", "-q", "--keep-cr", "../patch"]);
-                assert_eq!(git(&clone, &["log", "-1", "--format=%an %s|%b"]).trim(), "An Agent A subject|A body.");
-            } else {
-                git(&clone, &["apply", "--check", "../patch"]);
-                git(&clone, &["apply", "../patch"]);
-            }
-            fs::remove_dir_all(clone.join(".git")).unwrap();
-            assert!(tree_of(&clone) == tree_of(&repo), "seed {seed}, mail: {is_mail}");
+        let mut patch = Vec::new();
+        workspace.prepare_patch(&rules(), &cancel).unwrap().write(&mut patch, &cancel).unwrap();
+        if patch.is_empty() {
+            assert!(tree_of(&repo) == tree_of(&start), "seed {seed}");
+            continue;
         }
+        fs::write(rig.outside().join("patch"), &patch).unwrap();
+        let clone = rig.outside().join("clone");
+        git(rig.outside(), &["clone", "-q", "-b", "base", rig.base("s").join("git").to_str().unwrap(), "clone"]);
+        git(&clone, &["apply", "--check", "../patch"]);
+        git(&clone, &["apply", "../patch"]);
+        fs::remove_dir_all(clone.join(".git")).unwrap();
+        assert!(tree_of(&clone) == tree_of(&repo), "seed {seed}");
     }
+}
+
+#[test]
+fn a_patch_shows_no_key_that_the_base_has() {
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIIEmarked0123456789\n-----END PRIVATE KEY-----\n";
+    let rig = TestWorkspaces::new();
+    let workspace = rig.with_files("r", &[("notes", KEY), ("gone", KEY), ("a", "1\n")]);
+    for path in ["notes", "a"] {
+        fs::write(rig.repo("r").join(path), "other\n").unwrap();
+    }
+    workspace.hide_removed(&[LogicalPath::parse("gone").unwrap()]).unwrap();
+    let (mut patch, cancel) = (Vec::new(), AtomicBool::new(false));
+    workspace.prepare_patch(&rules(), &cancel).unwrap().write(&mut patch, &cancel).unwrap();
+    let patch = String::from_utf8(patch).unwrap();
+    assert!(patch.contains("-1\n+other\n") && !patch.contains("MIIE"), "{patch}");
 }
 
 #[test]

@@ -207,8 +207,9 @@ for adapter, framework, extra in {names}:
         copy, token = operator().create_run({"type": "archive"})
         copy.upload_archive(io.BytesIO(archive))
         self.assertEqual(operator().agent(copy.id, token["token"]).read_bytes("a.txt"), b"content\n")
-        with run.bundle(message="a change") as chunks:
-            self.assertTrue(next(chunks).startswith(b"# v"))
+        with self.assertRaises(WorkspacedError) as raised, run.bundle(message="a change"):
+            pass
+        self.assertIn("does not come from", str(raised.exception))
 
 
 class Files(unittest.TestCase):

@@ -122,67 +122,33 @@ fn accepts_tar(headers: &HeaderMap) -> bool {
         .any(|range| range.split(';').next().is_some_and(|it| it.trim() == LAYER))
 }
 
-/// The parameters of a patch.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct PatchQuery {
-    /// A diff, or a mail for `git am`.
-    #[param(inline)]
-    format: PatchForm,
-}
-
-/// The form of a patch.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum PatchForm {
-    /// A diff.
-    #[default]
-    Diff,
-    /// A mail.
-    Mbox,
-}
-
 /// Download a run's changes as a diff
 ///
 /// What `git diff --binary --full-index` writes from the run's base to its tree, so that `git apply` accepts it: with the contents of
-/// binary files, renames and modes. With `format=mbox`, a mail for `git am`; the other parameters are for its commit. Empty if nothing has
-/// changed. Leaves out secret-like files, and ignored files that the run has not changed. Requires the permissions `file:diff` and
-/// `file:read`; the export is recorded.
+/// binary files, renames and modes. Empty if nothing has changed. Leaves out secret-like files, and ignored files that the run has not
+/// changed. Requires the permissions `file:diff` and `file:read`; the export is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch",
-    params(("run" = RunId, Path), PatchQuery, BundleCommit),
+    params(("run" = RunId, Path)),
     responses(
-        (status = 200, description = "The diff, or the mail.", content(
-            (String = "text/x-diff",
-                example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n")),
-            (String = "application/mbox"),
-        )),
-        (status = 414, description = "The URL is longer than 64 KiB; the body is empty."),
-        (status = 431, description = "The head of the request is too large; the body is empty."),
+        (status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
+            example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n")),
     ),
 )]
 pub(crate) async fn get_patch(
     State(service): State<Service>,
     DiffReader { run, caller, .. }: DiffReader,
-    Query((query, commit)): Query<(PatchQuery, BundleCommit)>,
+    Query(()): Query<()>,
 ) -> Result<Response, Problem> {
-    // A diff has no commit, but what is documented as refused is refused with it too.
-    commit.validate(&run)?;
-    let (format, media_type, extension) = match query.format {
-        PatchForm::Diff => (ExportFormat::Patch, "text/x-diff", "diff"),
-        PatchForm::Mbox => (ExportFormat::Mail(commit), "application/mbox", "mbox"),
-    };
-    let export = service.runs.begin_export(&run, caller, format).await?;
-    Ok(stream(&service, export, media_type, &format!("{run}.{extension}")))
+    let export = service.runs.begin_export(&run, caller, ExportFormat::Patch).await?;
+    Ok(stream(&service, export, "text/x-diff", &format!("{run}.diff")))
 }
 
 /// Download a run's changes as a git bundle
 ///
 /// The bundle has one branch with one commit on top of the base. Fetch it into a clone of the repository that the run was
-/// made from. For a run without such a repository the bundle contains the base too, except what policy hides, and can be
-/// cloned. Leaves out secret-like and git-internal files, and ignored files that the run has not changed. Requires the
-/// permission `file:read`; the export is recorded.
+/// made from. A run from another source has no bundle: download its patch or its archive. Leaves out secret-like and git-internal
+/// files, and ignored files that the run has not changed. Requires the permission `file:read`; the export is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
     params(("run" = RunId, Path), BundleCommit),

@@ -279,7 +279,9 @@ async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite)] 
     agent(&["revert", id, "--reason", "r"]).failed(2, "--last COUNT");
 
     let bundle = server.home.join("r.bundle");
-    operator(&["bundle", id, "-o", bundle.to_str().unwrap(), "--branch", "fix"]).ok();
+    operator(&["bundle", id, "-o", bundle.to_str().unwrap()]).failed(1, "INVALID_REQUEST: ");
+    let (of_git, _) = server.run_from_git(&[("a.txt", "a\n")], json!({})).await;
+    operator(&["bundle", &of_git.id, "-o", bundle.to_str().unwrap(), "--branch", "fix"]).ok();
     assert!(std::fs::read(&bundle).unwrap().starts_with(b"# v2 git bundle\n"));
 
     let token = operator(&["token", "create", id, "--permission", "event:append", "--json"]).json();

@@ -153,16 +153,6 @@ async fn assert_ignored_are_shown(run: &Run, when: &str) {
     for (path, want) in [("out/deep/gone.js", "deleted"), ("out/moved.js", "deleted"), ("out/to.js", "created")] {
         assert_eq!(status(path)["status"], want, "{when}: {path}");
     }
-    let folder = tempfile::tempdir().unwrap();
-    let bundle = folder.path().join("bundle");
-    std::fs::write(&bundle, bytes(run, "bundle?branch=seen").await).unwrap();
-    git(folder.path(), &["clone", "-q", "-b", "seen", bundle.to_str().unwrap(), "clone"]);
-    let shown = git(&folder.path().join("clone"), &["show", "--format=", "--no-renames", "--name-status"]);
-    for line in ["M\tout/pre.js", "D\tout/deep/gone.js", "D\tout/moved.js", "A\tout/to.js"] {
-        assert!(shown.lines().any(|one| one == line), "{when}: no {line:?} in {shown}");
-    }
-    let tree = git(&folder.path().join("clone"), &["ls-tree", "-r", "--name-only", "seen~"]);
-    assert!(tree.contains("out/pre.js") && !tree.contains("noise"), "{when}: {tree}");
 }
 
 #[rstest]

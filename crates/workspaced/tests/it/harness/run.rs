@@ -53,6 +53,14 @@ impl Server {
         run
     }
 
+    /// Creates a run from a git repository with `files`. Returns the repository too.
+    pub(crate) async fn run_from_git(&self, files: &[(&str, &str)], extra: Value) -> (Run, PathBuf) {
+        let (folder, _) = self.repository(files);
+        let mut body = extra;
+        body["source"] = json!({"type": "git", "url": folder});
+        (self.run(body).await, folder)
+    }
+
     /// Returns the run of an answer of `POST /v1/runs`. Waits until it is open, unless it needs an archive.
     pub(crate) async fn run_from(&self, created: &Value) -> Run {
         let id = created["run"]["runId"].as_str().unwrap().to_owned();

@@ -23,8 +23,8 @@ fn raw_get(client: &Client, path: &str) -> String {
 async fn unread_exports_delay_no_other_caller(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--concurrency", 4).arg("--request-timeout-seconds", 4);
     let server = Server::start_with(setup).await;
-    let greedy = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (greedy, _) = server.run_from_git(&[("a.txt", "a\n")], json!({})).await;
+    let (other, _) = server.run_from_git(&[("a.txt", "a\n")], json!({})).await;
     greedy.put("noise.bin", incompressible(24 << 20));
     let mut held = Vec::new();
     for _ in 0..3 {

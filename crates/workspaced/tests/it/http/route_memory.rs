@@ -16,7 +16,8 @@ const PAGES: &str = include_str!("page_limits.rs");
 const UPLOADS: &str = include_str!("../files/large_uploads.rs");
 
 /// Routes that other tests measure: the source, the test, and the limit that it asserts.
-const ELSEWHERE: [(&str, &str, &str, &str); 9] = [
+const ELSEWHERE: [(&str, &str, &str, &str); 10] = [
+    ("get /v1/runs/{run}/bundle", EXPORTS, "a_patch_is_streamed_in_constant_memory", "80"),
     ("get /v1/runs/{run}/patch", EXPORTS, "a_patch_is_streamed_in_constant_memory", "80"),
     ("put /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
     ("get /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
@@ -358,7 +359,6 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let plain = [
         "get /v1/runs/{run}",
         "get /v1/runs/{run}/archive",
-        "get /v1/runs/{run}/bundle",
         "get /v1/runs/{run}/drift",
         "get /v1/runs/{run}/report",
         "get /v1/runs/{run}/usage",

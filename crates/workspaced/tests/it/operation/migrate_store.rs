@@ -171,8 +171,8 @@ async fn assert_served(stopped: &Stopped, target: &Server) {
     assert_eq!(records[..stopped.records.len()], stopped.records);
     for run in &stopped.runs {
         let run = Run { repo: target.repo(&run.id), ..target.reconnect(run) };
-        let bundle = run.agent.get(&format!("/v1/runs/{}/bundle", run.id)).await;
-        assert_eq!(bundle.status, 200, "{}: {}", run.id, bundle.text());
+        let patch = run.agent.get(&format!("/v1/runs/{}/patch", run.id)).await;
+        assert_eq!(patch.status, 200, "{}: {}", run.id, patch.text());
         assert_eq!(snapshot(&run.repo), stopped.trees[&run.id], "{}", run.id);
         assert_eq!(run.verify().await["intact"], true, "{}", run.id);
         if run.get().await["state"] != "closed" {

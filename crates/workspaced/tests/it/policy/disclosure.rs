@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, sha256};
+use crate::harness::{Answer, Backend, Client, Run, Server, sha256};
 
 /// Occurs in every file of the run and in no input except written content.
 const MARK: &str = "MRK7Q";
@@ -103,7 +103,7 @@ fn with(mut input: Value, more: &Value) -> Value {
 /// Creates a run with marked files, some of them changed.
 async fn marked(backend: Backend) -> Run {
     let files = [("a.txt", BEFORE), ("Cargo.lock", LOCK), ("dir/c.txt", "MRK7Q-d\n"), ("gone.txt", "MRK7Q-e\n")];
-    let (_server, run) = Run::shared(backend, &files).await;
+    let (run, _) = Server::shared(backend).await.run_from_git(&files, json!({})).await;
     let change = json!({"toolCallId": "first", "path": "a.txt", "content": BEFORE.replace("-a", "-x"),
         "expectedSha256": sha256(BEFORE), "reason": "r"});
     run.ok("write_file", change).await;

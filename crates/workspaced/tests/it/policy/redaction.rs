@@ -24,7 +24,7 @@ fn assert_redacted(text: &str) {
 #[tokio::test]
 async fn a_credential_in_a_reason_is_stored_nowhere(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
-    let run = server.run_with_files(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], json!({})).await;
+    let (run, _) = server.run_from_git(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], json!({})).await;
     let reason = format!("use {} as in the mail", secrets()[0]);
     let write = json!({"toolCallId": "w1", "stepId": format!("step {}", secrets()[1]), "path": "b.txt",
         "content": "b\n", "reason": reason});

@@ -1,4 +1,4 @@
-//! Exports of a run: the patch from its base, and a git bundle with one commit.
+//! Exports of a run: the patch from its base, a git bundle with one commit, and the archive.
 
 use std::path::{Path, PathBuf};
 
@@ -21,11 +21,6 @@ fn save(folder: &Path, answer: &Answer) -> PathBuf {
     file
 }
 
-async fn git_run(server: &Server, files: &[(&str, &str)]) -> (Run, PathBuf) {
-    let (folder, _) = server.repository(files);
-    (server.run(json!({"source": {"type": "git", "url": folder}})).await, folder)
-}
-
 #[rstest]
 #[tokio::test]
 async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(#[values(Backend::Sqlite)] backend: Backend) {
@@ -37,7 +32,7 @@ async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(#[values(Backend::Sqlit
         (".gitignore", "*.log\n"),
         ("run.sh", "#!/bin/sh\n"),
     ];
-    let (run, folder) = git_run(&server, &files).await;
+    let (run, folder) = server.run_from_git(&files, json!({})).await;
     let input = json!({"path": "a.txt", "content": "two\n", "expectedSha256": sha256("one\n"), "reason": "count on"});
     run.ok("write_file", input).await;
     let gone = json!({"path": "gone.txt", "expectedSha256": sha256("g\n"), "reason": "no longer used"});
@@ -79,7 +74,7 @@ async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(#[values(Backend::Sqlit
 #[tokio::test]
 async fn the_author_branch_and_message_of_a_bundle_can_be_set(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (run, folder) = git_run(&server, &[("a.txt", "a\n")]).await;
+    let (run, folder) = server.run_from_git(&[("a.txt", "a\n")], json!({})).await;
     run.create("n.txt", "n\n").await;
     let query = "bundle?authorName=An%20Agent&authorEmail=an@agent.example&branch=fix/it&message=Say%20n%0A%0Abecause";
     let file = save(&folder, &get(&run, query).await);
@@ -109,42 +104,38 @@ async fn the_author_branch_and_message_of_a_bundle_can_be_set(#[values(Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_of_a_run_without_git_contains_its_base(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+async fn a_run_that_does_not_come_from_git_has_no_bundle(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
-    let folder = server.template(&[]);
-    let file = save(&folder, &get(&run, "bundle").await);
-    let clone = folder.with_extension("clone");
-    git(&folder, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
-    assert_eq!(std::fs::read_to_string(clone.join("a.txt")).unwrap(), "b\n");
-    let base = run.get().await["baseCommit"].as_str().unwrap().to_owned();
-    assert_eq!(git(&clone, &["rev-list", "HEAD^"]), base);
-    assert_eq!(git(&clone, &["show", "HEAD^:a.txt"]), "a");
-    assert!(commit_all(&clone, "second").len() == 40);
+    let refused = get(&run, "bundle").await.refused("INVALID_REQUEST");
+    let hint = refused["hint"].as_str().unwrap();
+    assert!(hint.contains("/patch") && hint.contains("/archive"), "{refused}");
+    let record = run.last_record().await;
+    assert_eq!((&record["tool"], &record["outcome"]), (&json!("bundle"), &json!("refused")));
+    assert!(get(&run, "patch").await.text().contains("-a\n+b\n"));
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_contains_no_denied_file_of_the_base(#[values(Backend::Sqlite)] backend: Backend) {
-    let files =
-        [(".env", "KEY=marked\n"), ("keys/id_rsa", "marked\n"), ("private/p.txt", "marked\n"), ("a.txt", "a\n")];
+async fn a_patch_contains_no_denied_file_of_the_base(#[values(Backend::Sqlite)] backend: Backend) {
+    let key = "-----BEGIN PRIVATE KEY-----\nMIIEmarked0123456789\n-----END PRIVATE KEY-----\n";
+    let files = [(".env", "KEY=marked\n"), ("notes", key), ("private/p.txt", "marked\n"), ("a.txt", "a\n")];
     let policy = json!({"policy": {"deny": ["private/**"]}});
-    let (server, run) = Run::shared_with(backend, &files, policy).await;
+    let (_server, run) = Run::shared_with(backend, &files, policy).await;
     run.create("sub/n.txt", "n\n").await;
-    let folder = server.template(&[]);
-    let file = save(&folder, &get(&run, "bundle").await);
-    let clone = folder.with_extension("clone");
-    git(&folder, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
-    assert_eq!(git(&clone, &["ls-tree", "-r", "--name-only", "HEAD"]), "a.txt\nsub/n.txt");
-    assert_eq!(git(&clone, &["ls-tree", "-r", "--name-only", "HEAD^"]), "a.txt");
-    let all = git(&clone, &["cat-file", "--batch-all-objects", "--batch"]);
-    assert!(all.contains("a.txt") && !all.contains("marked"), "{all}");
+    for path in [".env", "notes", "private/p.txt"] {
+        run.put(path, "other\n");
+    }
+    let patch = get(&run, "patch").await.text();
+    assert!(patch.contains("sub/n.txt") && !patch.contains("marked"), "{patch}");
+    assert!(!patch.contains(".env") && !patch.contains("private/"), "{patch}");
 }
 
 #[rstest]
 #[tokio::test]
 async fn each_export_needs_its_permission(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let server = Server::shared(backend).await;
+    let (run, _) = server.run_from_git(&[("a.txt", "a\n")], json!({})).await;
     let both = ["file:diff", "file:read"];
     for (what, held, may) in [
         ("archive", &both[1..], true),
@@ -182,7 +173,7 @@ async fn each_export_needs_its_permission(#[values(Backend::Sqlite)] backend: Ba
 #[tokio::test]
 async fn a_patch_is_streamed_in_constant_memory(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start(backend).await;
-    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let (run, _) = server.run_from_git(&[("a.txt", "a\n")], json!({})).await;
     // The first export loads state that later ones share.
     assert_eq!(get(&run, "patch").await.status, 200);
     let line = format!("{}\n", "x".repeat(99));
@@ -195,6 +186,9 @@ async fn a_patch_is_streamed_in_constant_memory(#[values(Backend::Sqlite)] backe
     let added = patch.body.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"+x"));
     assert_eq!(added.count(), 12 * 80 * 1024);
     assert_growth(&format!("a patch of {} MiB", patch.body.len() >> 20), growth, 80);
+    let (bundle, growth) = server.peak_growth(get(&run, "bundle")).await;
+    assert_eq!(bundle.status, 200);
+    assert_growth("a bundle of its files", growth, 80);
     server.stop();
 }
 
@@ -203,9 +197,9 @@ async fn a_patch_is_streamed_in_constant_memory(#[values(Backend::Sqlite)] backe
 async fn git_takes_the_patch_with_binaries_modes_and_renames(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (run, folder) =
-        git_run(&server, &[("a.txt", "one\n"), ("b/moved.txt", "1\n2\n3\n4\n"), ("run.sh", "x\n")]).await;
+        server.run_from_git(&[("a.txt", "one\n"), ("b/moved.txt", "1\n2\n3\n4\n"), ("run.sh", "x\n")], json!({})).await;
     assert_eq!(get(&run, "patch").await.body, b"");
-    assert_eq!(get(&run, "patch?format=mbox").await.body, b"");
+    get(&run, "patch?format=mbox").await.refused("INVALID_REQUEST");
     let moved = json!({"from": "b/moved.txt", "to": "c/ü \"x\".txt", "expectedSha256": sha256("1\n2\n3\n4\n"), "reason": "move it"});
     run.ok("move_file", moved).await;
     run.ok("write_file", json!({"path": "empty", "content": "", "reason": "move it"})).await;
@@ -217,30 +211,13 @@ async fn git_takes_the_patch_with_binaries_modes_and_renames(#[values(Backend::S
     assert_eq!(patch.header("content-type"), "text/x-diff");
     let text = patch.text();
     assert!(text.contains("GIT binary patch") && text.contains("rename from b/moved.txt"), "{text}");
-    let mail = get(&run, "patch?format=mbox&authorName=An%20Agent&authorEmail=agent@example.com").await;
-    assert_eq!(mail.header("content-type"), "application/mbox");
-    assert!(
-        mail.text().starts_with("From ") && mail.text().contains("From: An Agent <agent@example.com>"),
-        "{}",
-        mail.text()
-    );
-    for (name, answer, args) in [("diff", &patch, &["apply", "--index"][..]), ("mail", &mail, &["am", "-q"][..])] {
-        let file = folder.with_extension(name);
-        std::fs::write(&file, &answer.body).unwrap();
-        git(&folder, &["checkout", "-q", "-f", "--detach", "main"]);
-        let args: Vec<_> = args.iter().copied().chain([file.to_str().unwrap()]).collect();
-        git(&folder, &[&["-c", "user.name=t", "-c", "user.email=t@localhost"], &args[..]].concat());
-        for path in ["c/ü \"x\".txt", "empty", "icon.png", "wide.txt", "run.sh"] {
-            assert_eq!(
-                std::fs::read(folder.join(path)).unwrap(),
-                std::fs::read(run.file(path)).unwrap(),
-                "{name} {path}"
-            );
-        }
-        assert!(!folder.join("b/moved.txt").exists(), "{name}");
+    let file = folder.with_extension("diff");
+    std::fs::write(&file, &patch.body).unwrap();
+    git(&folder, &["apply", "--index", file.to_str().unwrap()]);
+    for path in ["c/ü \"x\".txt", "empty", "icon.png", "wide.txt", "run.sh"] {
+        assert_eq!(std::fs::read(folder.join(path)).unwrap(), std::fs::read(run.file(path)).unwrap(), "{path}");
     }
-    assert!(git(&folder, &["log", "-1", "--format=%an %s"]).starts_with("An Agent Changes of run"));
-    get(&run, "patch?format=zip").await.refused("INVALID_REQUEST");
+    assert!(!folder.join("b/moved.txt").exists());
 }
 
 #[rstest]
@@ -320,34 +297,6 @@ async fn a_submodule_is_named_and_stays_in_every_export(#[values(Backend::Sqlite
         git(&folder, &["fetch", "-q", "-f", file.to_str().unwrap(), &format!("workspaced/{}:agent", run.id)]);
         assert_eq!(git(&folder, &["diff-tree", "-r", "--name-only", "main", "agent"]), "a.txt");
         assert!(git(&folder, &["ls-tree", "agent", "libs/x"]).starts_with("160000 commit"));
-    }
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_message_cannot_forge_a_mail(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::shared(backend).await;
-    let (run, folder) = git_run(&server, &[("a.txt", "one\n")]).await;
-    let input = json!({"path": "a.txt", "content": "two\n", "expectedSha256": sha256("one\n"), "reason": "count on\rFrom: Evil <evil@example.com>"});
-    run.ok("write_file", input).await;
-    let forged = "Fix%0A%0AFrom:%20Evil%20%3Cevil@example.com%3E%0ASubject:%20other%0ADate:%20Thu,%201%20Jan%201998%2000:00:00%20%2B0000%0A%0Abody%0A\
-                  From%200123456789012345678901234567890123456789%20Mon%20Sep%2017%2000:00:00%202001%0AFrom:%20Two%20%3Ctwo@example.com%3E%0A\
-                  Subject:%20%5BPATCH%5D%20injected%0A%0A---%0Aend%0DFrom:%20three";
-    let author = "authorName=An%20Agent&authorEmail=agent@example.com";
-    for (name, query, subject) in [
-        ("named", format!("{author}&message={forged}"), "An Agent <agent@example.com> Fix"),
-        ("reason", author.to_owned(), "An Agent <agent@example.com> count on From: Evil <evil@example.com>"),
-    ] {
-        let mail = get(&run, &format!("patch?format=mbox&{query}")).await;
-        assert!(!mail.text().contains('\r'), "{}", mail.text());
-        let file = folder.with_extension(name);
-        std::fs::write(&file, &mail.body).unwrap();
-        git(&folder, &["checkout", "-q", "-f", "--detach", "main"]);
-        git(&folder, &["-c", "user.name=t", "-c", "user.email=t@localhost", "am", "-q", file.to_str().unwrap()]);
-        assert_eq!(git(&folder, &["log", "-1", "--format=%an <%ae> %s"]), subject);
-        assert_eq!(git(&folder, &["rev-list", "--count", "main..HEAD"]), "1", "{name}");
-        assert!(!git(&folder, &["log", "-1", "--format=%aI"]).starts_with("1998"), "{name}");
-        assert_eq!(git(&folder, &["show", "HEAD:a.txt"]), "two");
     }
 }
 

@@ -116,7 +116,9 @@ async fn look(run: &Run, name: &str) {
             assert_eq!(bundle.status, 200);
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("run.bundle"), &bundle.body).unwrap();
-            git(folder.path(), &["clone", "-q", "run.bundle", "clone"]);
+            let source = run.get().await["source"]["url"].as_str().unwrap().to_owned();
+            git(folder.path(), &["clone", "-q", &source, "clone"]);
+            git(&folder.path().join("clone"), &["pull", "-q", "--ff-only", "../run.bundle"]);
             let read = |path: &&str| std::fs::read_to_string(folder.path().join("clone").join(path)).unwrap();
             let found = FILES.iter().flat_map(|path| versions(&read(path))).collect();
             assert_whole(name, &found, FILES.len());
@@ -130,7 +132,7 @@ async fn look(run: &Run, name: &str) {
 async fn every_view_of_several_files_shows_whole_changes_only(#[values(Backend::Sqlite)] backend: Backend) {
     let files: Vec<_> = FILES.iter().map(|path| (*path, text(0))).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-    let (_server, run) = Run::shared(backend, &files).await;
+    let (run, _) = Server::shared(backend).await.run_from_git(&files, json!({})).await;
     let has_ended = Arc::new(AtomicBool::new(false));
     let mut views = Vec::new();
     for name in ["read_files", "read_files", "search_text", "diff_workspace", "patch", "archive", "bundle"] {

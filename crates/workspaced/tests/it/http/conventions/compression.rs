@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run};
+use crate::harness::{Answer, Backend, Client, Run, Server};
 
 async fn get(client: &Client, path: &str, encodings: &str) -> Answer {
     client.send(client.request(Method::GET, path).header("accept-encoding", encodings)).await
@@ -74,7 +74,8 @@ async fn documents_lists_diffs_and_exports_are_compressed(#[values(Backend::Sqli
 #[tokio::test]
 async fn files_archives_streams_and_small_answers_are_sent_as_they_are(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "line\n".repeat(1000);
-    let (server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
+    let server = Server::shared(backend).await;
+    let (run, _) = server.run_from_git(&[("a.txt", &text)], json!({})).await;
     let all = "gzip, zstd";
     let file = get(&run.agent, &format!("/v1/runs/{}/files/a.txt", run.id), all).await;
     assert_eq!((file.text(), file.header("content-encoding")), (text.clone(), ""));
@@ -87,7 +88,8 @@ async fn files_archives_streams_and_small_answers_are_sent_as_they_are(#[values(
     assert_eq!((part.status, part.body.len(), part.header("content-encoding")), (206, 2000, ""));
     let archive = get(&run.agent, &format!("/v1/runs/{}/archive", run.id), all).await;
     assert_eq!((archive.header("content-type"), archive.header("content-encoding")), ("application/gzip", ""));
-    assert_eq!(get(&run.agent, &format!("/v1/runs/{}/bundle", run.id), all).await.header("content-encoding"), "");
+    let bundle = get(&run.agent, &format!("/v1/runs/{}/bundle", run.id), all).await;
+    assert_eq!((bundle.status, bundle.header("content-encoding")), (200, ""));
     let small = get(&server.nobody(), "/healthz", all).await;
     assert_eq!((small.ok()["ok"].clone(), small.header("content-encoding")), (json!(true), ""));
     let stream = run.operator.request(Method::GET, &format!("/v1/audit/stream?run={}", run.id));
