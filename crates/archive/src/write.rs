@@ -162,46 +162,34 @@ impl Part {
         Ok((member, out.inner.into_inner().map_err(io::IntoInnerError::into_error)?))
     }
 
-    /// Adds a file of a record to the [data](crate::DATA).
+    /// Adds a file of a record, which is in memory, to the [data](crate::DATA).
     ///
     /// # Errors
     ///
     /// If it cannot be written.
     pub fn add_file(&mut self, name: DataFile<'_>, bytes: &[u8]) -> io::Result<()> {
-        let name = match name {
+        self.add_content(name, bytes.len() as u64, bytes)
+    }
+
+    /// As [`add_file`](Self::add_file), with the first `bytes` bytes of `content`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or `content` has fewer bytes.
+    pub fn add_content(&mut self, name: DataFile<'_>, bytes: u64, content: impl Read) -> io::Result<()> {
+        let mut header = header(bytes);
+        header.set_path(match name {
             DataFile::Content(seq, sha256) => format!("contents/{seq}/{sha256}"),
             DataFile::Diff(artifact) => format!("diffs/{artifact}"),
             DataFile::Upload(sha256) => format!("uploads/{sha256}"),
             DataFile::Reply(seq) => format!("replies/{seq}.json"),
-        };
-        let mut header = header(bytes.len() as u64);
-        header.set_path(&name)?;
-        header.set_cksum();
-        self.write_all(header.as_bytes())?;
-        self.write_all(bytes)?;
-        self.write_all(&[0; 512][..bytes.len().next_multiple_of(512) - bytes.len()])
-    }
-
-    /// Adds a content of `bytes` bytes that is not in memory.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written, or `content` has another size.
-    pub fn add_large_content(
-        &mut self,
-        seq: u64,
-        sha256: Sha256,
-        bytes: u64,
-        content: &mut dyn Read,
-    ) -> io::Result<()> {
-        let mut header = header(bytes);
-        header.set_path(format!("contents/{seq}/{sha256}"))?;
+        })?;
         header.set_cksum();
         self.write_all(header.as_bytes())?;
         if io::copy(&mut content.take(bytes), self)? != bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let padding = (512 - bytes % 512) % 512;
+        let padding = bytes.next_multiple_of(512) - bytes;
         io::copy(&mut io::repeat(0).take(padding), self).map(drop)
     }
 

@@ -138,7 +138,7 @@ async fn add_large_contents(
         block_in_place(|| {
             let bytes = content.seek(SeekFrom::End(0))?;
             content.rewind()?;
-            data.add_large_content(record.seq, sha256, bytes, &mut content)
+            data.add_content(DataFile::Content(record.seq, sha256), bytes, &mut content)
         })?;
     }
     Ok(())
