@@ -169,7 +169,7 @@ impl StoredContents for WithTree {
 
 /// Prints what was rebuilt, and what was not and why. Returns whether all of it was rebuilt.
 async fn print_rebuilt(run: &OfflineRun, expected: &Snapshot, report: RebuildReport) -> Result<bool, StartError> {
-    let RebuildReport { files, links, wrong, not_kept, lost } = report;
+    let RebuildReport { files, links, wrong, not_kept, lost, .. } = report;
     let is_complete = wrong.is_empty() && not_kept.is_empty() && lost.is_empty();
     let result = if is_complete { "every hash matches the ledger" } else { "NOT ALL that the ledger has" };
     let seq = run.stored.run.head_seq;

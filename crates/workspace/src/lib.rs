@@ -35,6 +35,7 @@ mod temp_entry;
 mod test_support;
 mod transfer;
 mod tree;
+mod tree_writer;
 mod walk;
 mod workspaces;
 

@@ -9,12 +9,10 @@ mod read;
 mod rebuild;
 #[cfg(test)]
 mod tests;
-mod writer;
 
 pub use inherited::{Inherited, InheritedContent, InheritedFile};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;
-pub(crate) use writer::{FileOutcome, RebuiltFiles, SnapshotWriter};
 
 use std::collections::BTreeMap;
 use std::io;

@@ -24,7 +24,7 @@ use crate::error::WorkspaceError;
 use crate::fsync_tree;
 use crate::import::{describe, make_bare};
 use crate::remove::remove_tree;
-use crate::snapshot::{FileOutcome, RebuiltFiles, Snapshot, SnapshotWriter, StoredContents};
+use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
 
 /// A run whose folder was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,22 +214,23 @@ impl RunRestorer {
         contents: &dyn StoredContents,
         newest: ChainPoint,
     ) -> Result<MadeRun, WorkspaceError> {
-        let mut writer = SnapshotWriter::new(open_dir(&self.dir, "repo").map_err(io::Error::from)?);
-        writer.write_changed(snapshot, contents, &mut must_be_written)?;
-        let restored = self.restored(snapshot, writer.written())?;
+        let tree = open_dir(&self.dir, "repo").map_err(io::Error::from)?;
+        let own = snapshot.write_changed(tree, contents)?;
+        check_complete(&own)?;
+        let restored = self.restored(snapshot, &own)?;
         if let Some(epoch) = self.epoch {
             self.workspaces.note_owner(&self.dir, epoch)?;
         }
         tree_note::create(&self.dir, newest)?;
         let kept = self.workspaces.copy_kept(run, &self.dir)?;
-        let written = usize::try_from(writer.written().files).unwrap_or(usize::MAX);
+        let written = usize::try_from(restored.own_files).unwrap_or(usize::MAX);
         fsync_tree::sync(&self.dir, written.saturating_add(kept))?;
         failpoint::hit("restore.made");
         Ok(MadeRun { folder: self, restored })
     }
 
     /// Returns what the tree has: the base, but for what the run has written.
-    fn restored(&self, snapshot: &Snapshot, own: RebuiltFiles) -> io::Result<RestoredRun> {
+    fn restored(&self, snapshot: &Snapshot, own: &RebuildReport) -> io::Result<RestoredRun> {
         let base = self.base()?;
         let info = self.workspaces.bases.info(base.id())?;
         let (mut files, mut bytes) = (info.files, info.bytes);
@@ -239,7 +240,7 @@ impl RunRestorer {
             let size = if manifest.mode(replaced) == MODE_LINK { 0 } else { manifest.size(replaced) };
             (files, bytes) = (files.saturating_sub(1), bytes.saturating_sub(size));
         }
-        let (own_files, own_bytes) = (own.files, own.bytes);
+        let (own_files, own_bytes) = (own.files + own.links, own.bytes);
         Ok(RestoredRun { files: files + own_files, bytes: bytes + own_bytes, own_files, own_bytes })
     }
 
@@ -318,14 +319,13 @@ impl Drop for RunRestorer {
 }
 
 /// A run is restored whole, or not at all.
-fn must_be_written(_path: &[u8], _mode: u32, outcome: FileOutcome) -> io::Result<()> {
-    match outcome {
-        FileOutcome::Written => Ok(()),
-        FileOutcome::Wrong => Err(damaged("a file has other bytes than the run's records say")),
-        FileOutcome::NotStored => {
-            let problem = "the content of a file is neither in the ledger nor in the store";
-            Err(io::Error::new(io::ErrorKind::NotFound, problem))
-        }
-        FileOutcome::Lost(error) => Err(error),
+fn check_complete(report: &RebuildReport) -> io::Result<()> {
+    if !report.not_kept.is_empty() {
+        let problem = "the content of a file is neither in the ledger nor in the store";
+        return Err(io::Error::new(io::ErrorKind::NotFound, problem));
     }
+    if report.wrong.is_empty() && report.lost.is_empty() {
+        return Ok(());
+    }
+    Err(damaged("a file has other bytes than the run's records say"))
 }

@@ -12,10 +12,11 @@ use rustix::io::Errno;
 
 use super::waiting::WAITING;
 use super::{FOLDERS, Workspaces, run_base};
-use crate::dir::{create_file, entries, open_dir, open_under};
-use crate::hashing::copy_hashed;
-use crate::snapshot::{RebuildReport, Snapshot, SnapshotWriter, StoredContents};
-use crate::{WorkspaceError, guard};
+use crate::WorkspaceError;
+use crate::dir::{entries, open_dir, open_under};
+use crate::guard::FOLDER_MODE;
+use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
+use crate::tree_writer::{TreeWriter, make_dir};
 
 /// The folder of a run's tree.
 const TREE: &str = "repo";
@@ -148,7 +149,8 @@ impl Workspaces {
         entry: &RunEntry,
         content: &mut dyn Read,
     ) -> io::Result<Option<(Sha256, u64)>> {
-        write_entry_in(&open_dir(&self.dir, run.as_str())?, entry, content)
+        let mode = if entry.path.starts_with(b"repo/") { FOLDER_MODE } else { PRIVATE };
+        write_entry_in(&mut TreeWriter::new(open_dir(&self.dir, run.as_str())?, mode), entry, content)
     }
 
     /// Copies what the ledger does not have from the folder of `run`, if there is one, into the folder `to`: artifacts, and contents of
@@ -158,7 +160,7 @@ impl Workspaces {
     }
 
     fn copy_part(&self, run: &RunId, part: RunPart, to: &OwnedFd) -> io::Result<usize> {
-        let mut copied = 0;
+        let (mut to, mut copied) = (TreeWriter::new(to.try_clone()?, PRIVATE), 0);
         let visited = self.visit_entries(run, part, &mut |entry| {
             copied += 1;
             let mut content: Box<dyn Read> = match entry.kind {
@@ -169,7 +171,7 @@ impl Workspaces {
                 },
                 RunEntryKind::Link { .. } | RunEntryKind::Folder => Box::new(io::empty()),
             };
-            write_entry_in(to, &entry, &mut content).map(drop)
+            write_entry_in(&mut to, &entry, &mut content).map(drop)
         });
         match visited {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(copied),
@@ -191,12 +193,7 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str()).map_err(io::Error::from)?;
         make_dir(&dir, TREE.as_bytes(), PRIVATE)?;
         let tree = open_dir(&dir, TREE).map_err(io::Error::from)?;
-        let mut report = RebuildReport::default();
-        SnapshotWriter::new(tree).write_changed(snapshot, contents, &mut |path, mode, outcome| {
-            report.add(path, mode, &outcome);
-            Ok(())
-        })?;
-        Ok(report)
+        Ok(snapshot.write_changed(tree, contents)?)
     }
 
     /// Syncs everything that was written, with everything else on the same file system.
@@ -211,6 +208,7 @@ impl Workspaces {
 
 /// Writes the artifacts of an archive into the folder `dir` of a run.
 pub(super) fn unpack_artifacts(dir: &OwnedFd, content: &mut dyn Read) -> io::Result<()> {
+    let mut to = TreeWriter::new(dir.try_clone()?, PRIVATE);
     for packed in tar::Archive::new(content).entries()? {
         let mut packed = packed?;
         let path = packed.path_bytes();
@@ -226,37 +224,25 @@ pub(super) fn unpack_artifacts(dir: &OwnedFd, content: &mut dyn Read) -> io::Res
             }
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "the archive has an unknown kind of entry")),
         };
-        write_entry_in(dir, &RunEntry { path, kind }, &mut packed)?;
+        write_entry_in(&mut to, &RunEntry { path, kind }, &mut packed)?;
     }
     Ok(())
 }
 
-/// Writes an entry of the folder `dir` of a run; see [`Workspaces::write_entry`].
-fn write_entry_in(dir: &OwnedFd, entry: &RunEntry, content: &mut dyn Read) -> io::Result<Option<(Sha256, u64)>> {
-    let mut folder = dir.try_clone()?;
-    let mut names: Vec<_> = entry.path.split(|byte| *byte == b'/').collect();
-    if names.iter().any(|name| matches!(*name, b"" | b"." | b"..") || name.contains(&0)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not a plain relative one"));
-    }
-    let Some(last) = names.pop() else { return Ok(None) };
-    let mode = if entry.path.starts_with(b"repo/") { guard::FOLDER_MODE } else { PRIVATE };
-    for name in names {
-        make_dir(&folder, name, mode)?;
-        folder = open_dir(&folder, name)?;
-    }
-    let done = match &entry.kind {
-        RunEntryKind::Folder => return make_dir(&folder, last, mode).map(|()| None),
-        RunEntryKind::Link { target } => rustix::fs::symlinkat(&**target, &folder, last).map(|()| None),
-        RunEntryKind::File { mode } => create_file(&folder, last).map(|file| Some((file, *mode))),
+/// Writes an entry of a run's folder; see [`Workspaces::write_entry`].
+fn write_entry_in(
+    folder: &mut TreeWriter,
+    RunEntry { path, kind }: &RunEntry,
+    content: &mut dyn Read,
+) -> io::Result<Option<(Sha256, u64)>> {
+    let done = match kind {
+        RunEntryKind::Folder => folder.folder(path).map(|()| None),
+        RunEntryKind::Link { target } => folder.link(path, target).map(|()| None),
+        RunEntryKind::File { mode } => folder.file(path, *mode, content, u64::MAX).map(Some),
     };
     match done {
-        Ok(Some((mut file, mode))) => {
-            let copied = copy_hashed(content, &mut file, u64::MAX)?;
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
-            Ok(Some(copied))
-        }
-        Ok(None) | Err(Errno::EXIST) => Ok(None),
-        Err(errno) => Err(errno.into()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        done => done,
     }
 }
 
@@ -303,11 +289,4 @@ fn entry(folder: &OwnedFd, name: &[u8]) -> io::Result<Option<RunEntry>> {
         }
     };
     Ok(Some(RunEntry { path: name.to_vec(), kind }))
-}
-
-fn make_dir(dir: &OwnedFd, name: &[u8], mode: Mode) -> io::Result<()> {
-    match rustix::fs::mkdirat(dir, name, mode) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
 }
