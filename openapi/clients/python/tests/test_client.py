@@ -200,6 +200,29 @@ for adapter, framework, extra in {names}:
             client.redeliver(name, "msg_none")
         self.assertEqual(raised.exception.code, "NOT_FOUND")
 
+    def test_a_fork_is_compared_and_merged(self) -> None:
+        run, _ = agent({"a.txt": "one\n"})
+        client = operator()
+        fork, token = client.fork(run, labels={"attempt": "a"})
+        self.assertEqual((fork.read_bytes("a.txt"), fork.info().get("labels")), (b"one\n", {"attempt": "a"}))
+        at_base, _ = client.fork(run.id, 0)
+        with self.assertRaises(WorkspacedError) as raised:
+            at_base.read_bytes("a.txt")
+        self.assertEqual(raised.exception.code, "NOT_FOUND")
+        client.agent(fork.id, token["token"]).call("edit_file", path="a.txt", oldString="one", newString="two", reason="counts")
+        compared = run.compare(fork)
+        self.assertEqual([(file["path"], file["status"]) for file in compared["files"]], [("a.txt", "different")])
+        self.assertEqual(run.merge(fork, "looks", dry_run=True)["applied"], ["a.txt"])
+        self.assertEqual(run.read_bytes("a.txt"), b"one\n")
+        self.assertEqual(run.merge(fork.id, "its tests pass")["applied"], ["a.txt"])
+        self.assertEqual(run.read_bytes("a.txt"), b"two\n")
+        self.assertEqual(run.compare(fork.id, limit=1)["files"][0]["status"], "same")
+        fork.create_file("b.txt", b"fork\n", "of the fork")
+        run.create_file("b.txt", b"run\n", "of the run")
+        with self.assertRaises(WorkspacedError) as raised:
+            run.merge(fork, "conflicts")
+        self.assertEqual(raised.exception.code, "WRITE_CONFLICT")
+
     def test_an_archive_is_a_source_and_a_result(self) -> None:
         run, _ = agent({"a.txt": "content\n"})
         with run.archive() as chunks:
@@ -210,6 +233,10 @@ for adapter, framework, extra in {names}:
         with self.assertRaises(WorkspacedError) as raised, run.bundle(message="a change"):
             pass
         self.assertIn("does not come from", str(raised.exception))
+        if "REPO" in os.environ:
+            of_git, _ = operator().create_run({"type": "git", "url": os.environ["REPO"]})
+            with of_git.bundle(message="a change") as chunks:
+                self.assertTrue(next(chunks).startswith(b"# v"))
 
 
 class Files(unittest.TestCase):

@@ -80,6 +80,9 @@ export interface Executed {
     /** Why the command was not recorded or its changes not applied; the run has none of them then. */
     refusal: WorkspacedError | null;
 }
+type Members = {
+    [name: string]: unknown;
+};
 /**
  * A run's files in a folder, which stays open: several commands run in it, one after the other. `Run.checkout` opens it.
  *
@@ -141,4 +144,5 @@ export declare class Checkout {
     private base;
     private apply;
 }
+export declare function judged(options: SetOptions): Members;
 export {};

@@ -352,7 +352,7 @@ export class Checkout {
         return { fromSeq: since, seq: at.seq, headHash: at.headHash, ...counts, conflicts };
     }
 }
-function judged(options) {
+export function judged(options) {
     return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
 }
 function none() {

@@ -7,6 +7,10 @@ export type CreateRunOptions = Omit<types.CreateRunRequest, "source"> & {
     /** With these, the first token is revoked, and one with these permissions is returned. */
     permissions?: types.Permission[];
 };
+export type ForkOptions = Omit<CreateRunOptions, "source"> & {
+    /** The record of the other run; 0 is its base. */
+    atSeq?: number;
+};
 /**
  * Creates and finds runs, decides approvals, and reads the audit of all runs.
  *
@@ -21,6 +25,15 @@ export declare class Client {
      * Calls of the returned run are made by the operator: `agent` makes those of the token.
      */
     createRun(options?: CreateRunOptions): Promise<{
+        run: Run;
+        token: types.IssuedToken;
+    }>;
+    /**
+     * Creates a run with the files of another one at the record `atSeq`, by default the newest. Returns what `createRun` returns.
+     *
+     * Without a policy and mounts, it has those of the other run. `Run.merge` brings its changes back.
+     */
+    fork(run: Run | string, options?: ForkOptions): Promise<{
         run: Run;
         token: types.IssuedToken;
     }>;

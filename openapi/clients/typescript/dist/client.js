@@ -1,6 +1,6 @@
 // The client of an operator.
 import { crypto } from "./crypto.js";
-import { Run } from "./run.js";
+import { idOf, Run } from "./run.js";
 import { follow } from "./streams.js";
 import { pages, Transport } from "./transport.js";
 /**
@@ -29,6 +29,15 @@ export class Client {
         const token = await run.issueToken({ permissions });
         await run.revokeToken(created.token.tokenId);
         return { run, token };
+    }
+    /**
+     * Creates a run with the files of another one at the record `atSeq`, by default the newest. Returns what `createRun` returns.
+     *
+     * Without a policy and mounts, it has those of the other run. `Run.merge` brings its changes back.
+     */
+    fork(run, options = {}) {
+        const { atSeq, ...wanted } = options;
+        return this.createRun({ ...wanted, source: { type: "run", runId: idOf(run), ...(atSeq === undefined ? {} : { atSeq }) } });
     }
     /** Returns a run, without a request. */
     run(runId) {

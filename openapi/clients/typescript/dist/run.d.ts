@@ -13,6 +13,8 @@ export interface TextAnswer {
     seq: number | null;
     sha256: string | null;
 }
+/** How a merge is judged: as what a command has changed. */
+export type MergeOptions = Pick<PushOptions, "merge" | "leaveDenied" | "dryRun">;
 export type EventRecord = Omit<types.AppendEventRequest, "kind" | "summary">;
 export type CommandRecord = Omit<EventRecord, "data"> & {
     output?: Uint8Array;
@@ -40,6 +42,13 @@ export declare class Run {
     issueToken(json?: types.IssueTokenRequest): Promise<types.IssuedToken>;
     /** Revokes a token of the run. */
     revokeToken(tokenId: string): Promise<void>;
+    /** Applies what a fork of the run has changed since it was made or merged last, as one set. */
+    merge(fork: Run | string, reason: string, options?: MergeOptions): Promise<types.ChangesetAnswer>;
+    /** Compares the newest files, the counts and the tests of two runs. `nextAfter` of a part is `after` of the next one. */
+    compare(other: Run | string, part?: {
+        after?: string;
+        limit?: number;
+    }): Promise<types.RunComparison>;
     /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
     call<Tool extends keyof types.Tools>(tool: Tool, input: types.Tools[Tool]["input"]): Promise<types.Tools[Tool]["output"]>;
     /** Calls a tool by its method: `(await run.tool.read_file({ path: "a.ts" })).content`. Throws refusals. */
@@ -133,3 +142,5 @@ export declare class Run {
     /** Yields the changes of the run's files as they are made, without a gap, from those after the record `since`. */
     follow(since?: number, options?: FollowOptions): AsyncGenerator<StreamEvent<types.RunChange>>;
 }
+/** The ID of a run. */
+export declare function idOf(run: Run | string): string;

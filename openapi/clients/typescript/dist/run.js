@@ -1,5 +1,5 @@
 // One run: its tools, its files, its events and its records.
-import { Checkout } from "./checkout.js";
+import { Checkout, judged } from "./checkout.js";
 import { crypto } from "./crypto.js";
 import { ApprovalRequired, WorkspacedError } from "./errors.js";
 import { sha256 } from "./shim.js";
@@ -46,6 +46,17 @@ export class Run {
     /** Revokes a token of the run. */
     async revokeToken(tokenId) {
         await this.transport.send("DELETE", `${this.path}/tokens/${encodeURIComponent(tokenId)}`);
+    }
+    // Forks
+    /** Applies what a fork of the run has changed since it was made or merged last, as one set. */
+    merge(fork, reason, options = {}) {
+        const json = { ...judged(options), from: idOf(fork), reason, dryRun: options.dryRun ?? false };
+        // A repetition would also bring what the fork has changed in between.
+        return this.transport.json("POST", `${this.path}/merge`, { json, repeatable: false });
+    }
+    /** Compares the newest files, the counts and the tests of two runs. `nextAfter` of a part is `after` of the next one. */
+    compare(other, part = {}) {
+        return this.transport.json("GET", `${this.path}/compare/${encodeURIComponent(idOf(other))}`, { query: part });
     }
     // Tools
     /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
@@ -271,6 +282,10 @@ export class Run {
     follow(since = 0, options = {}) {
         return follow(this.transport, `${this.path}/changes`, { since }, options);
     }
+}
+/** The ID of a run. */
+export function idOf(run) {
+    return typeof run === "string" ? run : run.id;
 }
 /** An input with the ID that makes each repetition of the request the same call. */
 function withCallId(input) {

@@ -451,7 +451,7 @@ export class Checkout {
   }
 }
 
-function judged(options: SetOptions): Members {
+export function judged(options: SetOptions): Members {
   return { onConflict: options.merge ? "merge" : "refuse", onDenied: options.leaveDenied ? "leave" : "refuse" };
 }
 

@@ -1,7 +1,7 @@
 // The client of an operator.
 
 import { crypto } from "./crypto.js";
-import { Run } from "./run.js";
+import { idOf, Run } from "./run.js";
 import { follow, type FollowOptions, type StreamEvent } from "./streams.js";
 import { pages, Transport, type Options, type Query } from "./transport.js";
 import type * as types from "./types.js";
@@ -10,6 +10,11 @@ export type CreateRunOptions = Omit<types.CreateRunRequest, "source"> & {
   source?: types.Source;
   /** With these, the first token is revoked, and one with these permissions is returned. */
   permissions?: types.Permission[];
+};
+
+export type ForkOptions = Omit<CreateRunOptions, "source"> & {
+  /** The record of the other run; 0 is its base. */
+  atSeq?: number;
 };
 
 /**
@@ -39,6 +44,16 @@ export class Client {
     const token = await run.issueToken({ permissions });
     await run.revokeToken(created.token.tokenId);
     return { run, token };
+  }
+
+  /**
+   * Creates a run with the files of another one at the record `atSeq`, by default the newest. Returns what `createRun` returns.
+   *
+   * Without a policy and mounts, it has those of the other run. `Run.merge` brings its changes back.
+   */
+  fork(run: Run | string, options: ForkOptions = {}): Promise<{ run: Run; token: types.IssuedToken }> {
+    const { atSeq, ...wanted } = options;
+    return this.createRun({ ...wanted, source: { type: "run", runId: idOf(run), ...(atSeq === undefined ? {} : { atSeq }) } });
   }
 
   /** Returns a run, without a request. */

@@ -1,6 +1,6 @@
 // One run: its tools, its files, its events and its records.
 
-import { Checkout, type ExecOptions, type Executed, type Pulled, type Pushed, type PushOptions } from "./checkout.js";
+import { Checkout, judged, type ExecOptions, type Executed, type Pulled, type Pushed, type PushOptions } from "./checkout.js";
 import { crypto } from "./crypto.js";
 import { ApprovalRequired, WorkspacedError } from "./errors.js";
 import { sha256, type FolderPlace } from "./shim.js";
@@ -24,6 +24,8 @@ export interface TextAnswer {
   sha256: string | null;
 }
 
+/** How a merge is judged: as what a command has changed. */
+export type MergeOptions = Pick<PushOptions, "merge" | "leaveDenied" | "dryRun">;
 export type EventRecord = Omit<types.AppendEventRequest, "kind" | "summary">;
 export type CommandRecord = Omit<EventRecord, "data"> & { output?: Uint8Array; kind?: "command" | "test" };
 
@@ -72,6 +74,20 @@ export class Run {
   /** Revokes a token of the run. */
   async revokeToken(tokenId: string): Promise<void> {
     await this.transport.send("DELETE", `${this.path}/tokens/${encodeURIComponent(tokenId)}`);
+  }
+
+  // Forks
+
+  /** Applies what a fork of the run has changed since it was made or merged last, as one set. */
+  merge(fork: Run | string, reason: string, options: MergeOptions = {}): Promise<types.ChangesetAnswer> {
+    const json = { ...judged(options), from: idOf(fork), reason, dryRun: options.dryRun ?? false };
+    // A repetition would also bring what the fork has changed in between.
+    return this.transport.json("POST", `${this.path}/merge`, { json, repeatable: false });
+  }
+
+  /** Compares the newest files, the counts and the tests of two runs. `nextAfter` of a part is `after` of the next one. */
+  compare(other: Run | string, part: { after?: string; limit?: number } = {}): Promise<types.RunComparison> {
+    return this.transport.json("GET", `${this.path}/compare/${encodeURIComponent(idOf(other))}`, { query: part });
   }
 
   // Tools
@@ -336,6 +352,11 @@ export class Run {
   follow(since = 0, options: FollowOptions = {}): AsyncGenerator<StreamEvent<types.RunChange>> {
     return follow(this.transport, `${this.path}/changes`, { since }, options);
   }
+}
+
+/** The ID of a run. */
+export function idOf(run: Run | string): string {
+  return typeof run === "string" ? run : run.id;
 }
 
 /** An input with the ID that makes each repetition of the request the same call. */

@@ -166,6 +166,26 @@ test("webhooks and their deliveries", { skip: process.env.WEBHOOK === undefined 
   await assert.rejects(operator.redeliver(webhook, "msg_none"), { code: "NOT_FOUND" });
 });
 
+test("a fork is compared and merged", async () => {
+  const { run } = await newRun({ "a.txt": "one\n" });
+  const { run: fork, token } = await operator.fork(run, { labels: { attempt: "a" } });
+  assert.equal(Buffer.from(await fork.readBytes("a.txt")).toString(), "one\n");
+  const atBase = await operator.fork(run.id, { atSeq: 0 });
+  await assert.rejects(atBase.run.readBytes("a.txt"), { code: "NOT_FOUND" });
+  const edit = { path: "a.txt", oldString: "one", newString: "two", reason: "counts" };
+  await operator.agent(fork.id, token.token).call("edit_file", edit);
+  const compared = await run.compare(fork);
+  assert.deepEqual(compared.files.map((file) => [file.path, file.status]), [["a.txt", "different"]]);
+  assert.deepEqual((await run.merge(fork, "looks", { dryRun: true })).applied, ["a.txt"]);
+  assert.equal(Buffer.from(await run.readBytes("a.txt")).toString(), "one\n");
+  assert.deepEqual((await run.merge(fork.id, "its tests pass")).applied, ["a.txt"]);
+  assert.equal(Buffer.from(await run.readBytes("a.txt")).toString(), "two\n");
+  assert.equal((await run.compare(fork.id, { limit: 1 })).files[0].status, "same");
+  await fork.createFile("b.txt", Buffer.from("fork\n"), "of the fork");
+  await run.createFile("b.txt", Buffer.from("run\n"), "of the run");
+  await assert.rejects(run.merge(fork, "conflicts"), { code: "WRITE_CONFLICT" });
+});
+
 test("files and archives are streams", async () => {
   const { run, agent } = await newRun();
   const content = Buffer.alloc(1 << 20, "\0abcXdef");

@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 
 from . import types
-from .run import Run
+from .run import Run, id_of
 from .values import Event, ResumePoint
 from .streams import follow
 from .transport import Transport, pages, segment
@@ -65,6 +65,29 @@ class Client:
             run.revoke_token(token["tokenId"])
             token = issued
         return run, token
+
+    def fork(
+        self,
+        run: Run | str,
+        at_seq: int | None = None,
+        *,
+        run_id: str | None = None,
+        policy: types.PolicyOverrides | None = None,
+        mounts: Sequence[types.MountRequest] = (),
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        permissions: Sequence[types.Permission] | None = None,
+    ) -> tuple[Run, types.IssuedToken]:
+        """Creates a run with the files of another one at a record, by default the newest. Returns what `create_run` returns.
+
+        Without a policy and mounts, it has those of the other run. `Run.merge` brings its changes back.
+        """
+        source: types.SourceRun = {"type": "run", "runId": id_of(run)}
+        if at_seq is not None:
+            source["atSeq"] = at_seq
+        return self.create_run(
+            source, run_id=run_id, policy=policy, mounts=mounts, labels=labels, ttl_seconds=ttl_seconds, permissions=permissions
+        )
 
     def run(self, run_id: str) -> Run:
         """Returns a run, without a request."""

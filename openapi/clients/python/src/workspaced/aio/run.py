@@ -67,6 +67,27 @@ class Run:
         """Revokes a token of the run."""
         await self.transport.json("DELETE", f"{self._path}/tokens/{segment(token_id)}")
 
+    # Forks
+
+    async def merge(
+        self, fork: Run | str, reason: str, *, merge: bool = False, leave_denied: bool = False, dry_run: bool = False
+    ) -> types.ChangesetAnswer:
+        """Applies what a fork of the run has changed since it was made or merged last, as one set.
+
+        With `merge`, what both runs have changed is merged where it is apart; with `leave_denied`, what policy denies is left out.
+        """
+        body = {"from": id_of(fork), "reason": reason, "onConflict": "merge" if merge else "refuse",
+                "onDenied": "leave" if leave_denied else "refuse", "dryRun": dry_run}  # fmt: skip
+        # A repetition would also bring what the fork has changed in between.
+        answer = await self.transport.json("POST", f"{self._path}/merge", body, repeatable=False)
+        return cast(types.ChangesetAnswer, answer)
+
+    async def compare(self, other: Run | str, *, after: str | None = None, limit: int | None = None) -> types.RunComparison:
+        """Compares the newest files, the counts and the tests of two runs. `nextAfter` of a part is `after` of the next one."""
+        params = {name: value for name, value in (("after", after), ("limit", limit)) if value is not None}
+        path = f"{self._path}/compare/{segment(id_of(other))}"
+        return cast(types.RunComparison, await self.transport.json("GET", path, params=params))
+
     # Tools
 
     @property
@@ -361,6 +382,11 @@ class Run:
     def follow(self, *, resume: ResumePoint | None = None, timeout: float | None = None, since: int = 0) -> AsyncIterator[Event]:
         """Yields the changes of the run's files as they are made, without a gap, from those after the record `since`."""
         return follow(self.transport, f"{self._path}/changes", {"since": str(since)}, resume or ResumePoint(), timeout)
+
+
+def id_of(run: Run | str) -> str:
+    """Returns the ID of a run."""
+    return run.id if isinstance(run, Run) else run
 
 
 def with_call_id(input: Mapping[str, Any]) -> dict[str, Any]:
