@@ -12,6 +12,7 @@ use sha2::Digest as _;
 use super::archive::{RunPacker, has_artifacts};
 use super::packer::Packer;
 use crate::dir::{create_file, fresh_name, open_dir, open_under, remove_file};
+use crate::stamp::FileStamp;
 use crate::workspaces::{RunEntryKind, RunPart, Workspaces};
 
 /// The artifacts of a run as a tar archive. The same files give the same bytes.
@@ -40,26 +41,15 @@ impl Workspaces {
         }
         let mut stamp = sha2::Sha256::new();
         self.visit_entries(run, RunPart::Artifacts, &mut |entry| {
-            stamp.update((entry.path.len() as u64).to_le_bytes());
-            stamp.update(&entry.path);
-            match &entry.kind {
-                RunEntryKind::Folder => {}
-                RunEntryKind::Link { target } => stamp.update(target),
+            let version = match &entry.kind {
                 RunEntryKind::File { .. } => match open_under(&dir, &*entry.path, OFlags::PATH) {
                     // It was removed or replaced in the meantime. The next look sees that.
-                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {}
-                    file => {
-                        let stat = rustix::fs::fstat(file?)?;
-                        let times = [stat.st_mtime, stat.st_ctime].into_iter().chain([
-                            i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
-                            i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
-                            stat.st_size,
-                            i64::from(stat.st_mode),
-                        ]);
-                        times.for_each(|value| stamp.update(value.to_le_bytes()));
-                    }
+                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => None,
+                    file => Some(FileStamp::of(&rustix::fs::fstat(file?)?)),
                 },
-            }
+                RunEntryKind::Folder | RunEntryKind::Link { .. } => None,
+            };
+            stamp.update(format!("{entry:?} {version:?}\n"));
             Ok(())
         })?;
         Ok(Some(Sha256::from_bytes(stamp.finalize().into())))

@@ -115,22 +115,9 @@ impl Workspace {
     pub fn prepare_patch(&self, rules: &Rules, cancel: &AtomicBool) -> Result<GitExport, WorkspaceError> {
         let changes = self.changes(rules, cancel)?;
         let before = format!("{PATCH_BRANCH}^");
-        let export = GitExport::new(
-            self,
-            &[
-                "diff-tree",
-                "-r",
-                "-p",
-                "--binary",
-                "--full-index",
-                "--find-renames",
-                "--no-ext-diff",
-                "--no-textconv",
-                "--no-color",
-                &before,
-                PATCH_BRANCH,
-            ],
-        )?;
+        let form = ["--binary", "--full-index", "--find-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
+        let args = [&["diff-tree", "-r", "-p"], &form[..], &[&before, PATCH_BRANCH]].concat();
+        let export = GitExport::new(self, &args)?;
         // Two commits with the changed files alone.
         let header = format!("commit {PATCH_BRANCH}\ncommitter workspaced <> 0 +0000\ndata 0\n");
         export.import(cancel, |to| {
