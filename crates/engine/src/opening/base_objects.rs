@@ -63,15 +63,14 @@ impl Engine {
         };
         let Some(objects) = &self.objects else { return Ok(ImportedBase { recorded, objects: Vec::new() }) };
         let base = base_id(&recorded)?;
-        let objects = match reserve_stored(objects, &base).await? {
-            Some(reserved) => reserved,
-            None => {
-                let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-                let parts = self.blocking(move || Ok(workspaces.base_parts(&id)?)).await?;
-                let reserved = put_parts(objects, &base, parts).await?;
-                tracing::info!(run.id = %run, base = %base, "base put into the object store");
-                reserved
-            }
+        let objects = if let Some(reserved) = reserve_stored(objects, &base).await? {
+            reserved
+        } else {
+            let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+            let parts = self.blocking(move || Ok(workspaces.base_parts(&id)?)).await?;
+            let reserved = put_parts(objects, &base, parts).await?;
+            tracing::info!(run.id = %run, base = %base, "base put into the object store");
+            reserved
         };
         Ok(ImportedBase { recorded, objects: objects.into_iter().map(of_run).collect() })
     }

@@ -222,7 +222,7 @@ impl NewContents {
     /// If the disk or `from` fails, or no segment has such a name ([`io::ErrorKind::InvalidData`]).
     pub(crate) fn add_segment(&mut self, name: &str, from: &mut dyn Read) -> io::Result<()> {
         if !is_name(name) {
-            return Err(problem());
+            return Err(damaged("a segment of a base has another name"));
         }
         let segment = self.add_new(name.to_owned())?;
         segment.end = io::copy(from, &mut &*segment.file)?;

@@ -5,7 +5,6 @@ use std::io;
 use model::{LogicalPath, Sha256, git_mode};
 use sha2::Digest as _;
 
-use super::scan::PresentFile;
 use crate::Workspace;
 
 /// A version of a file.
@@ -13,14 +12,14 @@ use crate::Workspace;
 pub struct VersionId {
     /// The hash of its bytes; for a symbolic link, of its target.
     pub sha256: Sha256,
-    /// Its mode as git has it; `None` for that of the base.
-    pub git_mode: Option<u32>,
+    /// Its mode as git has it.
+    pub git_mode: u32,
 }
 
 impl VersionId {
     /// The version with these bytes and these permission bits.
     pub fn of(sha256: Sha256, mode: u32) -> Self {
-        Self { sha256, git_mode: Some(git_mode(mode)) }
+        Self { sha256, git_mode: git_mode(mode) }
     }
 }
 
@@ -46,21 +45,16 @@ impl Workspace {
         let mut hash = sha2::Sha256::new();
         for PathVersion { path, now } in paths {
             let base = manifest.get(path.as_str().as_bytes());
-            let base = base.map(|file| (Sha256::from_bytes(*manifest.sha256(file)), manifest.mode(file)));
-            let mode_of_base = base.map_or(git_mode(0), |(_, mode)| mode);
-            let now = now.map(|now| (now.sha256, now.git_mode.unwrap_or(mode_of_base)));
+            let base = base.map(|file| {
+                let sha256 = Sha256::from_bytes(*manifest.sha256(file));
+                VersionId { sha256, git_mode: manifest.mode(file) }
+            });
             if now == base {
                 continue;
             }
-            let (mode, sha256) = now.map_or_else(|| (0, "-".to_owned()), |(sha256, mode)| (mode, sha256.to_string()));
+            let (mode, sha256) = now.map_or((0, "-".to_owned()), |now| (now.git_mode, now.sha256.to_string()));
             hash.update(format!("{path}\0{mode:06o}\0{sha256}\n"));
         }
         Ok(Sha256::from_bytes(hash.finalize().into()))
-    }
-
-    /// Returns the mode, as git has it, of the file or link in the tree at `path`, if there is one.
-    pub fn git_mode_at(&self, path: &LogicalPath) -> Option<u32> {
-        let found = self.tree().root.find(path).ok()??;
-        Some(PresentFile::of(&found.stat)?.git_mode())
     }
 }

@@ -59,11 +59,6 @@ impl OpenFile {
         self.bytes()?.read_at(buffer, offset, Blocking::Allowed)
     }
 
-    /// Appends up to `most` bytes from `offset` on to `buffer`; fewer at the end only.
-    pub(crate) fn append_to(&self, buffer: &mut Vec<u8>, most: usize, offset: u64) -> io::Result<()> {
-        self.bytes()?.append_to(buffer, most, offset, Blocking::Allowed)
-    }
-
     /// Checks a file of the base, whose bytes are known. Anything else passes.
     ///
     /// # Errors
