@@ -14,10 +14,10 @@ use model::{
 
 use crate::filter::ZONE_POSITIONS;
 use crate::insert::insert_keyed_answer;
+use crate::newest_versions::has_written;
 use crate::packed::{Packed, PreparedEntry, bytes_params, content_params, inline_contents, text_params};
 use crate::run_head::RunHead;
 use crate::statement::{Check, Param, Rows, Statement, tables};
-use crate::store::newest_versions::has_written;
 use crate::{Artifact, Entry, EntryObject, ObjectHolder, Result, UploadedContent, rows};
 
 const SET_PROMPT: &str = "UPDATE run SET prompt = $2 WHERE run_id = $1 AND prompt IS NULL";

@@ -15,6 +15,7 @@ mod error;
 mod filter;
 mod insert;
 mod migrate;
+mod newest_versions;
 mod node;
 mod packed;
 mod postgres;
@@ -47,10 +48,10 @@ pub use entry::{
     TokenHolder, UploadedContent,
 };
 pub use error::{FailedPrecondition, Fence, LedgerError};
+pub use newest_versions::NewestVersion;
 pub use node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
 pub use postgres::AddressReader;
 pub use store::keyed_answers::KeyedAnswers;
-pub use store::newest_versions::NewestVersion;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::stats::StatsFilter;

@@ -2,7 +2,6 @@
 
 pub(crate) mod keyed_answers;
 mod lists;
-pub(crate) mod newest_versions;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 mod sql;
@@ -19,11 +18,11 @@ use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use self::lists::LedgerList;
-use self::newest_versions::NEWEST_VERSIONS;
 use crate::backend::node_sql::LOCK_OWNED;
 use crate::backend::{Backend, PROBE};
 use crate::entry_rows::fan_out_if_unmarked;
 use crate::insert::{create_service_chain, insert_head, insert_run, insert_token};
+use crate::newest_versions::{self, NEWEST_VERSIONS};
 use crate::packed::prepare;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::statement::{Check, PageColumns, Param, Rows, Select, Statement, tables, to_int};

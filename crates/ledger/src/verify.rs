@@ -6,9 +6,9 @@ use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::Backend;
 use crate::entry_rows::{decision_text, indexed_paths, indexed_reason, outcome_text};
+use crate::newest_versions::RecordedVersions;
 use crate::packed::{self, UNREADABLE_RECORD, record_columns};
 use crate::statement::{PageColumns, Param, RowReader, Select, to_count, to_int};
-use crate::store::newest_versions::RecordedVersions;
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.

@@ -12,7 +12,6 @@ use model::Sha256;
 use rustix::fs::{FileType, Stat};
 
 use crate::byte_path::join;
-use crate::ignored::GITIGNORE_NAME;
 use manifest::{BaseManifest, FileIndex, FolderIndex, Head, MODE_LINK};
 use segments::Locations;
 pub(crate) use segments::{LOCATIONS_NAME, NewContents, Segments, names as segment_names};
@@ -20,6 +19,8 @@ pub(crate) use segments::{LOCATIONS_NAME, NewContents, Segments, names as segmen
 use crate::file_bytes::{Blocking, FileBytes};
 use crate::hashing::copy_hashed;
 
+/// The name of a file with ignore rules.
+pub const GITIGNORE_NAME: &str = ".gitignore";
 /// How many first bytes a file's kind is detected from.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
 

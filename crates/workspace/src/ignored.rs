@@ -20,14 +20,13 @@ use model::{FileKind, LogicalPath, composed};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
+use crate::base_files::GITIGNORE_NAME;
 use crate::guard::{Blocking, GuardError, Opened, Root, TreeFolder};
 use crate::stamp::DeviceStamp;
 use rules::RuleFile;
 pub(crate) use rules::{MAX_BYTES as MAX_RULES_BYTES, read as read_rules};
 pub(crate) use scope::{ExcludedFiles, RuleScope, RuleSet};
 
-/// The name of a file with ignore rules.
-pub const GITIGNORE_NAME: &str = ".gitignore";
 /// How many files of the same name are looked at. More are no hint.
 pub(crate) const MAX_SIMILAR: usize = 100;
 /// How many compiled rule files are cached for one tree.

@@ -44,6 +44,7 @@ pub use apply::{
 };
 pub use base::{Base, BaseFile, DiffFile};
 pub use base_files::DamagedBase;
+pub use base_files::GITIGNORE_NAME;
 pub use bases::RecordedBase;
 pub use diff::{DiffQuery, Drift, DriftedPath, EntryState};
 pub use diff::{MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
@@ -52,7 +53,6 @@ pub use export::{
     ArtifactBundle, Bundle, EntryTime, EntryTimes, GitExport, LeftOutFiles, PackedFile, TreeExport, pack_layer,
 };
 pub use git::{ConfineGit, GitAccess};
-pub use ignored::GITIGNORE_NAME;
 pub use import::{
     GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerBase, LayerChange,
     LayerEntry, LayerLimits, LayerReader, measure_layer,

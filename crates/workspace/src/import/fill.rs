@@ -12,11 +12,11 @@ use super::git::{self, GitOrigin, GitSource};
 use super::writer::{ENTRY_BYTES, ImportWriter, WrittenTree};
 use super::{ImportError, ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, tracked};
 use crate::base::MANIFEST_NAME;
+use crate::base_files::GITIGNORE_NAME;
 use crate::base_files::manifest::{self, Head, MODE_LINK, ManifestRow};
 use crate::bases::{BaseInfo, BaseStore, KnownSource, StagedBase};
 use crate::byte_path::{folders_above, split};
 use crate::dir::create_file;
-use crate::ignored::GITIGNORE_NAME;
 use crate::skipped::SkippedReport;
 
 /// The result of an import.

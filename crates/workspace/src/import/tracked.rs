@@ -4,10 +4,11 @@ use model::Sha256;
 
 use super::ImportError;
 use super::quota::too_large;
+use crate::base_files::GITIGNORE_NAME;
 use crate::base_files::manifest::{MODE_LINK, ManifestRow};
 use crate::base_files::{NewContents, damaged};
 use crate::byte_path::split;
-use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, MAX_RULES_BYTES, RuleSet, read_rules};
+use crate::ignored::{ExcludedFiles, MAX_RULES_BYTES, RuleSet, read_rules};
 
 /// The `.gitignore` files of a tree, each with its folder (empty for the root).
 pub(super) type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;

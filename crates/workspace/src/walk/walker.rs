@@ -12,8 +12,9 @@ use rustix::fs::FileType;
 
 use super::{Admission, Candidate, FolderSource, Visitor, WalkPath, WalkRoot, escape};
 use crate::WorkspaceError;
+use crate::base_files::GITIGNORE_NAME;
 use crate::error::check_cancelled;
-use crate::ignored::{GITIGNORE_NAME, RuleScope};
+use crate::ignored::RuleScope;
 
 /// How many entries are visited as one task.
 const BATCH: usize = 16;
