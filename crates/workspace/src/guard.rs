@@ -23,13 +23,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use model::{LogicalPath, PathRejected};
+use model::{LogicalPath, MAX_PATH_BYTES, PathRejected};
 use parking_lot::{RwLock, RwLockReadGuard};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::base_files::{BaseEntry, BaseFiles, damaged};
+use crate::byte_path::split;
 use crate::dir::MAX_ATTEMPTS;
 
 pub(crate) use crate::file_bytes::Blocking;
@@ -294,7 +295,16 @@ impl Root {
     }
 
     fn open_in_own(&self, path: &[u8], flags: OFlags, blocking: Blocking) -> Result<OwnedFd, Errno> {
-        open_under(self.own.as_fd(), path, flags, self.resolve | ResolveFlags::NO_SYMLINKS | blocking.resolve())
+        let resolve = self.resolve | ResolveFlags::NO_SYMLINKS | blocking.resolve();
+        match open_under(self.own.as_fd(), path, flags, resolve) {
+            // The kernel takes one byte less than a path may have.
+            Err(Errno::NAMETOOLONG) if path.len() >= MAX_PATH_BYTES => {
+                let (folder, name) = split(path);
+                let folder = open_under(self.own.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY, resolve)?;
+                open_under(folder.as_fd(), name, flags, resolve)
+            }
+            opened => opened,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod instances;
 mod ledger_size;
 mod metrics;
 mod metrics_listener;
-mod migrate_store;
+pub(crate) mod migrate_store;
 pub(crate) mod nodes;
 mod power_loss;
 mod process;

@@ -741,6 +741,7 @@ export interface FoundFile {
     sizeBytes?: number | null;
     type: EntryType;
 }
+export type GitMode = "100644" | "100755" | "120000";
 export interface Health {
     ok: boolean;
 }
@@ -1298,7 +1299,9 @@ export interface ReasonStats {
 }
 export interface RecordFile {
     kind: FileKind;
+    mode?: GitMode | null;
     newSha256?: Sha256 | null;
+    oldMode?: GitMode | null;
     oldSha256?: Sha256 | null;
     path: LogicalPath;
 }

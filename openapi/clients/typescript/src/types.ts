@@ -815,6 +815,8 @@ export interface FoundFile {
   type: EntryType;
 }
 
+export type GitMode = "100644" | "100755" | "120000";
+
 export interface Health {
   ok: boolean;
 }
@@ -1436,7 +1438,9 @@ export interface ReasonStats {
 
 export interface RecordFile {
   kind: FileKind;
+  mode?: GitMode | null;
   newSha256?: Sha256 | null;
+  oldMode?: GitMode | null;
   oldSha256?: Sha256 | null;
   path: LogicalPath;
 }

@@ -6,6 +6,25 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, mkfifo, put, sha256};
+use crate::operation::migrate_store::long_path;
+
+#[rstest]
+#[tokio::test]
+async fn the_longest_path_works_in_every_tool(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let path = long_path(4096);
+    run.create(&path, "one\n").await;
+    assert_eq!(run.ok("read_file", json!({"path": path, "format": "raw"})).await["content"], "one\n");
+    run.edit(&path, "one", "two", json!({})).await.ok();
+    assert_eq!(run.ok("stat_path", json!({"path": path})).await["sha256"], sha256("two\n"));
+    let found = run.ok("search_text", json!({"query": "two"})).await;
+    assert_eq!(found["matches"][0]["path"], path.as_str());
+    assert_eq!(run.ok("diff_workspace", json!({})).await["files"][0]["path"], path.as_str());
+    let drift = run.operator.get(&format!("/v1/runs/{}/drift", run.id)).await.ok();
+    assert_eq!(drift["items"], json!([]), "{drift:#}");
+    run.ok("delete_file", json!({"path": path, "expectedSha256": sha256("two\n"), "reason": "r"})).await;
+    run.call("read_file", json!({"path": path})).await.refused("NOT_FOUND");
+}
 
 fn write(path: &str) -> Value {
     json!({"path": path, "content": "written\n", "reason": "r"})

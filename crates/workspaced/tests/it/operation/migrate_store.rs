@@ -78,7 +78,7 @@ async fn stopped() -> Stopped {
 }
 
 /// Returns a path of `bytes` bytes.
-fn long_path(bytes: usize) -> String {
+pub(crate) fn long_path(bytes: usize) -> String {
     let mut path = String::new();
     while path.len() < bytes {
         for part in 0..3 {

@@ -836,6 +836,9 @@ class FoundFile(TypedDict):
     type: EntryType
 
 
+GitMode: TypeAlias = "Literal['100644', '100755', '120000']"
+
+
 class Health(TypedDict):
     ok: bool
 
@@ -1471,7 +1474,9 @@ class ReasonStats(TypedDict):
 
 class RecordFile(TypedDict):
     kind: FileKind
+    mode: NotRequired[GitMode | None]
     newSha256: NotRequired[Sha256 | None]
+    oldMode: NotRequired[GitMode | None]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
 
