@@ -9,7 +9,7 @@ mod report;
 mod run_files;
 
 use async_recursion::async_recursion as boxed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufWriter, PipeWriter, Write as _};
 use std::sync::Arc;
 
@@ -250,8 +250,9 @@ impl StoreMigration<'_> {
         {
             runs_of.entry(object).or_default().push(run);
         }
+        let mut checked = HashSet::new();
         for (object, runs) in runs_of {
-            match check_object(&self.objects, &object).await {
+            match check_object(&self.objects, &object, &mut checked).await {
                 Ok(()) => report.objects += 1,
                 Err(error @ (ObjectError::Store(_) | ObjectError::Io(_))) => {
                     return Err(StartError::failed("--object-store-url", &error));

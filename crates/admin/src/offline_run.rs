@@ -94,7 +94,7 @@ impl OfflineRun {
     /// If the ledger or the disk fails.
     pub(super) async fn expected(&self) -> Result<Snapshot, StartError> {
         let base = self.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
-        let loaded = snapshot::load(&self.ledger, self.id(), base, u64::MAX).await;
+        let loaded = snapshot::load_recorded(&self.ledger, self.id(), base, u64::MAX).await;
         let expected = loaded.map_err(|error| StartError::failed("the run's history", &error))?;
         if let Ok(workspace) = &self.workspace {
             let hidden = workspace.hide_removed(expected.removed());

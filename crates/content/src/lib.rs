@@ -7,6 +7,6 @@ mod name;
 mod objects;
 mod store;
 
-pub use name::{BaseId, InvalidPart, ObjectName};
+pub use name::{BaseId, ObjectName};
 pub use objects::{ClaimedObject, NoClaims, ObjectClaims, Objects, ReservedObject};
 pub use store::{ContentStore, ObjectError, ObjectStat, StoredObject};

@@ -6,11 +6,10 @@ use model::Sha256;
 
 /// What the names of contents begin with.
 const CONTENTS: &str = "cas/";
-/// What the names of the parts of bases begin with.
+/// What the names of the indexes of bases begin with.
 const BASES: &str = "bases/";
-/// The longest name of a part of a base, in bytes.
-const MAX_PART_BYTES: usize = 128;
-
+/// What the name of an index ends with.
+const INDEX: &str = "/index";
 /// The identity of a base: its commit, and the hash of its files. Two repositories can have one commit, but no two bases have one
 /// ID and other files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,19 +23,11 @@ pub struct BaseId {
 pub enum ObjectName {
     /// A content, named by its hash: `cas/{sha256}`.
     Content(Sha256),
-    /// A part of a base: `bases/{base}/{part}`.
-    BasePart(BaseId, String),
+    /// What names the parts of a base, which are contents: `bases/{base}/index`.
+    BaseIndex(BaseId),
 }
 
-/// The name of a part of a base has other characters than lower-case letters, digits, `.` and `-`, or is too long.
-#[derive(Debug, thiserror::Error)]
-#[error("the name of a part of a base is not valid")]
-pub struct InvalidPart;
-
 impl BaseId {
-    /// The part with the hashes of the others.
-    pub const INDEX: &str = "index";
-
     /// Returns the ID of the base of `commit`. `manifest_sha256` is the hash of its tracked files, `untracked_sha256` that of the
     /// files which git ignores, if there are any. `None` if the commit is not a hexadecimal hash.
     pub fn new(commit: &str, manifest_sha256: Sha256, untracked_sha256: Option<Sha256>) -> Option<Self> {
@@ -47,16 +38,12 @@ impl BaseId {
         is_commit(commit).then(|| Self { commit: commit.to_owned(), files })
     }
 
-    /// Returns the name of the part `part`.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidPart`].
-    pub fn part(&self, part: &str) -> Result<ObjectName, InvalidPart> {
-        if is_part(part) { Ok(ObjectName::BasePart(self.clone(), part.to_owned())) } else { Err(InvalidPart) }
+    /// Returns the name of its index.
+    pub fn index(&self) -> ObjectName {
+        ObjectName::BaseIndex(self.clone())
     }
 
-    /// Returns what the names of all parts begin with, and what the ledger names the base by.
+    /// Returns what the ledger names the base by.
     pub fn prefix(&self) -> String {
         format!("{BASES}{self}")
     }
@@ -77,7 +64,7 @@ impl fmt::Display for BaseId {
 impl ObjectName {
     /// What the names of all contents begin with.
     pub const CONTENTS: &str = CONTENTS;
-    /// What the names of the parts of all bases begin with.
+    /// What the names of the indexes of all bases begin with.
     pub const BASES: &str = BASES;
 
     /// Parses the name of an object in a store; `None` if it is another one.
@@ -85,20 +72,20 @@ impl ObjectName {
         if let Some(hash) = raw.strip_prefix(CONTENTS) {
             return Sha256::parse(hash).ok().map(Self::Content);
         }
-        let (base, part) = raw.strip_prefix(BASES)?.split_once('/')?;
-        BaseId::parse(base)?.part(part).ok()
+        let base = raw.strip_prefix(BASES)?.strip_suffix(INDEX)?;
+        BaseId::parse(base).map(Self::BaseIndex)
     }
 
-    /// Whether it is the index of a base, without which the base does not exist.
-    pub fn is_index(&self) -> bool {
-        matches!(self, Self::BasePart(_, part) if part == BaseId::INDEX)
+    /// Returns the object that the ledger names `reference`; `None` if there is no such name.
+    pub fn of_reference(reference: &str) -> Option<Self> {
+        Self::parse(reference).or_else(|| Self::parse(&format!("{reference}{INDEX}")))
     }
 
-    /// Returns the name by which the ledger refers to the object: the parts of a base have one together.
+    /// Returns the name by which the ledger refers to the object.
     pub fn reference(&self) -> String {
         match self {
             Self::Content(_) => self.to_string(),
-            Self::BasePart(base, _) => base.prefix(),
+            Self::BaseIndex(base) => base.prefix(),
         }
     }
 }
@@ -107,18 +94,13 @@ impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Content(sha256) => write!(f, "{CONTENTS}{sha256}"),
-            Self::BasePart(base, part) => write!(f, "{BASES}{base}/{part}"),
+            Self::BaseIndex(base) => write!(f, "{BASES}{base}{INDEX}"),
         }
     }
 }
 
 fn is_commit(raw: &str) -> bool {
     matches!(raw.len(), 40 | 64) && raw.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-}
-
-fn is_part(raw: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.' || byte == b'-';
-    !raw.is_empty() && raw.len() <= MAX_PART_BYTES && raw.bytes().all(is_plain) && !raw.starts_with('.')
 }
 
 #[cfg(test)]
@@ -130,11 +112,11 @@ mod tests {
         let hash = Sha256::of(b"a");
         let commit = "0123456789abcdef0123456789abcdef01234567";
         let base = BaseId::new(commit, hash, None).unwrap();
-        let names = [ObjectName::Content(hash), base.part("pack-1f.pack").unwrap(), base.part("index").unwrap()];
-        for name in names {
-            assert_eq!(ObjectName::parse(&name.to_string()), Some(name));
+        for name in [ObjectName::Content(hash), base.index()] {
+            assert_eq!(ObjectName::parse(&name.to_string()), Some(name.clone()));
+            assert_eq!(ObjectName::of_reference(&name.reference()), Some(name));
         }
-        assert_eq!(base.part("index").unwrap().reference(), format!("bases/{commit}-{hash}"));
+        assert_eq!(base.index().reference(), format!("bases/{commit}-{hash}"));
         let other = BaseId::new(commit, hash, Some(hash)).unwrap();
         assert_ne!(base.prefix(), other.prefix());
     }
@@ -142,14 +124,10 @@ mod tests {
     #[test]
     fn other_names_are_not_objects() {
         let hash = Sha256::of(b"a");
-        let long = format!("bases/{}-{hash}/{}", "a".repeat(40), "p".repeat(129));
-        for other in ["cas/", "cas/1f", "bases/x/index", "run.zip", "", &format!("cas/{hash}/x"), &long] {
+        let part = format!("bases/{}-{hash}/manifest", "a".repeat(40));
+        for other in ["cas/", "cas/1f", "bases/x/index", "run.zip", "", &format!("cas/{hash}/x"), &part] {
             assert_eq!(ObjectName::parse(other), None, "{other}");
         }
         assert!(BaseId::new("HEAD", hash, None).is_none());
-        let base = BaseId::new(&"a".repeat(40), hash, None).unwrap();
-        for part in ["", "..", "a/b", "A", ".git"] {
-            assert!(base.part(part).is_err(), "{part}");
-        }
     }
 }

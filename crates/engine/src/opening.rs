@@ -24,7 +24,7 @@ use model::{ApprovalId, Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::{ChainPoint, Tree};
 
-pub use base_objects::{check_object, is_base_referenced, store_existing_base};
+pub use base_objects::{check_object, contents_of_bases, is_base_referenced, store_existing_base};
 pub use folder_history::{FolderHistory, compare_folder};
 pub use recorded_base::recorded_base;
 

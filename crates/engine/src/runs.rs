@@ -40,7 +40,8 @@ use crate::{CallError, reconcile};
 pub use crate::opening::kept_artifacts::Keep;
 pub use crate::opening::object_claims::LedgerClaims;
 pub use crate::opening::{
-    FolderHistory, check_object, compare_folder, is_base_referenced, recorded_base, store_existing_base,
+    FolderHistory, check_object, compare_folder, contents_of_bases, is_base_referenced, recorded_base,
+    store_existing_base,
 };
 pub use crate::run::lifecycle::RunArchive;
 pub use archive::ClosedRun;

@@ -111,7 +111,7 @@ pub(super) async fn put(
         })
         .await?
     };
-    let mut references = store_existing_base(objects, &recorded, parts).await?;
+    let mut references = vec![store_existing_base(objects, &recorded, parts).await?];
     let stored: HashSet<_> = ledger.stored_contents(run).await?.into_iter().collect();
     for (path, seq, sha256) in recorded_files(&expected) {
         if !stored.contains(&(seq, sha256)) {

@@ -73,7 +73,7 @@ impl ContentStore for BucketStore {
     ) -> Result<Box<dyn StoredObject>, ObjectError> {
         let expected = match name {
             ObjectName::Content(sha256) => Some(*sha256),
-            ObjectName::BasePart(..) => expected,
+            ObjectName::BaseIndex(_) => expected,
         };
         self.fetch(name, max_bytes, expected).await
     }

@@ -126,16 +126,36 @@ pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> 
 /// If the ledger or the disk fails.
 #[boxed]
 pub async fn load(ledger: &Arc<dyn Ledger>, run: &RunId, base: &Arc<Base>, seq: u64) -> Result<Snapshot, CallError> {
+    let newest = ledger.newest_versions(run).await?;
+    if newest.iter().any(|newest| newest.seq > seq) {
+        return load_recorded(ledger, run, base, seq).await;
+    }
+    let mut snapshot = of_base(base).await?;
+    for newest in newest {
+        snapshot.set(newest.path, newest.seq, newest.kind, newest.file);
+    }
+    Ok(snapshot)
+}
+
+async fn of_base(base: &Arc<Base>) -> Result<Snapshot, CallError> {
     let base = Arc::clone(base);
     let started = tokio::task::spawn_blocking(move || Snapshot::of_base(&base)).await;
-    let mut snapshot = started.map_err(|error| CallError::Internal(Box::new(error)))??;
-    let newest = ledger.newest_versions(run).await?;
-    if newest.iter().all(|newest| newest.seq <= seq) {
-        for newest in newest {
-            snapshot.set(newest.path, newest.seq, newest.kind, newest.file);
-        }
-        return Ok(snapshot);
-    }
+    Ok(started.map_err(|error| CallError::Internal(Box::new(error)))??)
+}
+
+/// As [`load`], from the hashed records alone: commands that judge a ledger believe nothing else.
+///
+/// # Errors
+///
+/// If the ledger or the disk fails.
+#[boxed]
+pub async fn load_recorded(
+    ledger: &Arc<dyn Ledger>,
+    run: &RunId,
+    base: &Arc<Base>,
+    seq: u64,
+) -> Result<Snapshot, CallError> {
+    let mut snapshot = of_base(base).await?;
     let mut changes = Changes::after(ledger.as_ref(), run, 0);
     while let Some(record) = changes.next::<Record>().await?.filter(|record| record.seq <= seq) {
         snapshot.add(&record);

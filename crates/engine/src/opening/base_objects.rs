@@ -1,10 +1,11 @@
 //! Bases in the object store: put before the commit that creates the run, and read where the run is opened.
 //!
-//! A base is stored once for all runs that start from it: its parts, and then an index with their hashes. Without the index the base does not
-//! exist. The segments with its contents and the packs of its repository are contents of the store, since other bases may have them too. A
-//! run refers to its base, and to each of these.
+//! A base is stored once for all runs that start from it. Its parts are contents of the store, named by their hashes, since other bases may
+//! have the same; an index names them. Without the index the base does not exist, and as long as it does, nobody deletes what it names: a
+//! run refers to its base alone. Two nodes that put one base at once put two sets of parts, of which the last index names one.
 
 use async_recursion::async_recursion as boxed;
+use std::collections::HashSet;
 use std::io::{Cursor, Read as _};
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ use crate::opening::recorded_base;
 const FORMAT: u32 = 3;
 /// The largest index, which has a few parts for each pack and one for each segment.
 const MAX_INDEX_BYTES: u64 = 1 << 20;
+/// The number of bases that are listed at a time.
+const LISTED: usize = 1000;
 
 /// The base of an imported run.
 pub(crate) struct ImportedBase {
@@ -63,16 +66,14 @@ impl Engine {
         };
         let Some(objects) = &self.objects else { return Ok(ImportedBase { recorded, objects: Vec::new() }) };
         let base = base_id(&recorded)?;
-        let objects = if let Some(reserved) = reserve_stored(objects, &base).await? {
-            reserved
-        } else {
+        let reserved = objects.reserve(&base.prefix()).await?;
+        if !is_complete(objects, &base).await? {
             let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
             let parts = self.blocking(move || Ok(workspaces.base_parts(&id)?)).await?;
-            let reserved = put_parts(objects, &base, parts).await?;
+            put_parts(objects, &base, parts).await?;
             tracing::info!(run.id = %run, base = %base, "base put into the object store");
-            reserved
-        };
-        Ok(ImportedBase { recorded, objects: objects.into_iter().map(of_run).collect() })
+        }
+        Ok(ImportedBase { recorded, objects: vec![of_run(reserved)] })
     }
 }
 
@@ -83,9 +84,14 @@ impl Engine {
     ///
     /// `UNAVAILABLE` if the store is.
     pub(crate) async fn refer_to_base(&self, recorded: RecordedBase) -> Result<ImportedBase, CallError> {
-        let Some(objects) = &self.objects else { return Ok(ImportedBase { recorded, objects: Vec::new() }) };
-        let reserved = reserve_stored(objects, &base_id(&recorded)?).await?.unwrap_or_default();
-        Ok(ImportedBase { recorded, objects: reserved.into_iter().map(of_run).collect() })
+        let none = |recorded| ImportedBase { recorded, objects: Vec::new() };
+        let Some(objects) = &self.objects else { return Ok(none(recorded)) };
+        let base = base_id(&recorded)?;
+        let reserved = objects.reserve(&base.prefix()).await?;
+        if !is_complete(objects, &base).await? {
+            return Ok(none(recorded));
+        }
+        Ok(ImportedBase { recorded, objects: vec![of_run(reserved)] })
     }
 }
 
@@ -94,39 +100,48 @@ fn of_run(ReservedObject { reference, reservation }: ReservedObject) -> EntryObj
     EntryObject { name: reference, reservation, size_bytes: 0, holder: ObjectHolder::Run }
 }
 
-/// Reserves a base and the contents that belong to it, if the store has its index and every part that this names. A deletion that was
-/// interrupted, or a store that was restored, may lack some: then the base does not exist, and is put again.
-async fn reserve_stored(objects: &Objects, base: &BaseId) -> Result<Option<Vec<ReservedObject>>, ObjectError> {
-    let mut reserved = vec![objects.reserve(&base.prefix()).await?];
+/// Whether the store has the index of a base and every part that it names. A deletion that was interrupted, or a store that was restored,
+/// may lack some: then the base does not exist, and is put again.
+async fn is_complete(objects: &Objects, base: &BaseId) -> Result<bool, ObjectError> {
     let index = match read_index(objects, base).await {
         Ok(index) => index,
-        Err(ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_)) => return Ok(None),
+        Err(ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_)) => return Ok(false),
         Err(error) => return Err(error),
     };
-    for indexed in &index.parts {
-        let Some(name) = indexed.object(base) else { return Ok(None) };
-        if let ObjectName::Content(_) = name {
-            // First, so that nobody deletes it once it was found.
-            reserved.push(objects.reserve(&name.reference()).await?);
-        }
-        if objects.store().stat(&name).await?.is_none_or(|stat| stat.size_bytes != indexed.size_bytes) {
-            return Ok(None);
+    for IndexedPart { sha256, size_bytes, .. } in &index.parts {
+        let stat = objects.store().stat(&ObjectName::Content(*sha256)).await?;
+        if stat.is_none_or(|stat| stat.size_bytes != *size_bytes) {
+            return Ok(false);
         }
     }
-    Ok(Some(reserved))
+    Ok(true)
 }
 
-impl IndexedPart {
-    /// Returns the object of the part; `None` if there can be none.
-    fn object(&self, base: &BaseId) -> Option<ObjectName> {
-        if BasePart::is_shared(&self.name) {
-            return Some(ObjectName::Content(self.sha256));
+/// Returns the contents that the indexes of all stored bases name, which nobody may delete.
+///
+/// # Errors
+///
+/// If the store fails.
+#[boxed]
+pub async fn contents_of_bases(objects: &Objects) -> Result<HashSet<Sha256>, ObjectError> {
+    let (mut named, mut after) = (HashSet::new(), None);
+    loop {
+        let page = objects.store().list(ObjectName::BASES, after.as_ref(), LISTED).await?;
+        let Some((last, _)) = page.last() else { return Ok(named) };
+        after = Some(last.clone());
+        for (name, _) in page {
+            let ObjectName::BaseIndex(base) = name else { continue };
+            match read_index(objects, &base).await {
+                Ok(index) => named.extend(index.parts.iter().map(|part| part.sha256)),
+                // Without an index that can be read, a base does not exist.
+                Err(ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
-        base.part(&self.name).ok()
     }
 }
 
-/// Puts the base of a run that was imported without an object store. Returns the names of what the run refers to.
+/// Puts the base of a run that was imported without an object store. Returns what the run refers to.
 ///
 /// # Errors
 ///
@@ -136,13 +151,13 @@ pub async fn store_existing_base(
     objects: &Objects,
     recorded: &RecordedBase,
     parts: Vec<BasePart>,
-) -> Result<Vec<String>, CallError> {
+) -> Result<String, CallError> {
     let base = base_id(recorded)?;
-    let reserved = match reserve_stored(objects, &base).await? {
-        Some(reserved) => reserved,
-        None => put_parts(objects, &base, parts).await?,
-    };
-    Ok(reserved.into_iter().map(|object| object.reference).collect())
+    objects.reserve(&base.prefix()).await?;
+    if !is_complete(objects, &base).await? {
+        put_parts(objects, &base, parts).await?;
+    }
+    Ok(base.prefix())
 }
 
 /// Whether the ledger refers to the base that the records of `run` name.
@@ -158,21 +173,23 @@ pub async fn is_base_referenced(ledger: &dyn Ledger, run: &Run) -> Result<bool, 
     }
 }
 
-/// Reads the objects that the ledger refers to by `reference`: a content, or the parts of a base.
+/// Reads the objects that the ledger refers to by `reference`: a content, or the parts of a base, but for those that are `checked`.
 ///
 /// # Errors
 ///
 /// If one is missing or altered, or the store fails.
 #[boxed]
-pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), ObjectError> {
-    let index = format!("{reference}/{}", BaseId::INDEX);
-    match ObjectName::parse(reference).or_else(|| ObjectName::parse(&index)) {
+pub async fn check_object(
+    objects: &Objects,
+    reference: &str,
+    checked: &mut HashSet<Sha256>,
+) -> Result<(), ObjectError> {
+    match ObjectName::of_reference(reference) {
         Some(name @ ObjectName::Content(sha256)) => objects.store().get(&name, u64::MAX, Some(sha256)).await.map(drop),
-        Some(ObjectName::BasePart(base, _)) => {
+        Some(ObjectName::BaseIndex(base)) => {
             for indexed in &read_index(objects, &base).await?.parts {
-                // The ledger refers to the others by their own names.
-                if !BasePart::is_shared(&indexed.name) {
-                    read_part(objects, &base, indexed).await?;
+                if checked.insert(indexed.sha256) {
+                    read_part(objects, indexed).await?;
                 }
             }
             Ok(())
@@ -181,30 +198,24 @@ pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), Obje
     }
 }
 
-/// Puts the parts of a base, and then its index. Returns what a run refers to.
-async fn put_parts(objects: &Objects, base: &BaseId, parts: Vec<BasePart>) -> Result<Vec<ReservedObject>, CallError> {
-    let mut reserved = vec![objects.reserve(&base.prefix()).await?];
+/// Puts the parts of a base, and then its index.
+async fn put_parts(objects: &Objects, base: &BaseId, parts: Vec<BasePart>) -> Result<(), CallError> {
     let mut index = BaseIndex { format: FORMAT, parts: Vec::with_capacity(parts.len()) };
     for part in parts {
         let hashed = tokio::task::spawn_blocking(move || Ok::<_, std::io::Error>((part.sha256()?, part))).await;
         let (sha256, BasePart { name, size_bytes, file }) =
             hashed.map_err(|error| CallError::Internal(Box::new(error)))??;
-        if BasePart::is_shared(&name) {
-            reserved.push(objects.put_content(sha256, size_bytes, Box::new(file)).await?);
-        } else {
-            objects.store().put(&part_name(base, &name)?, size_bytes, Box::new(file), Some(sha256)).await?;
-        }
+        objects.put_content(sha256, size_bytes, Box::new(file)).await?;
         failpoint::hit("base.part_put");
         index.parts.push(IndexedPart { name, sha256, size_bytes });
     }
-    put_index(objects, base, &index).await?;
-    Ok(reserved)
+    put_index(objects, base, &index).await
 }
 
 async fn put_index(objects: &Objects, base: &BaseId, index: &BaseIndex) -> Result<(), CallError> {
     let text = serde_json::to_vec(index).map_err(|error| CallError::Internal(Box::new(error)))?;
     let size_bytes = text.len() as u64;
-    objects.store().put(&part_name(base, BaseId::INDEX)?, size_bytes, Box::new(Cursor::new(text)), None).await?;
+    objects.store().put(&base.index(), size_bytes, Box::new(Cursor::new(text)), None).await?;
     Ok(())
 }
 
@@ -214,7 +225,7 @@ async fn put_index(objects: &Objects, base: &BaseId, index: &BaseIndex) -> Resul
 ///
 /// If it is missing or cannot be read, or the store fails.
 pub(crate) async fn read_index(objects: &Objects, base: &BaseId) -> Result<BaseIndex, ObjectError> {
-    let name = base.part(BaseId::INDEX).map_err(|_| ObjectError::Missing(base.prefix()))?;
+    let name = base.index();
     let mut object = objects.store().get(&name, MAX_INDEX_BYTES, None).await?;
     let mut text = Vec::new();
     object.read_to_end(&mut text)?;
@@ -227,13 +238,8 @@ pub(crate) async fn read_index(objects: &Objects, base: &BaseId) -> Result<BaseI
 /// # Errors
 ///
 /// If it is missing or altered, or the store fails.
-pub(crate) async fn read_part(
-    objects: &Objects,
-    base: &BaseId,
-    indexed: &IndexedPart,
-) -> Result<Box<dyn StoredObject>, ObjectError> {
-    let name = indexed.object(base).ok_or_else(|| ObjectError::Differs(base.prefix()))?;
-    objects.store().get(&name, indexed.size_bytes, Some(indexed.sha256)).await
+pub(crate) async fn read_part(objects: &Objects, indexed: &IndexedPart) -> Result<Box<dyn StoredObject>, ObjectError> {
+    objects.store().get(&ObjectName::Content(indexed.sha256), indexed.size_bytes, Some(indexed.sha256)).await
 }
 
 /// Returns the ID of a base.
@@ -244,8 +250,4 @@ pub(crate) async fn read_part(
 pub(crate) fn base_id(recorded: &RecordedBase) -> Result<BaseId, CallError> {
     let id = BaseId::new(&recorded.commit, recorded.manifest_sha256, recorded.untracked_sha256);
     id.ok_or_else(|| CallError::Internal("the base commit is not a hash".into()))
-}
-
-fn part_name(base: &BaseId, name: &str) -> Result<ObjectName, CallError> {
-    base.part(name).map_err(|error| CallError::Internal(Box::new(error)))
 }

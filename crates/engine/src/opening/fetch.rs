@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use content::{BaseId, ObjectError, Objects};
+use content::{ObjectError, Objects};
 use ledger::Epoch;
 use model::{Code, LogicalPath, Refusal, RunId, RunState, Sha256};
 use shared_pool::Parties;
@@ -188,7 +188,7 @@ impl Engine {
         let Some(objects) = &self.objects else { return Err(unfetched(run, ObjectError::Missing(base.prefix()))) };
         let index = read_index(objects, &base).await.map_err(|error| unfetched(run, error))?;
         tracing::info!(run.id = %run, base = %base, "fetching the base of a run");
-        self.fetch_base(objects, run, recorded, (&base, index)).await?;
+        self.fetch_base(objects, run, recorded, index).await?;
         match self.use_base(run, recorded, restorer).await? {
             (restorer, true) => Ok(restorer),
             (_, false) => Err(not_restored(run, ErrorKind::NotFound.into())),
@@ -216,7 +216,7 @@ impl Engine {
         objects: &Objects,
         run: &RunId,
         recorded: &RecordedBase,
-        (base, index): (&BaseId, BaseIndex),
+        index: BaseIndex,
     ) -> Result<(), CallError> {
         let workspaces = Arc::clone(&self.workspaces);
         let mut maker = self.blocking(move || Ok(workspaces.base_maker()?)).await?;
@@ -224,7 +224,7 @@ impl Engine {
             if !maker.needs(&indexed.name) {
                 continue;
             }
-            let mut object = read_part(objects, base, &indexed).await.map_err(|error| unfetched(run, error))?;
+            let mut object = read_part(objects, &indexed).await.map_err(|error| unfetched(run, error))?;
             metrics::base_part_fetched();
             let id = run.clone();
             let add = move || {
@@ -287,6 +287,9 @@ pub(super) fn unfetched(run: &RunId, error: ObjectError) -> CallError {
 
 /// Returns the error of files that could not be made.
 pub(super) fn not_restored(run: &RunId, error: std::io::Error) -> CallError {
+    if error.kind() == ErrorKind::Interrupted {
+        return still_fetching().into();
+    }
     let is_altered = |error: &ObjectError| {
         matches!(error, ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_))
     };

@@ -303,10 +303,10 @@ impl NewContents {
             rustix::fs::fsync(&*self.dir)?;
         }
         // The others may have been removed since.
-        for name in &self.used {
-            rustix::fs::statat(&*self.dir, &**name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if self.used.iter().all(|name| self.has_segment(name)) {
+            return Ok(());
         }
-        Ok(())
+        Err(io::Error::new(io::ErrorKind::Interrupted, "a segment was removed while a base that needs it was made"))
     }
 }
 

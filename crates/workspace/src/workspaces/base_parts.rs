@@ -54,11 +54,6 @@ impl BasePart {
         file.rewind()?;
         Ok(sha256)
     }
-
-    /// Whether other bases may have the part called `name`: contents, and packs of a repository.
-    pub fn is_shared(name: &str) -> bool {
-        name.starts_with(SEGMENT) || name.starts_with(PACK) && name.strip_suffix(".pack").is_some()
-    }
 }
 
 impl Workspaces {

@@ -59,6 +59,8 @@ pub struct RunRestorer {
 /// A base while it is made from its parts. Dropping it removes it.
 pub struct BaseMaker {
     staged: StagedBase,
+    /// The segments that were added, or were on this machine.
+    segments: Vec<String>,
     is_fetched: bool,
 }
 
@@ -101,7 +103,7 @@ impl Workspaces {
         let staged = self.bases.stage()?;
         make_bare(staged.git.dir())?;
         std::fs::create_dir(staged.git.dir().join("objects/pack"))?;
-        Ok(BaseMaker { staged, is_fetched: false })
+        Ok(BaseMaker { staged, segments: Vec::new(), is_fetched: false })
     }
 }
 
@@ -110,8 +112,13 @@ impl BaseMaker {
     pub const LIST: &str = MANIFEST_PART;
 
     /// Whether the part called `name` has to be [added](Self::add_part). Otherwise it is on this machine, with another base.
-    pub fn needs(&self, name: &str) -> bool {
-        name.strip_prefix(SEGMENT).is_none_or(|segment| !self.staged.contents.has_segment(segment))
+    pub fn needs(&mut self, name: &str) -> bool {
+        let Some(segment) = name.strip_prefix(SEGMENT) else { return true };
+        let is_here = self.staged.contents.has_segment(segment);
+        if is_here {
+            self.segments.push(segment.to_owned());
+        }
+        !is_here
     }
 
     /// Adds a part of the base.
@@ -121,7 +128,9 @@ impl BaseMaker {
     /// If the disk or `content` fails, or a base has no such part.
     pub fn add_part(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
         if let Some(segment) = name.strip_prefix(SEGMENT) {
-            return self.staged.contents.add_segment(segment, content);
+            self.staged.contents.add_segment(segment, content)?;
+            self.segments.push(segment.to_owned());
+            return Ok(());
         }
         let mut file = match name {
             MANIFEST_PART => create_file(&self.staged.dir, MANIFEST_NAME)?,
@@ -159,6 +168,9 @@ impl BaseMaker {
         }
         set_base_commit(self.staged.git.dir(), &head.commit, self.is_fetched)?;
         let names = segment_names(&mut open_file(&self.staged.dir, LOCATIONS_NAME)?)?;
+        if let Some(name) = names.iter().find(|name| !self.segments.contains(name)) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("the base lacks its segment {name}")));
+        }
         self.staged.contents.use_segments(names);
         self.staged.place(&info)
     }

@@ -1,7 +1,8 @@
 //! Deletes objects of the object store that no run refers to.
 //!
 //! A run refers to its base and to its large contents from the commit that names them until it is deleted. To a content that is too
-//! large to be restored, it refers only while one of its files has it. What is about to be committed is reserved in the ledger.
+//! large to be restored, it refers only while one of its files has it. A content that the index of a base names stays as long as the
+//! index. What is about to be committed is reserved in the ledger.
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use content::{ObjectError, ObjectName, Objects};
 use engine::CallError;
 use engine::clock::new_claim;
+use engine::runs::contents_of_bases;
 use ledger::Role;
 
 use crate::service::Service;
@@ -48,25 +50,29 @@ pub(crate) async fn run(service: Service) {
 /// Deletes every object that has been unused for the grace period and that no run refers to. Returns how many.
 async fn pass(service: &Service, objects: &Objects) -> Result<usize, CallError> {
     while service.state.ledger.end_references().await? > 0 {}
-    let mut deleted = 0;
-    for prefix in [ObjectName::CONTENTS, ObjectName::BASES] {
-        let mut after = None;
-        // The parts of a base are next to each other, and may be on two pages.
-        let mut base: Vec<ObjectName> = Vec::new();
-        loop {
-            let page = list(objects, prefix, after.as_ref()).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.clone());
-            for name in page {
-                if base.first().is_some_and(|first| first.reference() != name.reference()) {
-                    deleted += collect(objects, std::mem::take(&mut base)).await?;
-                }
-                base.push(name);
-            }
-        }
-        deleted += collect(objects, base).await?;
-    }
+    let mut deleted = collect_all(objects, ObjectName::BASES, |_| true).await?;
+    // After the indexes, so that what only deleted ones have named goes in the same pass.
+    let named = contents_of_bases(objects).await?;
+    let is_unnamed = |name: &ObjectName| !matches!(name, ObjectName::Content(sha256) if named.contains(sha256));
+    deleted += collect_all(objects, ObjectName::CONTENTS, is_unnamed).await?;
     Ok(deleted)
+}
+
+/// Deletes those objects with names that begin with `prefix` that may be deleted.
+async fn collect_all(
+    objects: &Objects,
+    prefix: &'static str,
+    may_be_deleted: impl Fn(&ObjectName) -> bool,
+) -> Result<usize, CallError> {
+    let (mut deleted, mut after) = (0, None);
+    loop {
+        let page = list(objects, prefix, after.as_ref()).await?;
+        let Some(last) = page.last() else { return Ok(deleted) };
+        after = Some(last.clone());
+        for name in page.into_iter().filter(&may_be_deleted) {
+            deleted += collect(objects, &name).await?;
+        }
+    }
 }
 
 async fn list(
@@ -78,13 +84,10 @@ async fn list(
     Ok(page.into_iter().map(|(name, _)| name).collect())
 }
 
-/// Deletes objects with one reference, if they have been unused for the grace period and no run has the reference.
-async fn collect(objects: &Objects, mut names: Vec<ObjectName>) -> Result<usize, CallError> {
-    let Some(reference) = names.first().map(ObjectName::reference) else { return Ok(0) };
-    // Without its index a base does not exist, so that goes first.
-    names.sort_by_key(|name| !name.is_index());
-    let claim = new_claim();
+/// Deletes an object, if it has been unused for the grace period and no run refers to it.
+async fn collect(objects: &Objects, name: &ObjectName) -> Result<usize, CallError> {
+    let (reference, claim) = (name.reference(), new_claim());
     let Some(claimed) = objects.claim(&reference, &claim).await? else { return Ok(0) };
     failpoint::hit("objects.unreferenced");
-    Ok(claimed.delete(&names).await?)
+    Ok(claimed.delete(std::slice::from_ref(name)).await?)
 }
