@@ -115,7 +115,7 @@ impl RecordFile {
         Self { kind, mode: None, new_sha256: None, old_mode: None, old_sha256: None, path }
     }
 
-    /// Returns a file that a call wrote, by its versions before and after: the hash and the permission bits, or [`LINK_MODE`].
+    /// Returns a file that a call wrote, by its versions before and after: the hash and the permission bits, or [`LINK_MODE`](crate::LINK_MODE).
     pub fn written(
         path: LogicalPath,
         kind: FileKind,

@@ -16,7 +16,7 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use crate::Workspace;
-use crate::dir::fresh_name;
+use crate::dir::{MAX_ATTEMPTS, fresh_name};
 use crate::guard::{self, GuardError, RemovedPaths, Root};
 use crate::stamp::FileStamp;
 use crate::temp_entry::TempEntry;
@@ -207,9 +207,10 @@ impl Applied {
     /// Renames a staged file to `path`: in exchange for the run's own file that is `replaced`, or where the run has nothing or an empty
     /// folder.
     fn move_in(&mut self, file: TempEntry, path: &LogicalPath, replaced: Option<Replaced>) -> Result<(), GuardError> {
-        let root = Arc::clone(&self.root);
-        let (parent, has_created) = root.create_parent(path)?;
+        let mut has_created = false;
         if let Some(replaced) = replaced {
+            let root = Arc::clone(&self.root);
+            let (parent, _) = root.create_parent(path)?;
             let file = Arc::new(file);
             self.kept.note(path, &file);
             // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
@@ -221,18 +222,29 @@ impl Applied {
             }
             self.took_out(file, &stat);
         } else {
-            let arrive = || file.move_to(&parent.dir, &parent.name).map_err(change_error);
-            match arrive() {
-                Err(GuardError::Occupied) if root.is_free(path, &RemovedPaths::new())? => {
-                    Root::remove_empty_tree(&parent).map_err(change_error)?;
-                    failpoint::hit("apply.emptied");
-                    arrive()?;
-                }
-                arrived => arrived?,
-            }
+            has_created = self.arrive(&file, path)?;
         }
         self.wrote(path, has_created);
         Ok(())
+    }
+
+    /// Renames `file` to `path`, where nothing or an empty folder is. Returns whether folders were created.
+    fn arrive(&self, file: &TempEntry, path: &LogicalPath) -> Result<bool, GuardError> {
+        let mut has_created = false;
+        for _ in 1..MAX_ATTEMPTS {
+            let (parent, created) = self.root.create_parent(path)?;
+            has_created |= created;
+            match file.move_to(&parent.dir, &parent.name).map_err(change_error) {
+                Err(GuardError::Occupied) if self.root.is_free(path, &RemovedPaths::new())? => {
+                    Root::remove_empty_tree(&parent).map_err(change_error)?;
+                    failpoint::hit("apply.emptied");
+                }
+                // A program beside the service has removed the folder.
+                Err(GuardError::Missing) => {}
+                arrived => return arrived.map(|()| has_created),
+            }
+        }
+        Err(GuardError::Occupied)
     }
 
     /// Removes the file at `path` from the tree: hides the base's, and moves the run's own to `tmp/`, from which it is removed with the
@@ -265,8 +277,7 @@ impl Applied {
         if !replaced.matches(&stat) {
             // Somebody else's file, which stays in `tmp/` if it cannot be put back.
             file.leave();
-            let (parent, _) = root.create_parent(path)?;
-            file.move_to(&parent.dir, &parent.name).map_err(change_error)?;
+            self.arrive(&file, path)?;
             return Err(GuardError::Occupied);
         }
         self.took_out(file, &stat);

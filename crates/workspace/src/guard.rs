@@ -300,7 +300,7 @@ impl Root {
             // The kernel takes one byte less than a path may have.
             Err(Errno::NAMETOOLONG) if path.len() >= MAX_PATH_BYTES => {
                 let (folder, name) = split(path);
-                let folder = open_under(self.own.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY, resolve)?;
+                let folder = open_under(self.own.as_fd(), folder, LOOK_FLAGS | OFlags::DIRECTORY, resolve)?;
                 open_under(folder.as_fd(), name, flags, resolve)
             }
             opened => opened,

@@ -12,9 +12,10 @@ use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::FileType;
 
 use crate::error::check_cancelled;
@@ -196,6 +197,7 @@ pub(crate) fn walk<S: FolderSource, V: Visitor<S::Folder>>(
         cancel,
         walker: Mutex::new(Walker::new(source, visitor, root, cancel)?),
         results: Mutex::new(results),
+        progress: Condvar::new(),
         stopped: AtomicBool::new(false),
     };
     thread::scope(|scope| {
@@ -208,12 +210,19 @@ pub(crate) fn walk<S: FolderSource, V: Visitor<S::Folder>>(
     error.map_or(Ok(outcome), Err)
 }
 
+/// How many batches may be visited before the one that is collected next.
+const MAX_BATCHES_AHEAD: usize = 32;
+/// The longest time until a waiting thread notices that the walk has ended.
+const STOP_INTERVAL: Duration = Duration::from_millis(20);
+
 /// A walk in progress.
 struct Walk<'a, S: FolderSource, V: Visitor<S::Folder>> {
     visitor: &'a V,
     cancel: &'a AtomicBool,
     walker: Mutex<Walker<'a, S, V>>,
     results: Mutex<Results<V::Finding, V::Outcome>>,
+    /// Notified when results were collected.
+    progress: Condvar,
     /// Whether no more results are needed.
     stopped: AtomicBool,
 }
@@ -240,6 +249,7 @@ impl<S: FolderSource, V: Visitor<S::Folder>> Walk<'_, S, V> {
         loop {
             let batch = self.walker.lock().next_batch(&self.stopped)?;
             let Some(WalkBatch { number, steps }) = batch else { return Ok(()) };
+            self.wait_for_turn(number);
             let mut findings = Vec::with_capacity(steps.len());
             for step in steps {
                 check_cancelled(self.cancel)?;
@@ -255,6 +265,14 @@ impl<S: FolderSource, V: Visitor<S::Folder>> Walk<'_, S, V> {
         }
     }
 
+    /// Waits while the batch is too far ahead of the one that is collected next: what one slow file holds up is bounded.
+    fn wait_for_turn(&self, number: usize) {
+        let mut results = self.results.lock();
+        while number > results.next + MAX_BATCHES_AHEAD && !self.stopped.load(Ordering::Relaxed) {
+            self.progress.wait_for(&mut results, STOP_INTERVAL);
+        }
+    }
+
     /// Adds the results of a batch, and collects those that are next in path order.
     fn collect(&self, number: usize, findings: Vec<V::Finding>) {
         let mut results = self.results.lock();
@@ -266,9 +284,12 @@ impl<S: FolderSource, V: Visitor<S::Folder>> Walk<'_, S, V> {
                 if self.stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                self.stopped.store(self.visitor.collect(outcome, finding), Ordering::Relaxed);
+                if self.visitor.collect(outcome, finding) {
+                    self.stopped.store(true, Ordering::Relaxed);
+                }
             }
         }
+        self.progress.notify_all();
     }
 }
 

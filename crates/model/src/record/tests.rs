@@ -8,7 +8,8 @@ fn draft(tool: &str) -> Draft {
     draft.code = Some(Code::NotFound);
     draft.duration_micros = 12;
     let path = LogicalPath::parse("a/ü.rs").unwrap();
-    draft.files = vec![RecordFile::written(path, FileKind::TextSource, Some((Sha256::ZERO, 0o644)), None)];
+    let file = RecordFile::unwritten(path, FileKind::TextSource);
+    draft.files = vec![RecordFile { old_sha256: Some(Sha256::ZERO), ..file }];
     draft.mutates = true;
     draft.outcome = Outcome::Refused;
     draft.paths_written = vec![LogicalPath::root()];

@@ -71,7 +71,7 @@ impl Workspace {
         }
         Err(Refusal::invalid(
             "a git bundle adds a commit to a repository, and this run does not come from one",
-            "Download the run's patch (GET /v1/runs/{run}/patch) or its tree (GET /v1/runs/{run}/archive).",
+            "Take the run's patch, or its tree as an archive.",
         ))
     }
 

@@ -167,7 +167,7 @@ impl Tree {
         found.kind = Some(by_name);
         found.refused = entry.refusal(rules, by_name, is_hard_linked(stat));
         if found.refused.is_some() {
-            found.redacted = is_redacted(rules, &entry.facts(by_name, is_hard_linked(stat)), size);
+            found.redacted = shows_keys(rules, &entry.facts(by_name, is_hard_linked(stat)), size);
             if found.redacted {
                 // With the keys it would be the length of the values.
                 found.size_bytes = None;
@@ -290,10 +290,17 @@ impl Tree {
 }
 
 /// Whether a read of the secret file would show its keys without their values, judged by its name and its size.
-fn is_redacted(rules: &Rules, facts: &PathFacts<'_>, size_bytes: u64) -> bool {
+pub(crate) fn shows_keys(rules: &Rules, facts: &PathFacts<'_>, size_bytes: u64) -> bool {
     model::may_read_redacted(rules, facts)
         && model::is_settings_file(facts.real_path.unwrap_or(facts.path))
         && size_bytes <= rules.policy().max_file_bytes
+}
+
+/// Whether only the keys of the file `entry` with this metadata are shown.
+pub(crate) fn is_redacted(rules: &Rules, entry: &Candidate, stat: &Stat) -> bool {
+    let hard_linked = is_hard_linked(stat);
+    entry.refusal(rules, entry.kind, hard_linked).is_some()
+        && shows_keys(rules, &entry.facts(entry.kind, hard_linked), size_of(stat))
 }
 
 /// Returns the code of a refusal.

@@ -7,13 +7,14 @@ use std::cmp::Ordering;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, FileKind, LogicalPath, Rules};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::check_cancelled;
 use crate::guard::TreeFolder;
 use crate::ignored::is_machine_made;
 use crate::query::bounded_entries::{BoundedEntries, EntryKey};
+use crate::query::entry::is_redacted;
 use crate::query::globs::QueryGlobs;
 use crate::query::list::MAX_COUNTED;
 use crate::query::not_shown::{LeftOut, NotShown};
@@ -282,7 +283,12 @@ impl Visitor for Finder<'_> {
             FindSort::Modified => {
                 self.tree.stat_in(dir, &candidate.name)?.map(|stat| (stat.st_mtime, stat.st_mtime_nsec))
             }
-            FindSort::Size => self.tree.stat_in(dir, &candidate.name)?.map(|stat| (stat.st_size, 0)),
+            FindSort::Size => {
+                let stat = self.tree.stat_in(dir, &candidate.name)?;
+                // The size of a file of which only the keys are shown would be the length of its values.
+                let size = |stat: &Stat| if is_redacted(self.rules, &candidate, stat) { 0 } else { stat.st_size };
+                stat.map(|stat| (size(&stat), 0))
+            }
         };
         Ok(rank.map(|rank| FindStep::Hit(FindPosition { rank, path: candidate.at.shown })))
     }

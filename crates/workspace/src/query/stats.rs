@@ -10,7 +10,7 @@ use model::{Access, FileKind, LogicalPath, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Opened, TreeFolder};
-use crate::query::entry::{EntryType, size_of};
+use crate::query::entry::EntryType;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::each_chunk;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
@@ -137,7 +137,7 @@ impl Visitor for Counter<'_> {
             Some(opened) => Some(count_lines(&opened, self.cancel)?),
             None => None,
         };
-        let (extension, bytes) = (extension(candidate.at.shown.file_name()), size_of(&stat));
+        let (extension, bytes) = (extension(candidate.at.shown.file_name()), found.size_bytes.unwrap_or(0));
         Ok(Some(StatsStep::File { extension, kind, bytes, lines }))
     }
 

@@ -32,7 +32,7 @@ pub struct Inherited {
 pub struct InheritedFile {
     /// Its path.
     pub path: LogicalPath,
-    /// The hash of its bytes in the base, and its permission bits or [`LINK_MODE`]; `None` if the base does not have it.
+    /// The hash of its bytes in the base, and its permission bits or [`LINK_MODE`](model::LINK_MODE); `None` if the base does not have it.
     pub before: Option<(Sha256, u32)>,
     /// The file in the snapshot; `None` if that does not have it.
     pub after: Option<InheritedContent>,

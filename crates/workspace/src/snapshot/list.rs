@@ -13,7 +13,7 @@ use crate::guard::Blocking;
 use crate::ignored::RuleScope;
 use crate::opened_file::{is_binary, kind_of};
 use crate::query::RANGED_READ_FACTOR;
-use crate::query::entry::EntryType;
+use crate::query::entry::{EntryType, shows_keys};
 use crate::query::list::list;
 use crate::walk::{Candidate, FolderSource, WalkPath, WalkRoot};
 use crate::{FolderEntry, ListQuery, Listing, Tree, Workspace, WorkspaceError};
@@ -65,6 +65,9 @@ impl SnapshotSource<'_> {
                 (Some(kind), size_bytes, refused)
             }
         };
+        let facts = candidate.facts(kind.unwrap_or(candidate.kind), false);
+        // Where the keys of the file are shown, its size would be the length of its values.
+        let size_bytes = size_bytes.filter(|size| refused.is_none() || !shows_keys(rules, &facts, *size));
         let entry_type = EntryType::of(candidate.file_type);
         Ok(Some(FolderEntry::new(path, entry_type, kind, size_bytes, refused)))
     }

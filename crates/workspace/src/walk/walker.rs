@@ -213,7 +213,8 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
         match admission {
             Admission::Skip => {}
             Admission::Report(finding) => add(name, ItemPart::Report(finding)),
-            Admission::Visit if is_folder => add(name, ItemPart::Contents),
+            Admission::Visit if is_folder && is_nameable => add(name, ItemPart::Contents),
+            Admission::Visit if is_folder => {}
             Admission::Visit => add(name, ItemPart::Entry),
             Admission::VisitEntry { enters } => {
                 if enters && is_folder && is_nameable {

@@ -103,11 +103,17 @@ impl<'a> RevertedFiles<'a> {
 
     /// Returns what `file` was before `call`: a file with the hash `sha256`.
     fn before(&self, call: &EarlierCall, file: &RecordFile, sha256: Sha256) -> RevertedFile {
-        // A file that the call has moved away has the permissions that git does not know in its new place.
-        let moved =
-            || call.files.iter().find(|other| other.new_sha256 == Some(sha256)).and_then(|to| self.at(&to.path));
-        let mode = self.at(&file.path).or_else(moved).map_or(DEFAULT_MODE, |present| present.mode);
-        let mode = with_type_and_executable_bits(mode, file.mode_before());
+        let mode = match self.at(&file.path) {
+            // The call has not changed it: what later ones have made of it stays.
+            Some(present) if file.old_mode.is_none() => present.mode,
+            present => {
+                // A file that the call has moved away has the permissions that git does not know in its new place.
+                let moved =
+                    || call.files.iter().find(|to| to.new_sha256 == Some(sha256)).and_then(|to| self.at(&to.path));
+                let mode = present.or_else(moved).map_or(DEFAULT_MODE, |present| present.mode);
+                with_type_and_executable_bits(mode, file.mode_before())
+            }
+        };
         let bytes = self.stored(sha256).or_else(|| self.reverse_diff(call, &file.path, sha256));
         RevertedFile { sha256, bytes, mode }
     }

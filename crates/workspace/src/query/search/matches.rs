@@ -4,6 +4,7 @@ use memchr::memchr_iter;
 use model::{FileKind, LogicalPath};
 
 use super::pattern::{MatchedLines, Pattern, SearchLimits, Stopped};
+use super::visitor::{MAX_BYTES, size_of};
 use super::{Match, SearchQuery, snippet};
 
 /// Collects the matches of one file.
@@ -19,6 +20,8 @@ pub(super) struct FileMatches<'a> {
     /// The next line that is searched.
     line: u64,
     found: Vec<Match>,
+    /// The size of the found matches.
+    bytes: usize,
 }
 
 impl<'a> FileMatches<'a> {
@@ -33,7 +36,18 @@ impl<'a> FileMatches<'a> {
         let max_matches = if query.paths_only || query.one_per_file { 1 } else { query.max_matches + 1 };
         let after_line = query.after.as_ref().filter(|(after, _)| after == path).map_or(0, |(_, line)| *line);
         let context_lines = query.context_lines;
-        Self { pattern, limits, path, kind, context_lines, max_matches, after_line, line: 1, found: Vec::new() }
+        Self {
+            pattern,
+            limits,
+            path,
+            kind,
+            context_lines,
+            max_matches,
+            after_line,
+            line: 1,
+            found: Vec::new(),
+            bytes: 0,
+        }
     }
 
     pub(super) fn path(&self) -> &'a LogicalPath {
@@ -58,7 +72,8 @@ impl<'a> FileMatches<'a> {
             let next_line = self.line + count_lines(&text[found.lines.clone()]);
             if self.line > self.after_line {
                 self.push(text, &found);
-                if self.found.len() == self.max_matches {
+                // An answer has no more, whatever else it shows.
+                if self.found.len() == self.max_matches || self.bytes > MAX_BYTES {
                     return Ok(false);
                 }
             }
@@ -72,7 +87,7 @@ impl<'a> FileMatches<'a> {
         let MatchedLines { lines, span } = found;
         let shown = snippet::without_ending(&text[lines.clone()]);
         let last = self.line + count_lines(shown);
-        self.found.push(Match {
+        let found = Match {
             path: self.path.as_str().to_owned(),
             line: self.line,
             end_line: (last > self.line).then_some(last),
@@ -81,7 +96,9 @@ impl<'a> FileMatches<'a> {
             before: snippet::lines_before(text, lines.start, self.context_lines),
             after: snippet::lines_after(text, lines.end, self.context_lines),
             kind: self.kind,
-        });
+        };
+        self.bytes += size_of(&found);
+        self.found.push(found);
     }
 }
 

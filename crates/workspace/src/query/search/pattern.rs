@@ -5,6 +5,7 @@
 //! expression with more states, with a look at the clock before each. What cannot be cut, a long line or a text whose matches
 //! may span lines, is searched with an automaton that gives up when it grows too large.
 
+mod classes;
 mod line_endings;
 
 use std::ops::Range;
@@ -31,6 +32,8 @@ const MAX_DERIVED_NFA_BYTES: usize = 4 * MAX_NFA_BYTES;
 const MAX_AUTOMATON_BYTES: usize = 8 * 1024 * 1024;
 /// The maximum size of the automaton for texts that cannot be cut. It gives up once it has filled this twice.
 const MAX_BOUNDED_AUTOMATON_BYTES: usize = 2 * 1024 * 1024;
+/// The maximum number of Unicode classes.
+const MAX_CLASSES: usize = 256;
 /// The maximum nesting of groups.
 const MAX_NESTING: u32 = 100;
 /// The maximum number of states × bytes between two looks at the clock: less than half a second of work.
@@ -108,6 +111,7 @@ impl Pattern {
             SearchMode::Literal => regex_syntax::escape(&query.query.replace("\r\n", "\n")),
             SearchMode::Regex => query.query.clone(),
         };
+        check_classes(classes::count(&text))?;
         let either_form = line_endings::in_either_form(&text, multiline);
         // A line is searched without its ending, so that only finding it among others depends on that.
         let ends_before_return = !multiline && either_form != text;
@@ -293,6 +297,17 @@ fn end_of_piece(text: &[u8], start: usize, bytes: usize) -> usize {
     }
     let end = start_of_line(text, start + bytes);
     if end > start { end } else { end_of_line(text, start + bytes) }
+}
+
+fn check_classes(count: usize) -> Result<(), Refusal> {
+    if count <= MAX_CLASSES {
+        return Ok(());
+    }
+    let message = format!("`query` has {count} Unicode classes, such as `\\w`; at most {MAX_CLASSES} are allowed");
+    let refusal = Refusal::invalid(message, "Use fewer, or simpler classes such as `[a-z]` or `.`.");
+    Err(refusal.with_details(|details| {
+        (details.limit, details.actual) = (Some(MAX_CLASSES as u64), Some(count as u64));
+    }))
 }
 
 /// Returns how many states the engine may have to follow at once. Accepts an invalid expression, since compiling it to a matcher

@@ -16,7 +16,7 @@ use crate::walk::{Admission, Candidate, Visitor, WalkPath};
 use crate::{Tree, WorkspaceError, opened_file};
 
 /// The maximum size of all matches; as JSON they take less than about twice as much.
-const MAX_BYTES: usize = 256 * 1024;
+pub(super) const MAX_BYTES: usize = 256 * 1024;
 /// How many files that were not searched are named.
 const MAX_SKIPPED: usize = 20;
 
@@ -185,7 +185,7 @@ impl ReportBuilder {
 }
 
 /// Returns about the size of a match as JSON.
-fn size_of(found: &Match) -> usize {
+pub(super) fn size_of(found: &Match) -> usize {
     let lines = found.before.iter().chain(&found.after).map(|line| line.len() + 4);
     found.path.len() + found.snippet.len() + lines.sum::<usize>() + 100
 }

@@ -417,6 +417,7 @@ async fn a_ledger_with_a_file_and_a_file_under_it_is_repaired(#[values(Backend::
     for sql in [
         "update step set path = 'q/r' where path = 'q-r'",
         "update audit_record set body = replace(body, 'q-r', 'q/r')",
+        "update newest_version set path = 'q/r' where path = 'q-r'",
     ] {
         assert!(server.database.tamper(sql).await.unwrap() > 0, "{sql}");
     }

@@ -164,7 +164,12 @@ async fn a_mutation_is_in_the_diff_its_artifact_and_the_audit(#[values(Backend::
         ("pathsWritten", json!(["a.txt"])),
         ("artifactUris", json!([uri])),
         ("diffSha256", json!(sha256(&artifact))),
-        ("files", json!([{"path": "a.txt", "kind": "TEXT_DOC", "oldSha256": old, "newSha256": sha256("one\n2\n")}])),
+        (
+            "files",
+            json!([{
+                "path": "a.txt", "kind": "TEXT_DOC", "mode": "100644", "oldSha256": old, "newSha256": sha256("one\n2\n")
+            }]),
+        ),
         ("toolCallId", answer["toolCallId"].clone()),
         ("seq", answer["seq"].clone()),
     ] {
