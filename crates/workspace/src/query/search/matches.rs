@@ -4,8 +4,10 @@ use memchr::memchr_iter;
 use model::{FileKind, LogicalPath};
 
 use super::pattern::{MatchedLines, Pattern, SearchLimits, Stopped};
-use super::visitor::{MAX_BYTES, size_of};
 use super::{Match, SearchQuery, snippet};
+
+/// The maximum size of all matches; as JSON they take less than about twice as much.
+pub(super) const MAX_BYTES: usize = 256 * 1024;
 
 /// Collects the matches of one file.
 pub(super) struct FileMatches<'a> {
@@ -105,4 +107,10 @@ impl<'a> FileMatches<'a> {
 /// Returns the number of lines that end in `text`.
 fn count_lines(text: &[u8]) -> u64 {
     memchr_iter(b'\n', text).count() as u64
+}
+
+/// Returns about the size of a match as JSON.
+pub(super) fn size_of(found: &Match) -> usize {
+    let lines = found.before.iter().chain(&found.after).map(|line| line.len() + 4);
+    found.path.len() + found.snippet.len() + lines.sum::<usize>() + 100
 }

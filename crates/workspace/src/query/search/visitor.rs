@@ -2,6 +2,7 @@
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
+use super::matches::{MAX_BYTES, size_of};
 use super::pattern::{Pattern, SearchLimits};
 use super::scan::{ScannedFile, Scanner};
 use super::{Match, SearchQuery, SearchReport};
@@ -15,8 +16,6 @@ use crate::query::stat::RANGED_READ_FACTOR;
 use crate::walk::{Admission, Candidate, Visitor, WalkPath};
 use crate::{Tree, WorkspaceError, opened_file};
 
-/// The maximum size of all matches; as JSON they take less than about twice as much.
-pub(super) const MAX_BYTES: usize = 256 * 1024;
 /// How many files that were not searched are named.
 const MAX_SKIPPED: usize = 20;
 
@@ -182,10 +181,4 @@ impl ReportBuilder {
         let truncated_reason = truncated_reason.map(str::to_owned);
         SearchReport { matches, files_searched, truncated_reason, skipped, not_shown }
     }
-}
-
-/// Returns about the size of a match as JSON.
-pub(super) fn size_of(found: &Match) -> usize {
-    let lines = found.before.iter().chain(&found.after).map(|line| line.len() + 4);
-    found.path.len() + found.snippet.len() + lines.sum::<usize>() + 100
 }

@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, sha256, until};
+use crate::harness::{Backend, Run, Server, sha256, until};
 
 fn ids(calls: &[&Value]) -> Value {
     calls.iter().map(|call| call["toolCallId"].clone()).collect()
@@ -249,4 +249,22 @@ async fn an_undo_may_name_the_file_that_it_is_of(#[values(Backend::Sqlite)] back
     assert_eq!(run.on_disk("a.txt"), "x\n");
     run.call("revert_calls", undo("./a.txt")).await.ok();
     assert_eq!(run.on_disk("a.txt"), "a\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_mode_that_the_call_has_not_changed_stays(#[values(Backend::Sqlite)] backend: Backend) {
+    let policy = json!({"policy": {"allowModeChange": true}});
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("s.sh", "one\n")], policy).await;
+    let edited = run.edit("s.sh", "one", "two", json!({})).await.ok();
+    let mode = run.patch("diff --git a/s.sh b/s.sh\nold mode 100644\nnew mode 100755\n").await.ok();
+    revert(&run, &[&edited]).await;
+    assert_eq!(
+        (run.on_disk("s.sh").as_str(), &run.last_record().await["files"][0]["mode"]),
+        ("one\n", &json!("100755"))
+    );
+    run.edit("s.sh", "one", "two", json!({})).await.ok();
+    revert(&run, &[&mode]).await;
+    assert_eq!(run.last_record().await["files"][0]["mode"], "100644");
 }
