@@ -92,7 +92,13 @@ impl<'a> LayerWriter<'a> {
         };
         let mut header = header(EntryType::Symlink, 0o777, 0);
         set_time(&mut header, found);
-        self.append(path, |tar| tar.append_link(&mut header, path, &target))?;
+        // Not by `append_link`, which normalises the target.
+        self.append(path, |tar| {
+            if header.set_link_name_literal(&target).is_err() {
+                tar.append_pax_extensions([("linkpath", target.as_bytes())])?;
+            }
+            tar.append_data(&mut header, path, io::empty())
+        })?;
         let (version, stamp) = (NodeVersion::of_link(target.as_bytes()), NodeStamp::of(found).proven_at(self.began_ns));
         self.versions.insert(path.to_owned(), Some(IndexEntry { version, stamp }));
         Ok(())

@@ -42,9 +42,14 @@ impl<W: Write> Packer<W> {
         self.0.append_data(&mut header(EntryType::Directory, 0o755, 0, time), as_path(&path), io::empty())
     }
 
-    /// Appends a symbolic link.
+    /// Appends a symbolic link with exactly this target, which [`Builder::append_link`] would normalise.
     pub(super) fn link(&mut self, path: &[u8], target: &[u8], time: EntryTime) -> io::Result<()> {
-        self.0.append_link(&mut header(EntryType::Symlink, 0o777, 0, time), as_path(path), as_path(target))
+        let mut header = header(EntryType::Symlink, 0o777, 0, time);
+        if header.set_link_name_literal(target).is_err() {
+            // It is too long for the header.
+            self.0.append_pax_extensions([("linkpath", target)])?;
+        }
+        self.0.append_data(&mut header, as_path(path), io::empty())
     }
 
     /// Appends a file with the next `size` bytes of `content`. Fails if there are fewer.

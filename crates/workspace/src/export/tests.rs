@@ -34,6 +34,9 @@ fn what_is_exported_imports_as_the_same_tree() {
     let repo = rig.repo("r");
     fs::set_permissions(repo.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     symlink("../run.sh", repo.join("a/link")).unwrap();
+    // Targets are exported as they are.
+    symlink("..//./run.sh", repo.join("a/unclean")).unwrap();
+    symlink(format!("{}a/b", "./".repeat(60)), repo.join("far")).unwrap();
     fs::write(repo.join("large"), "bytes ".repeat(300_000)).unwrap();
     let bytes = export(&workspace);
     assert_eq!(export(&workspace), bytes, "the same tree gives the same bytes");
