@@ -9,8 +9,6 @@
 mod base_layer;
 mod empty_dirs;
 mod folder;
-#[cfg(test)]
-mod layer_tests;
 mod links;
 mod open_file;
 mod self_test;

@@ -387,35 +387,6 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// Returns what a tree has: of each file and link its mode, and its bytes or target.
-pub(crate) fn visible(workspace: &Workspace) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
-    let root = &workspace.tree().root;
-    let (mut found, mut folders) = (BTreeMap::new(), vec![(PathBuf::new(), root.open_root().unwrap())]);
-    while let Some((path, folder)) = folders.pop() {
-        let mut names = Vec::new();
-        root.each_entry(&folder, &mut Vec::new(), |name, kind| {
-            names.push((name.to_owned(), kind));
-            Ok::<(), rustix::io::Errno>(())
-        })
-        .unwrap();
-        for (name, kind) in names {
-            let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            let mode = root.stat_entry(&folder, &name).unwrap().unwrap().st_mode & 0o7777;
-            if kind.is_dir() {
-                folders.push((path, root.open_subfolder(&folder, &name).unwrap()));
-            } else if kind.is_symlink() {
-                found.insert(path, (mode, root.read_link(&folder, &name).unwrap().unwrap()));
-            } else {
-                let mut bytes = Vec::new();
-                let mut file = root.open_entry(&folder, &name).unwrap().file.into_reader().unwrap();
-                io::Read::read_to_end(&mut file, &mut bytes).unwrap();
-                found.insert(path, (mode, bytes));
-            }
-        }
-    }
-    found
-}
-
 /// Returns every file and link under `dir`: its path, its mode, and its bytes or target.
 pub(crate) fn tree_of(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
