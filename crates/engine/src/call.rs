@@ -330,6 +330,7 @@ impl Call {
         entry.by = self.made_by();
         entry.preconditions = self.preconditions(&entry.draft);
         entry.client_supplied_id = self.client_supplied_id;
+        entry.only_reads = self.tool.only_reads();
         entry.reply = reply;
         entry
     }

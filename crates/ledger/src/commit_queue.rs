@@ -10,6 +10,10 @@ use crate::{LedgerError, Result};
 /// Maximum number of queued jobs; further callers wait.
 const MAX_QUEUED: usize = 1024;
 
+/// How long after a commit of reads alone, which does not sync the log, the log is synced. With the sync itself this takes less than the
+/// 50 ms of which a power cut may lose the reads.
+pub(crate) const SYNC_DELAY: Duration = Duration::from_millis(20);
+
 /// Records the size and the duration of a commit of `jobs` jobs.
 pub(crate) fn count_commit(jobs: usize, duration: Duration) {
     metrics::histogram!("workspaced_commit_duration_seconds").record(duration);

@@ -21,6 +21,8 @@ pub struct Entry {
     pub input_sha256: Sha256,
     /// Whether the client supplied the call's ID, so that an earlier call may have the same ID.
     pub client_supplied_id: bool,
+    /// Whether the call only reads. Such a record is on disk shortly after its commit, whose caller does not wait for the disk.
+    pub only_reads: bool,
     /// The reply to return if the call is repeated. Only mutations have one.
     pub reply: Option<Reply>,
     /// The file changes. They stay in the journal until [`Ledger::prune`](crate::Ledger::prune); the contents remain readable
@@ -75,6 +77,7 @@ impl Entry {
             draft,
             input_sha256,
             client_supplied_id: false,
+            only_reads: false,
             reply: None,
             steps: Vec::new(),
             artifact: None,

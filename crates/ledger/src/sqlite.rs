@@ -1,12 +1,13 @@
 //! SQLite: one writer, a few readers, and a thread that checkpoints the write-ahead log.
 //!
-//! Every commit syncs the log. After a failed sync the state on disk is unknown, and a second sync may falsely report success, so
-//! the process aborts and recovers from the log at the next start.
+//! Every commit syncs the log, except one of reads alone, which `log_sync` does shortly after. After a failed sync the state on disk is
+//! unknown, and a second sync may falsely report success, so the process aborts and recovers from the log at the next start.
 
 mod append_state;
 mod ballast;
 mod connection;
 pub(crate) mod dump;
+mod log_sync;
 mod wal_checkpointer;
 mod writer;
 
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 
 use self::ballast::BallastFile;
 use self::connection::{ReadPool, unavailable};
+use self::log_sync::LogSync;
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{SqliteJob, SqliteWriter};
 use crate::backend::node_sql::{self, NodeSql};
@@ -60,8 +62,10 @@ impl Sqlite {
         let (queue, jobs) = CommitQueue::new();
         let checkpointer = WalCheckpointer::start(path)?;
         let node = Arc::default();
+        let opened = opened?;
+        let log_sync = LogSync::start(path)?;
         let (writer, newest) =
-            SqliteWriter::new(opened?, BallastFile::new(path), checkpointer, jobs, Arc::clone(&node))?;
+            SqliteWriter::new(opened, BallastFile::new(path), checkpointer, log_sync, jobs, Arc::clone(&node))?;
         let refuses_changes = writer.refuses_changes();
         let run = move || {
             writer.run();

@@ -70,6 +70,8 @@ const SETTLED: &str = select_settled!();
 const PREPARE: &str = concat!("PREPARE settled_position AS ", select_settled!());
 /// Commits, and selects the settled position in one message, on a connection that [`prepare`] was called for.
 pub(crate) const COMMIT: &str = "COMMIT; EXECUTE settled_position";
+/// As [`COMMIT`], without waiting until the log is on disk.
+pub(crate) const COMMIT_READS: &str = "SET LOCAL synchronous_commit = off; COMMIT; EXECUTE settled_position";
 /// Acquires a mark above every position, which holds back nobody.
 const MARK_HIGHEST: &str =
     concat!("SELECT pg_advisory_xact_lock_shared((", mark_tag!(), " << 48) | (", no_position!(), " - 1))");

@@ -16,7 +16,7 @@ use super::fence::{EnterMode, FencedTx, WriterFence};
 use super::settled_position::SettledPosition;
 use super::{execute_checked, open, positions};
 use crate::chain;
-use crate::commit_queue::count_commit;
+use crate::commit_queue::{SYNC_DELAY, count_commit};
 use crate::entry_rows::{EntryRows, head_rows};
 use crate::packed::{PreparedEntry, value_bytes};
 use crate::statement::Statement;
@@ -32,6 +32,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) const MAX_ATTEMPTS: usize = 5;
 /// Initial and maximum delay between attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Flushes the log: the commit waits for its own record and for all before it. Writes to no table.
+const FLUSH: &str = "SELECT pg_logical_emit_message(true, 'workspaced', '')";
 
 /// Entries to append, all or none, with the sender for the result.
 pub(crate) struct PostgresJob {
@@ -50,6 +53,8 @@ pub(crate) struct PostgresWriter {
     retry: (Instant, Duration),
     jobs: mpsc::Receiver<PostgresJob>,
     settled: Arc<SettledPosition>,
+    /// When to flush the log for a commit of reads, which did not; `None` if a later commit has.
+    flush_at: Option<Instant>,
 }
 
 /// What a group has committed.
@@ -69,21 +74,66 @@ impl PostgresWriter {
         jobs: mpsc::Receiver<PostgresJob>,
         settled: Arc<SettledPosition>,
     ) -> Self {
-        Self { address, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, settled }
+        Self {
+            address,
+            connection: Some(connection),
+            fence,
+            retry: (Instant::now(), BACKOFF.0),
+            jobs,
+            settled,
+            flush_at: None,
+        }
     }
 
     /// Commits jobs until the queue is closed.
     pub(crate) async fn run(mut self) {
-        let mut group = Vec::new();
-        while self.jobs.recv_many(&mut group, MAX_GROUP).await > 0 {
-            while !group.is_empty() {
-                let rest = group.split_off(count_that_fits(&group));
-                self.write(std::mem::replace(&mut group, rest)).await;
+        while let Some(group) = self.next_group().await {
+            let (mut reads, mut others): (Vec<_>, Vec<_>) = group.into_iter().partition(PostgresJob::only_reads);
+            for jobs in [&mut reads, &mut others] {
+                while !jobs.is_empty() {
+                    let rest = jobs.split_off(count_that_fits(jobs));
+                    self.write(std::mem::replace(jobs, rest)).await;
+                }
             }
         }
+        self.flush().await;
         if let Some(connection) = self.connection {
             // If this fails, the server closes the connection.
             drop(connection.close().await);
+        }
+    }
+
+    /// Waits for the next jobs, and flushes the log when it is due. Returns `None` after the last ones.
+    async fn next_group(&mut self) -> Option<Vec<PostgresJob>> {
+        let mut group = Vec::new();
+        loop {
+            let received = match self.flush_at {
+                Some(at) => tokio::time::timeout_at(at, self.jobs.recv_many(&mut group, MAX_GROUP)).await,
+                None => Ok(self.jobs.recv_many(&mut group, MAX_GROUP).await),
+            };
+            match received {
+                Ok(0) => return None,
+                Ok(_) => return Some(group),
+                Err(_) => self.flush().await,
+            }
+        }
+    }
+
+    /// Flushes the log, if commits of reads were not flushed yet.
+    async fn flush(&mut self) {
+        if self.flush_at.take().is_none() {
+            return;
+        }
+        let Ok(mut connection) = self.connect().await else { return };
+        match tokio::time::timeout(TIMEOUT, sqlx::raw_sql(FLUSH).execute(&mut connection)).await {
+            Ok(Ok(_)) => self.connection = Some(connection),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the log could not be flushed for records of reads"
+                );
+            }
+            Err(_) => tracing::warn!("the database does not respond: the log was not flushed for records of reads"),
         }
     }
 
@@ -127,6 +177,10 @@ impl PostgresWriter {
             Ok(Ok(CommittedGroup { results, position, settled })) => {
                 count_commit(group.len(), started.elapsed());
                 self.connection = Some(connection);
+                self.flush_at = match group.iter().all(PostgresJob::only_reads) {
+                    true => self.flush_at.or_else(|| Some(Instant::now() + SYNC_DELAY)),
+                    false => None,
+                };
                 self.settled.after_commit(settled, position);
                 Ok(results)
             }
@@ -166,6 +220,13 @@ impl PostgresWriter {
         let prepared = tokio::time::timeout(TIMEOUT, prepared).await;
         prepared.unwrap_or_else(|_| Err(LedgerError::Unavailable("the database does not respond".into())))?;
         Ok(connection)
+    }
+}
+
+impl PostgresJob {
+    /// Returns whether the job only appends records of reads.
+    fn only_reads(&self) -> bool {
+        self.creation.is_empty() && self.entries.iter().all(|entry| entry.only_reads)
     }
 }
 
@@ -213,19 +274,28 @@ async fn run_transaction(
     if mutates {
         failpoint::hit("ledger.written");
     }
-    let settled = commit(fenced.connection()).await?;
-    fence.acknowledge(state.position, state.heads.iter().filter(|(_, head)| head.changed));
+    let only_reads = group.iter().all(PostgresJob::only_reads);
+    let settled = commit(fenced.connection(), only_reads).await?;
+    if !only_reads {
+        // A crash of the server may lose the last reads.
+        fence.acknowledge(state.position, state.heads.iter().filter(|(_, head)| head.changed));
+    }
     if mutates {
         failpoint::hit("ledger.committed");
     }
     Ok(CommittedGroup { results, position: state.position, settled })
 }
 
-/// Commits the transaction. Returns the settled position after it, if the server has responded with it.
-async fn commit(connection: &mut PgConnection) -> Result<Option<i64>> {
-    let mut responses = sqlx::raw_sql(positions::COMMIT).fetch_many(connection);
-    // The group may be durable, regardless of the error, and must not be written again.
-    responses.try_next().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
+/// Commits the transaction; one of reads does not wait for the disk. Returns the settled position after it, if the server has
+/// responded with it.
+async fn commit(connection: &mut PgConnection, only_reads: bool) -> Result<Option<i64>> {
+    let commit = if only_reads { positions::COMMIT_READS } else { positions::COMMIT };
+    let mut responses = sqlx::raw_sql(commit).fetch_many(connection);
+    let until_committed = if only_reads { 2 } else { 1 };
+    for _ in 0..until_committed {
+        // The group may be durable, regardless of the error, and must not be written again.
+        responses.try_next().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
+    }
     let mut settled = None;
     while let Ok(Some(response)) = responses.try_next().await {
         settled = response.right().and_then(|row| row.try_get(0).ok()).or(settled);

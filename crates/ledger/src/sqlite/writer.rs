@@ -1,4 +1,5 @@
-//! The connection that writes. Jobs that arrive during a commit form the next group; reads are committed before mutations.
+//! The connection that writes. Jobs that arrive during a commit form the next groups: that of the reads, which does not sync the log, and
+//! then that of the other jobs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::append_state::HeadCache;
 use super::ballast::{BallastFile, DISK_FULL};
 use super::connection::{execute, failed};
+use super::log_sync::LogSync;
 use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::commit_queue::count_commit;
 use crate::packed::PreparedEntry;
@@ -20,13 +22,10 @@ use crate::{Appended, LedgerError, Node, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
-/// Maximum number of mutations in a transaction while reads are frequent. Reads wait for the transaction, and a mutation takes
-/// as long as about ten reads.
-const MAX_MUTATIONS: usize = 16;
+/// Maximum number of other jobs in a transaction while reads are frequent, because the reads wait for it.
+const MAX_JOBS_BETWEEN_READS: usize = 16;
 /// Reads are frequent until this number of consecutive groups had none.
 const MAX_GROUPS_WITHOUT_READ: u32 = 8;
-/// Maximum number of mutations that share a transaction with the queued reads, because a separate commit would take longer.
-const MAX_MUTATIONS_WITH_READS: usize = 2;
 
 /// A unit of work, with the sender for its result.
 pub(crate) enum SqliteJob {
@@ -62,8 +61,11 @@ pub(crate) struct SqliteWriter {
     connection: Connection,
     ballast: BallastFile,
     checkpointer: WalCheckpointer,
+    log_sync: LogSync,
+    /// Whether a commit of `connection` syncs the log.
+    syncs: bool,
     jobs: mpsc::Receiver<SqliteJob>,
-    /// Mutations and other deferrable jobs, in order of arrival.
+    /// Jobs that are not reads, in order of arrival.
     deferred: VecDeque<SqliteJob>,
     newest: watch::Sender<i64>,
     /// `None` after a failed transaction, until they are loaded again.
@@ -81,6 +83,7 @@ impl SqliteWriter {
         connection: Connection,
         ballast: BallastFile,
         checkpointer: WalCheckpointer,
+        log_sync: LogSync,
         jobs: mpsc::Receiver<SqliteJob>,
         node: Arc<OnceLock<Node>>,
     ) -> Result<(Self, watch::Receiver<i64>)> {
@@ -91,6 +94,8 @@ impl SqliteWriter {
             connection,
             ballast,
             checkpointer,
+            log_sync,
+            syncs: true,
             jobs,
             deferred: VecDeque::new(),
             newest,
@@ -118,6 +123,7 @@ impl SqliteWriter {
             self.write_queued(first);
         }
         self.checkpointer.end();
+        self.log_sync.end();
     }
 
     /// Commits `first` and the queued reads, then deferred jobs, and sends their results.
@@ -125,24 +131,19 @@ impl SqliteWriter {
         let mut reads = Vec::new();
         let mut next = first.or_else(|| self.jobs.try_recv().ok());
         while let Some(job) = next {
-            if job.is_deferrable() {
-                self.deferred.push_back(job);
-            } else {
+            if job.only_reads() {
                 reads.push(job);
+            } else {
+                self.deferred.push_back(job);
             }
             let has_capacity = reads.len() + self.deferred.len() < MAX_GROUP;
             next = if has_capacity { self.jobs.try_recv().ok() } else { None };
         }
         self.groups_without_read = if reads.is_empty() { self.groups_without_read.saturating_add(1) } else { 0 };
-        if !reads.is_empty() && self.deferred.len() > MAX_MUTATIONS_WITH_READS {
-            self.write(std::mem::take(&mut reads));
-        }
-        let max = if self.groups_without_read < MAX_GROUPS_WITHOUT_READ { MAX_MUTATIONS } else { MAX_GROUP };
-        let mut group = reads;
-        group.extend(self.deferred.drain(..self.deferred.len().min(max)));
-        if !group.is_empty() {
-            self.write(group);
-        }
+        let max = if self.groups_without_read < MAX_GROUPS_WITHOUT_READ { MAX_JOBS_BETWEEN_READS } else { MAX_GROUP };
+        let others = self.deferred.drain(..self.deferred.len().min(max)).collect();
+        self.write(reads);
+        self.write(others);
         let is_disk_full = !self.ballast.ensure();
         self.checkpointer.after_commit(&self.connection, is_disk_full);
     }
@@ -194,9 +195,12 @@ impl SqliteWriter {
             None => HeadCache::load(&self.connection).map_err(Fault::Database)?,
         };
         let started = Instant::now();
+        let syncs = !group.iter().all(SqliteJob::only_reads);
+        self.set_syncs(syncs).map_err(Fault::Database)?;
         match run_transaction(&self.connection, &mut heads, self.node.get(), group) {
             Ok(results) => {
                 count_commit(group.len(), started.elapsed());
+                self.log_sync.after_commit(syncs);
                 heads.shrink();
                 self.heads = Some(heads);
                 Ok(results)
@@ -211,6 +215,18 @@ impl SqliteWriter {
                 Err(fault)
             }
         }
+    }
+}
+
+impl SqliteWriter {
+    /// Sets whether commits of the connection sync the log. `NORMAL` leaves out that sync alone: one before a checkpoint remains.
+    fn set_syncs(&mut self, syncs: bool) -> Result<()> {
+        if self.syncs != syncs {
+            let level = if syncs { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+            self.connection.execute_batch(level).map_err(failed)?;
+            self.syncs = syncs;
+        }
+        Ok(())
     }
 }
 
@@ -252,13 +268,12 @@ fn run_transaction(
 }
 
 impl SqliteJob {
-    /// Returns whether reads are committed before the job.
-    fn is_deferrable(&self) -> bool {
+    /// Returns whether the job only appends records of reads.
+    fn only_reads(&self) -> bool {
         match self {
-            Self::Transact { .. } => true,
+            Self::Transact { .. } => false,
             Self::Append { creation, entries, .. } => {
-                let is_deferrable = |entry: &PreparedEntry| !entry.steps.is_empty() || entry.run_change.is_some();
-                !creation.is_empty() || entries.iter().any(is_deferrable)
+                creation.is_empty() && entries.iter().all(|entry| entry.only_reads)
             }
         }
     }

@@ -260,6 +260,38 @@ async fn a_failed_sync_aborts_the_process_and_the_next_start_recovers(#[case] ba
 }
 
 #[tokio::test]
+async fn a_read_does_not_wait_for_the_disk_and_survives_a_kill() {
+    let mut server = Server::start(Backend::Sqlite).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "a\n").await;
+    server.until_journal_is_empty().await;
+    // Longer than a client waits for an answer.
+    let Some(strace) = Strace::attach(&server, "fsync,fdatasync", "delay_enter=600s") else { return };
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    server.kill();
+    drop(strace);
+    server.restart();
+    let run = server.reconnect(&run);
+    let last = run.last_record().await;
+    assert_eq!(last["tool"], "read_file", "{last}");
+    run.verify().await;
+}
+
+#[tokio::test]
+async fn records_of_reads_are_synced_after_the_answer() {
+    let mut server = Server::start(Backend::Sqlite).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "a\n").await;
+    server.until_journal_is_empty().await;
+    let Some(strace) = Strace::attach(&server, "fsync,fdatasync", "error=EIO") else { return };
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    // A failed sync aborts the process, so there was one.
+    let ended = server.wait();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(6), "{ended}\n{}", server.log());
+    drop(strace);
+}
+
+#[tokio::test]
 async fn the_folder_of_a_new_file_is_synced() {
     let mut server = Server::start(Backend::Sqlite).await;
     let run = server.run(json!({})).await;

@@ -36,7 +36,7 @@ async fn a_power_loss_loses_no_acknowledged_call(
         tokio::time::sleep(Duration::from_millis((cut as u64 * 53) % 250)).await;
         // A real machine answers nothing after a power loss. Here the kernel runs on for a moment, in which `fdatasync` of a
         // growing file can succeed without effect: a plain loop of write and fdatasync shows it in one of 25 cuts.
-        runs.iter().for_each(LoadedRun::ignore_answers);
+        runs.iter().for_each(LoadedRun::expect_power_cut);
         disk.cut_power();
         server.kill();
         for task in load {
