@@ -197,7 +197,8 @@ pub struct Record {
     /// How many entries a change set left out because they are denied, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_count: Option<u64>,
-    /// Whether the tool may change files.
+    /// Whether the tool may change files. Of a record that is no tool call: whether it changes files, as `run.create` does if a fork takes
+    /// over changed files of its parent.
     pub mutates: bool,
     /// The call's outcome.
     pub outcome: Outcome,

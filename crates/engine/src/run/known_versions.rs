@@ -14,6 +14,7 @@ use workspace::{Base, PathVersion, VersionId, Workspace};
 
 use crate::CallError;
 use crate::run::changes::ChangeRecord;
+use crate::tool::changed_since::MergedFork;
 
 /// A file as the run's story has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +35,24 @@ pub struct ExpectedFile {
     pub executable: Option<bool>,
 }
 
-/// The version of every path that records have written; `None` if no file is left.
+/// The version of every path that records have written.
 #[derive(Debug, Default)]
-pub struct KnownVersions(RwLock<BTreeMap<LogicalPath, Option<KnownFile>>>);
+pub struct KnownVersions(RwLock<BTreeMap<LogicalPath, WrittenVersion>>);
+
+/// What the newest record that has written a path has left there.
+#[derive(Clone, Copy, Debug)]
+struct WrittenVersion {
+    /// `None` if no file is left.
+    file: Option<KnownFile>,
+    /// Whether the record is the first one, in which a fork takes over the files of its parent.
+    is_inherited: bool,
+}
+
+impl WrittenVersion {
+    fn new(seq: u64, file: Option<KnownFile>) -> Self {
+        Self { file, is_inherited: seq == MergedFork::FIRST_SEQ }
+    }
+}
 
 impl KnownFile {
     /// Whether `found` is this version.
@@ -63,7 +79,7 @@ impl KnownVersions {
         // Calls that are recorded meanwhile add their files themselves.
         let newest = ledger.newest_versions(run).await?.into_iter().map(|newest| {
             let file = newest.file.map(|(sha256, mode)| KnownFile { sha256, mode });
-            (newest.path, file)
+            (newest.path, WrittenVersion::new(newest.seq, file))
         });
         Ok(Self(RwLock::new(newest.collect())))
     }
@@ -78,7 +94,7 @@ impl KnownVersions {
         if !record.paths_written.is_empty() {
             let left = record.files.iter().map(|file| {
                 let left = file.new_sha256.map(|sha256| KnownFile { sha256, mode: file.mode_after() });
-                (file.path.clone(), left)
+                (file.path.clone(), WrittenVersion::new(record.seq, left))
             });
             self.0.write().extend(left);
         }
@@ -89,7 +105,13 @@ impl KnownVersions {
         self.0.read().contains_key(path)
     }
 
-    /// Returns every path that records have written.
+    /// Whether the run itself has written `path`: a file that a fork has taken over does not count. Stable as
+    /// [`has_written`](Self::has_written) is.
+    pub fn has_changed(&self, path: &LogicalPath) -> bool {
+        self.0.read().get(path).is_some_and(|written| !written.is_inherited)
+    }
+
+    /// Returns every path that records have written, in order.
     pub fn paths(&self) -> Vec<LogicalPath> {
         self.0.read().keys().cloned().collect()
     }
@@ -97,14 +119,14 @@ impl KnownVersions {
     /// Returns every path at which records have left no file.
     pub fn removed(&self) -> Vec<LogicalPath> {
         let known = self.0.read();
-        known.iter().filter(|(_, written)| written.is_none()).map(|(path, _)| path.clone()).collect()
+        known.iter().filter(|(_, written)| written.file.is_none()).map(|(path, _)| path.clone()).collect()
     }
 
     /// Returns every path that records have written, with the file that they have left there.
     pub fn written(&self) -> BTreeMap<LogicalPath, ExpectedFile> {
-        let file = |written: Option<KnownFile>| ExpectedFile {
-            sha256: written.map(|file| file.sha256),
-            executable: written.filter(|file| !file.mode.is_link()).map(|file| file.mode == GitMode::Executable),
+        let file = |WrittenVersion { file, .. }: WrittenVersion| ExpectedFile {
+            sha256: file.map(|file| file.sha256),
+            executable: file.filter(|file| !file.mode.is_link()).map(|file| file.mode == GitMode::Executable),
         };
         self.0.read().iter().map(|(path, written)| (path.clone(), file(*written))).collect()
     }
@@ -116,7 +138,7 @@ impl KnownVersions {
     /// If the disk fails.
     pub fn file(&self, base: &Base, path: &LogicalPath) -> io::Result<Option<KnownFile>> {
         let written = self.0.read().get(path).copied();
-        written.map_or_else(|| KnownFile::of_base(base, path), Ok)
+        written.map_or_else(|| KnownFile::of_base(base, path), |written| Ok(written.file))
     }
 
     /// Returns the hash of the file at `path` if a record has written it: `Some(None)` if no file is left.
@@ -125,7 +147,7 @@ impl KnownVersions {
         reason = "the outer one says whether it was written here, the inner one whether it exists"
     )]
     pub fn written_sha256(&self, path: &LogicalPath) -> Option<Option<Sha256>> {
-        self.0.read().get(path).map(|written| written.map(|file| file.sha256))
+        self.0.read().get(path).map(|written| written.file.map(|file| file.sha256))
     }
 
     /// Returns the digest of how the tree will differ from its base: see [`Workspace::diff_digest`].
@@ -140,7 +162,7 @@ impl KnownVersions {
     ) -> io::Result<Sha256> {
         let known = self.0.read();
         let written = known.iter().map(|(path, written)| {
-            let now = written.map(|file| VersionId::of(file.sha256, file.mode.bits()));
+            let now = written.file.map(|file| VersionId::of(file.sha256, file.mode.bits()));
             (path, PathVersion { path, now })
         });
         let mut versions: BTreeMap<_, _> = written.collect();

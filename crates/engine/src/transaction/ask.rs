@@ -133,7 +133,7 @@ impl Judged {
         let facts: Vec<_> = self
             .changes()
             .flat_map(|(index, change)| {
-                change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_written(path))
+                change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_changed(path))
             })
             .collect();
         let files = changes_to_approve(&run.rules, &facts);

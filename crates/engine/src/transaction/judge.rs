@@ -90,7 +90,7 @@ impl Planned {
                 }
             };
             let has_written = |path: &LogicalPath| run.known.has_written(path) || earlier.contains(path);
-            let facts = plan.facts(evidence, has_written);
+            let facts = plan.facts(evidence, |path| run.known.has_changed(path) || earlier.contains(path));
             judged.own_change += plan.disk_change(has_written);
             let (decision, usage) = match plan.settlement {
                 None => (judge_change(&rules, &facts, &before), Usage::of(&facts)),
@@ -187,7 +187,7 @@ impl Judged {
         let mut facts = Vec::new();
         let mut diff = String::new();
         for (index, change) in self.changes() {
-            facts.extend(change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_written(path)));
+            facts.extend(change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_changed(path)));
             diff.push_str(&String::from_utf8_lossy(&change.plan.diff));
         }
         self.warnings = change_warnings(&run.rules, &facts, &diff);
@@ -224,7 +224,7 @@ impl Judged {
                 .changes()
                 .take_while(|(index, _)| *index < count)
                 .flat_map(|(index, change)| {
-                    change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_written(path))
+                    change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_changed(path))
                 })
                 .collect();
             judge_change(&run.rules, &facts, before)

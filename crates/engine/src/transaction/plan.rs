@@ -191,7 +191,7 @@ fn plan_change(
 /// Returns the changes of a plan that are denied even by themselves, each with its refusal.
 fn denied_alone(run: &OpenRun, rules: &Rules, call: &OpenedCall, plan: &ChangePlan) -> Vec<(LogicalPath, Refusal)> {
     let usage = run.accounting.usage();
-    let facts = plan.facts(call.evidence_fact, |path| run.known.has_written(path));
+    let facts = plan.facts(call.evidence_fact, |path| run.known.has_changed(path));
     let denied = facts.into_iter().filter_map(|fact| {
         let path = fact.path.clone();
         let decision = judge_change(rules, &[fact], &usage);

@@ -148,6 +148,32 @@ async fn a_fork_has_the_files_of_one_record_and_its_own_history(
     assert_eq!(of_fork.get().await["parent"]["source"]["type"], "directory");
 }
 
+/// The budget of a fork counts what the fork itself changes, and its first record is a mutation if it takes over files.
+#[rstest]
+#[tokio::test]
+async fn a_file_that_was_taken_over_counts_once_the_fork_changes_it(#[values(Backend::Sqlite)] backend: Backend) {
+    let policy = json!({"policy": {"runBudget": {"maxFilesTouched": 2}}});
+    let (server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], policy).await;
+    let early = fork(&server, &run, None).await;
+    replace(&run, "a.txt", "a\n", "one\n").await;
+    run.create("b.txt", "b\n").await;
+    let forked = fork(&server, &run, None).await;
+    for (one, mutates) in [(&early, false), (&forked, true)] {
+        let first = one.audit().await[0].clone();
+        assert_eq!((&first["tool"], &first["mutates"]), (&json!("run.create"), &json!(mutates)));
+        let own = one.agent.get(&format!("/v1/runs/{}", one.id)).await.ok();
+        assert_eq!(own["usage"]["filesTouched"], 0, "{own:#}");
+    }
+    replace(&forked, "a.txt", "one\n", "two\n").await;
+    replace(&forked, "a.txt", "two\n", "three\n").await;
+    replace(&forked, "b.txt", "b\n", "bb\n").await;
+    let input = json!({"path": "c.txt", "content": "c\n", "reason": "r"});
+    let refused = forked.call("write_file", input).await;
+    assert_eq!(refused.refused("PATCH_BUDGET_EXCEEDED")["reasons"], json!(["runBudget:maxFilesTouched"]));
+    let own = forked.agent.get(&format!("/v1/runs/{}", forked.id)).await.ok();
+    assert_eq!(own["usage"]["filesTouched"], 2, "{own:#}");
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_fork_is_refused_without_a_trace(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
