@@ -32,7 +32,6 @@ use self::fetch::still_fetching;
 use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
 use crate::run::accounting::Accounting;
-use crate::run::changed_paths::ChangedPaths;
 use crate::run::decisions::Decisions;
 use crate::run::keyed::KeyedLocks;
 use crate::run::known_versions::KnownVersions;
@@ -209,7 +208,6 @@ fn load(
         history,
         pending_approvals,
         waiting,
-        changed: ChangedPaths::default(),
         known,
         decisions,
         in_flight: KeyedLocks::default(),

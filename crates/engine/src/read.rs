@@ -151,7 +151,7 @@ fn context<'a>(run: &'a OpenRun, mount: Option<&'a Tree>, cancel: &'a AtomicBool
         rules: &run.rules,
         tree: mount.unwrap_or_else(|| run.workspace.tree()),
         workspace: mount.is_none().then_some(&*run.workspace),
-        changed: Some(&run.changed),
+        known: Some(&run.known),
         snapshot: None,
         counts_all: false,
         cancel,

@@ -133,7 +133,6 @@ async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError>
     let stored = settled.stored;
     replay_journal(engine, run, settled.journal, (stored.run.head_seq, stored.run.head_hash)).await?;
     // The calls that made these changes have not updated the state in memory, so it is read from the ledger.
-    run.changed.clear();
     run.disk.set_held(stored.run.disk.tree());
     run.history.set(stored.run.disk.history_bytes, stored.run.head_seq);
     run.pending_approvals.set(stored.run.counts.pending_approvals);

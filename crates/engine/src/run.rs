@@ -4,7 +4,6 @@
 pub(crate) mod accounting;
 pub(crate) mod artifact_stamps;
 pub(crate) mod chain_head;
-pub(crate) mod changed_paths;
 pub(crate) mod changes;
 pub(crate) mod decisions;
 pub(crate) mod fsync_worker;

@@ -24,7 +24,7 @@ use workspace::{
     FollowedPath, Snapshot, StagedContents, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError,
 };
 
-use crate::run::changed_paths::ChangedPaths;
+use crate::run::known_versions::KnownVersions;
 use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::changed_since::ChangedSince;
@@ -134,8 +134,8 @@ pub struct ReadContext<'a> {
     pub tree: &'a Tree,
     /// The run's workspace; `None` if the call names a mount.
     pub workspace: Option<&'a Workspace>,
-    /// Paths that are known to differ from the base; of the run's own tree.
-    pub changed: Option<&'a ChangedPaths>,
+    /// The versions that records have written; of the run's own tree.
+    pub known: Option<&'a KnownVersions>,
     /// The files at an earlier record, if [`ReadTool::at_record`] returned one.
     pub snapshot: Option<&'a SnapshotView>,
     /// Whether a list that is cut has the number of all its entries.

@@ -9,7 +9,6 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, LogicalPath, Refusal, Rules, Sha256};
@@ -25,7 +24,7 @@ pub use digest::{PathVersion, VersionId};
 pub use drift::{Drift, DriftedPath, EntryState};
 use report::Report;
 pub(crate) use scan::DiffCandidate;
-use scan::scan;
+use scan::{look_at, scan};
 
 /// What to diff.
 #[derive(Clone, Debug)]
@@ -38,11 +37,6 @@ pub struct DiffQuery {
     pub max_bytes: usize,
 }
 
-/// How many paths [`WorkspaceDiff::changed`] may contain.
-pub const MAX_CHANGED_PATHS: usize = 10_000;
-/// How many bytes of paths it may contain.
-pub const MAX_CHANGED_PATHS_BYTES: usize = 4 << 20;
-
 /// How the tree differs from its base.
 #[derive(Debug)]
 pub struct WorkspaceDiff {
@@ -50,8 +44,6 @@ pub struct WorkspaceDiff {
     pub files_changed: usize,
     /// The first of them, sorted by path, as far as they fit an answer.
     pub files: Vec<DiffFile>,
-    /// The paths of all of them; `None` if they are too many.
-    pub changed: Option<BTreeSet<LogicalPath>>,
     /// The number of lines added.
     pub insertions: u64,
     /// The number of lines removed.
@@ -83,7 +75,8 @@ impl Workspace {
         self.diff_paths(rules, query, None, cancel)
     }
 
-    /// As [`diff`](Self::diff), but compares only `paths` unless that is `None`, as if no other could differ.
+    /// As [`diff`](Self::diff), but compares only `paths`, which the run has written, unless that is `None`. They are sorted. No folder is
+    /// read then.
     ///
     /// # Errors
     ///
@@ -92,7 +85,7 @@ impl Workspace {
         &self,
         rules: &Rules,
         query: &DiffQuery,
-        paths: Option<&BTreeSet<LogicalPath>>,
+        paths: Option<&[LogicalPath]>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
         let mut report = Report::new(query);
@@ -120,15 +113,19 @@ impl Workspace {
         &self,
         rules: &Rules,
         area: Option<&LogicalPath>,
-        only: Option<&BTreeSet<LogicalPath>>,
+        only: Option<&[LogicalPath]>,
         each: &mut dyn FnMut(DiffCandidate, &FileChange),
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
         let loaded = self.base().load()?;
         let area = self.area(rules, area, &loaded, None)?;
-        for candidate in scan(self, &loaded.manifest, &area, cancel)? {
+        let candidates = match only {
+            Some(paths) => look_at(self, &loaded.manifest, paths.iter().filter(|path| is_in(path, &area)))?,
+            None => scan(self, &loaded.manifest, &area, cancel)?,
+        };
+        for candidate in candidates {
             check_cancelled(cancel)?;
-            if only.is_some_and(|only| !only.contains(&candidate.path)) || !candidate.is_visible(rules) {
+            if !candidate.is_visible(rules) {
                 continue;
             }
             if let Some(change) = self.change(rules, &loaded, &candidate)? {

@@ -47,7 +47,7 @@ pub use base_files::DamagedBase;
 pub use base_files::GITIGNORE_NAME;
 pub use bases::RecordedBase;
 pub use diff::{DiffQuery, Drift, DriftedPath, EntryState};
-pub use diff::{MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PathVersion, VersionId, WorkspaceDiff};
+pub use diff::{PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
     ArtifactBundle, Bundle, EntryTime, EntryTimes, GitExport, LeftOutFiles, PackedFile, TreeExport, pack_layer,

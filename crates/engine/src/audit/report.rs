@@ -374,9 +374,7 @@ impl Audit {
         let open_run = Arc::clone(&run);
         let compare = self.engine.read_one_state(&open_run, move || {
             let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-            let scan = run.changed.start_scan();
             let diff = run.workspace.diff(&run.rules, &query, &AtomicBool::new(false))?;
-            run.changed.finish_scan(scan, diff.changed);
             let files = diff.files.into_iter().map(|file| ReportDiffFile {
                 path: cut(&file.path),
                 status: file.status,

@@ -12,7 +12,6 @@ use workspace::{Tree, TreeNoteFile, Workspace};
 
 use crate::clock::latest;
 use crate::run::accounting::Accounting;
-use crate::run::changed_paths::ChangedPaths;
 use crate::run::decisions::Decisions;
 use crate::run::keyed::KeyedLocks;
 use crate::run::known_versions::KnownVersions;
@@ -45,8 +44,6 @@ pub struct OpenRun {
     pub updating: tokio::sync::Mutex<()>,
     /// Whether the tree was changed from outside while a change was pending.
     pub needs_repair: AtomicBool,
-    /// The paths that are known to differ from the base.
-    pub changed: ChangedPaths,
     /// The version of each file that the run's records, or else its base, have.
     pub known: KnownVersions,
     /// Locks of the mutations in progress.

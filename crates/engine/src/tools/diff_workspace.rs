@@ -2,9 +2,9 @@
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
+use workspace::{DiffFile, DiffQuery, WorkspaceError};
 
-use crate::run::changed_paths::ChangedPaths;
+use crate::run::known_versions::KnownVersions;
 use crate::tool::AtRecord;
 use crate::tool::input::{any_path, bounded, max_chars, parse};
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_text_member};
@@ -39,9 +39,8 @@ pub(crate) struct DiffWorkspaceInput {
     #[serde(default = "default_max_bytes")]
     #[schema(minimum = 1, default = 120_000)]
     max_bytes: u64,
-    /// Whether to compare every file of the tree. With `false`, only files that calls of the run have touched and files that an
-    /// earlier comparison of the whole tree found different are compared, so changes from outside may be missing. If the whole
-    /// tree was never compared, it is compared anyway.
+    /// Whether to compare every file of the tree. With `false`, only files that calls of the run have changed are compared, so files that
+    /// were changed from outside are missing.
     #[serde(default = "default_check_tree")]
     #[schema(default = true)]
     check_tree: bool,
@@ -96,7 +95,7 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     next_path: Option<&'a str>,
     /// Hash of the whole text, including omitted parts.
     diff_sha256: Sha256,
-    /// `false` if only files that are known to differ were compared, not the whole tree.
+    /// `false` if only files that calls of the run have changed were compared, not the whole tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree_checked: Option<bool>,
     /// The `atSeq` of the request.
@@ -128,18 +127,6 @@ impl TryFrom<DiffWorkspaceInput> for Diff {
     }
 }
 
-impl Diff {
-    /// Compares the files. A comparison of the whole tree updates the paths that are known to differ.
-    fn compare(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, WorkspaceError> {
-        let scan = context.changed.map(|changed| (changed, changed.start_scan()));
-        let diff = workspace.diff(context.rules, &self.query, context.cancel)?;
-        if let Some((changed, token)) = scan.filter(|_| self.query.path.is_none()) {
-            changed.finish_scan(token, diff.changed.clone());
-        }
-        Ok(diff)
-    }
-}
-
 impl ReadTool for Diff {
     /// Ignores `maxChars`: where a text is cut depends on its lines.
     fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
@@ -156,13 +143,12 @@ impl ReadTool for Diff {
             .workspace
             .ok_or_else(|| Refusal::invalid("a mount has no diff: it never changes", "Leave out `mount`."))?;
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
-        let known = context.changed.filter(|_| !self.check_tree).and_then(ChangedPaths::get);
+        let known = context.known.filter(|_| !self.check_tree).map(KnownVersions::paths);
         let mut diff = match (context.snapshot, &known) {
             (Some(snapshot), _) => {
                 workspace.diff_snapshot(rules, &snapshot.files, query, snapshot.contents.as_ref(), cancel)?
             }
-            (None, Some(known)) => workspace.diff_paths(rules, query, Some(known), cancel)?,
-            (None, None) => self.compare(context, workspace)?,
+            (None, known) => workspace.diff_paths(rules, query, known.as_deref(), cancel)?,
         };
         if !self.shows_content {
             // An encoding is determined from the content.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{LogicalPath, Record, Sha256};
 use tracing::Instrument as _;
-use workspace::{ApplyError, ChainPoint, GITIGNORE_NAME};
+use workspace::{ApplyError, ChainPoint};
 
 use crate::CallError;
 use crate::call::Answer;
@@ -53,7 +53,7 @@ impl Committed {
         failpoint::hit("transaction.applied");
         let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
         for record in &records {
-            note_written(run, record);
+            run.workspace.add_written(&record.paths_written);
         }
         match applied {
             Ok(Ok(applied)) => engine.fsync_worker.push(run, points, applied).await,
@@ -99,14 +99,4 @@ impl Drop for Unapplied<'_> {
             run.accounting.set_dirty();
         }
     }
-}
-
-/// Updates what the process knows about the run's files.
-fn note_written(run: &OpenRun, record: &Record) {
-    if record.paths_written.iter().any(|path| path.file_name() == GITIGNORE_NAME) {
-        // Other rules hide other files.
-        run.changed.clear();
-    }
-    run.workspace.add_written(&record.paths_written);
-    run.changed.add(&record.paths_written);
 }

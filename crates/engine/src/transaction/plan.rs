@@ -234,7 +234,7 @@ fn read(
         rules: &run.rules,
         tree,
         workspace: None,
-        changed: None,
+        known: None,
         snapshot: None,
         counts_all: false,
         cancel,
@@ -245,8 +245,8 @@ fn read(
     }
     Ok(match overlay.view(&run.workspace, &tool.paths())? {
         ReadView::Present => {
-            let (workspace, changed) = (Some(&*run.workspace), Some(&run.changed));
-            let mut output = tool.read(&ReadContext { workspace, changed, ..present(run.workspace.tree()) })?;
+            let (workspace, known) = (Some(&*run.workspace), Some(&run.known));
+            let mut output = tool.read(&ReadContext { workspace, known, ..present(run.workspace.tree()) })?;
             output.warn_in_locked(run)?;
             return Ok(output);
         }

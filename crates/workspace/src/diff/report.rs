@@ -1,12 +1,11 @@
 //! Building a diff from changes: counts, text up to a bound, and the hash of the whole text.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use model::{LogicalPath, Sha256, quoted_name};
 use sha2::Digest as _;
 
-use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff};
+use super::{DiffQuery, WorkspaceDiff};
 use crate::base::{DiffFile, FileChange};
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 
@@ -18,7 +17,6 @@ pub(super) struct Report<'a> {
     query: &'a DiffQuery,
     diff: WorkspaceDiff,
     entries_bytes: usize,
-    changed_bytes: usize,
     text: Vec<u8>,
     is_text_cut: bool,
     sha256: sha2::Sha256,
@@ -29,7 +27,6 @@ impl<'a> Report<'a> {
         let diff = WorkspaceDiff {
             files_changed: 0,
             files: Vec::new(),
-            changed: Some(BTreeSet::new()),
             insertions: 0,
             deletions: 0,
             stat: String::new(),
@@ -38,7 +35,7 @@ impl<'a> Report<'a> {
             diff_sha256: Sha256::of(b""),
         };
         let (text, sha256) = (Vec::new(), sha2::Sha256::new());
-        Self { query, diff, entries_bytes: 0, changed_bytes: 0, text, is_text_cut: false, sha256 }
+        Self { query, diff, entries_bytes: 0, text, is_text_cut: false, sha256 }
     }
 
     /// Adds one change, with as much of its text as fits.
@@ -59,12 +56,6 @@ impl<'a> Report<'a> {
         if self.entries_bytes <= MAX_ENTRIES_BYTES {
             write_stat(&mut diff.stat, change);
             diff.files.push(change.file.clone());
-        }
-        self.changed_bytes += path.as_str().len();
-        if diff.files_changed > MAX_CHANGED_PATHS || self.changed_bytes > MAX_CHANGED_PATHS_BYTES {
-            diff.changed = None;
-        } else if let Some(changed) = &mut diff.changed {
-            changed.insert(path.clone());
         }
     }
 

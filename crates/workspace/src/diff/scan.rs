@@ -76,6 +76,28 @@ pub(super) fn scan(
     Ok(candidates.filter(counts).collect())
 }
 
+/// As [`scan`], for the files at `paths`, which the run has written.
+pub(super) fn look_at<'a>(
+    workspace: &Workspace,
+    manifest: &BaseManifest,
+    paths: impl Iterator<Item = &'a LogicalPath>,
+) -> Result<Vec<DiffCandidate>, WorkspaceError> {
+    let mut candidates = Vec::new();
+    for path in paths {
+        let now = match workspace.tree().root.find(path) {
+            Ok(Some(found)) if found.is_of_base() => continue,
+            Ok(found) => found.and_then(|found| PresentFile::of(&found.stat)),
+            // A file or a link is in place of its folder, or it cannot be read.
+            Err(error) => error.unless_disk().map(|()| None)?,
+        };
+        let base = manifest.get(path.as_str().as_bytes());
+        if base.is_some() || now.is_some() {
+            candidates.push(DiffCandidate { path: path.clone(), base, now });
+        }
+    }
+    Ok(candidates)
+}
+
 impl Scan<'_> {
     fn begin(&mut self, area: &LogicalPath) -> Result<(), WorkspaceError> {
         let Some(parent) = area.parent() else {

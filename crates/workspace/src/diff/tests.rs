@@ -290,6 +290,9 @@ fn a_cached_diff_equals_a_fresh_one() {
             "{number}"
         );
         assert_eq!(report.diff_sha256, expected.diff_sha256, "{number}");
+        let paths = [LogicalPath::parse("a").unwrap()];
+        let named = workspace.diff_paths(&rules(), &ALL, Some(&paths), &AtomicBool::new(false)).unwrap();
+        assert_eq!((named.diff, named.files), (report.diff, report.files), "{number}");
     }
 }
 
