@@ -142,7 +142,7 @@ impl Audit {
         Ok(RunComparison { runs: vec![first.run, second.run], files, next_after })
     }
 
-    /// Loads a run and its files. If `other` has the same base, as forks have, the run is not opened: another node may own it.
+    /// Loads a run and its files. With an object store the run is not opened: another node may own it.
     async fn load_compared(&self, id: &RunId, other: Option<&LoadedRun>) -> Result<LoadedRun, CallError> {
         // Also closes a run whose time is over.
         self.engine.run(id).await?;
@@ -153,9 +153,10 @@ impl Audit {
         }
         let (collected, _) = self.collect(&run, false).await?;
         let recorded = recorded_base(self.engine.ledger.as_ref(), &run).await?;
-        let base = match other.filter(|other| recorded.is_some() && other.recorded == recorded) {
-            Some(other) => Arc::clone(&other.base),
-            None => Arc::clone(self.engine.open(id).await?.workspace.base()),
+        let base = match (other, &recorded) {
+            (Some(other), Some(_)) if other.recorded == recorded => Arc::clone(&other.base),
+            (_, Some(recorded)) if self.engine.objects.is_some() => self.engine.fetched_base(id, recorded).await?,
+            _ => Arc::clone(self.engine.open(id).await?.workspace.base()),
         };
         let files = snapshot::load(&self.engine.ledger, id, &base, run.head_seq).await?;
         let compared = ComparedRun {

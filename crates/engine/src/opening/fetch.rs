@@ -13,7 +13,7 @@ use shared_pool::Parties;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use workspace::{
-    ChainPoint, LargeContent, MadeRun, RecordedBase, RestoredRun, RunRestorer, Snapshot, StoredContents,
+    Base, ChainPoint, LargeContent, MadeRun, RecordedBase, RestoredRun, RunRestorer, Snapshot, StoredContents,
     WorkspaceError, Workspaces,
 };
 
@@ -171,6 +171,17 @@ impl Engine {
             Ok(restorer)
         })
         .await
+    }
+
+    /// Returns the base of `run`, which another node may own.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE`; `RUN_NEEDS_REPAIR` if the base is missing or altered.
+    pub(crate) async fn fetched_base(&self, run: &RunId, recorded: &RecordedBase) -> Result<Arc<Base>, CallError> {
+        let workspaces = Arc::clone(&self.workspaces);
+        let restorer = self.blocking(move || Ok(workspaces.restorer(None)?)).await?;
+        Ok(self.add_base(run, recorded, restorer).await?.base()?)
     }
 
     /// Adds the base of `run` to `restorer`: the one on this machine, or else that of the object store.

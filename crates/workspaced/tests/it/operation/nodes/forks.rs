@@ -45,3 +45,18 @@ async fn a_run_is_forked_and_merged_by_another_node_than_its_own() {
     }
     forked.replace("b.txt", "three\n", &sha256("two\n")).await.ok();
 }
+
+#[tokio::test]
+async fn runs_of_two_nodes_with_different_bases_are_compared() {
+    let [first, second] = two().await;
+    let one = first.run_with_files(&[("a.txt", "a\n"), ("same.txt", "s\n")], json!({})).await;
+    let other = second.run_with_files(&[("b.txt", "b\n"), ("same.txt", "s\n")], json!({})).await;
+    other.replace("b.txt", "two\n", &sha256("b\n")).await.ok();
+    for node in [&first, &second] {
+        let compared = node.operator().get(&format!("/v1/runs/{}/compare/{}", one.id, other.id)).await.ok();
+        let files = compared["files"].as_array().unwrap().iter().map(|file| (&file["path"], &file["status"]));
+        let expected = [(json!("a.txt"), json!("onlyFirst")), (json!("b.txt"), json!("onlySecond"))];
+        assert!(files.eq(expected.iter().map(|(path, status)| (path, status))), "{compared:#}");
+        assert_eq!(compared["files"][1]["second"]["sha256"], sha256("two\n"));
+    }
+}
