@@ -143,6 +143,9 @@ pub(crate) trait Visitor<F = TreeFolder>: Sync {
     /// Decides whether the file is visited, or the folder entered.
     fn admit(&self, candidate: &Candidate) -> Admission<Self::Finding>;
 
+    /// Returns the result of an entry whose path is longer than a call can name.
+    fn too_long(&self) -> Self::Finding;
+
     /// Visits a file in the folder `dir`. `None` if that folder does not exist any more.
     fn visit(
         &self,

@@ -270,6 +270,10 @@ impl Visitor for Finder<'_> {
         }
     }
 
+    fn too_long(&self) -> Option<FindStep> {
+        Some(FindStep::LeftOut(LeftOut::TooLong))
+    }
+
     /// Returns the position of the file; `None` if it was removed meanwhile.
     fn visit(
         &self,

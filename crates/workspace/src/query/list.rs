@@ -227,6 +227,11 @@ impl<F: Sync> Visitor<F> for Lister<'_, F> {
         }
     }
 
+    fn too_long(&self) -> Option<ListedEntry> {
+        self.not_shown.lock().add(LeftOut::TooLong);
+        None
+    }
+
     fn visit(&self, (): &mut (), dir: Option<&F>, candidate: Candidate) -> Result<Option<ListedEntry>, WorkspaceError> {
         let is_unopened = candidate.kind == FileKind::Directory && candidate.depth >= self.query.max_depth as usize;
         if self.is_full.load(Ordering::Relaxed) || !self.is_after(&candidate.at.shown) {

@@ -24,6 +24,8 @@ pub(crate) enum LeftOut {
     },
     /// It is not text.
     Binary,
+    /// Its path is longer than a call can name.
+    TooLong,
 }
 
 impl LeftOut {
@@ -67,7 +69,7 @@ pub struct NotShown {
     /// Folders that are listed without their contents because of `maxDepth`.
     #[serde(skip_serializing_if = "is_zero")]
     pub unopened_folders: u64,
-    /// Files that could not be searched, besides those in `skipped`.
+    /// Entries with paths over 4,096 bytes, and files that could not be searched besides those in `skipped`.
     #[serde(skip_serializing_if = "is_zero")]
     pub more_skipped: u64,
 }
@@ -99,6 +101,7 @@ impl NotShown {
             LeftOut::Vendored { is_folder: false } => &mut self.vendored_files,
             LeftOut::Vendored { is_folder: true } => &mut self.vendored_folders,
             LeftOut::Binary => &mut self.binary_files,
+            LeftOut::TooLong => &mut self.more_skipped,
         };
         *count += 1;
     }

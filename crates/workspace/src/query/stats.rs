@@ -119,6 +119,10 @@ impl Visitor for Counter<'_> {
         Admission::VisitEntry { enters: true }
     }
 
+    fn too_long(&self) -> Option<StatsStep> {
+        Some(StatsStep::LeftOut(LeftOut::TooLong))
+    }
+
     /// Counts the file; `None` if it was removed or replaced meanwhile.
     fn visit(
         &self,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{self, AtomicBool};
 use std::vec;
 
-use model::FileKind;
+use model::{FileKind, PathRejected};
 use rustix::fs::FileType;
 
 use super::{Admission, Candidate, FolderSource, Visitor, WalkPath, WalkRoot, escape};
@@ -104,7 +104,7 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
                 ItemPart::Report(finding) => steps.push(WalkStep::Found(finding)),
                 ItemPart::Contents => self.enter(&item.name)?,
                 ItemPart::Entry => {
-                    let Some(at) = level.child(&item.name) else { continue };
+                    let Ok(at) = level.child(&item.name) else { continue };
                     let Item { name, is_nameable, file_type, kind, ignored, .. } = item;
                     let candidate = Candidate { at, name, is_nameable, file_type, kind, ignored, depth };
                     steps.push(WalkStep::Visit(level.open(self.source)?, candidate));
@@ -121,7 +121,7 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
     /// Reads the folder `name` of the last level.
     fn enter(&mut self, name: &CStr) -> Result<(), WorkspaceError> {
         let Some(level) = self.levels.last() else { return Ok(()) };
-        let (Some(at), Some(parent)) = (level.child(name), level.open(self.source)?) else { return Ok(()) };
+        let (Ok(at), Some(parent)) = (level.child(name), level.open(self.source)?) else { return Ok(()) };
         // The visitor may want less than when the folder above was read.
         if !self.visitor.is_requested(&at.shown, true) {
             return Ok(());
@@ -161,7 +161,17 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
         let mut items = Vec::with_capacity(names.len());
         for (name, file_type) in names {
             check_cancelled(self.cancel)?;
-            if let Some(candidate) = self.candidate(&level, name, file_type)? {
+            let at = match level.child(&name) {
+                Ok(at) => at,
+                Err(PathRejected::TooLong) => {
+                    let (kind, part) = (FileKind::Unknown, ItemPart::Report(self.visitor.too_long()));
+                    items.push(Item { name, is_nameable: false, file_type, kind, ignored: false, part });
+                    continue;
+                }
+                // A name that is Git-internal cannot be shown.
+                Err(_) => continue,
+            };
+            if let Some(candidate) = self.candidate(&level, at, name, file_type)? {
                 self.add_items(candidate, &mut items);
             }
         }
@@ -171,10 +181,11 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
         Ok(())
     }
 
-    /// Returns the entry `name` of `level`, unless the caller's filters or its name exclude it.
+    /// Returns the entry `name` of `level`, which is `at`, unless the caller's filters or its name exclude it.
     fn candidate(
         &self,
         level: &Level<S::Folder, V::Finding>,
+        at: WalkPath,
         name: CString,
         file_type: FileType,
     ) -> Result<Option<Candidate>, WorkspaceError> {
@@ -182,8 +193,6 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
         if !is_nameable && !V::WANTS_UNNAMEABLE {
             return Ok(None);
         }
-        // A name that is Git-internal cannot be shown.
-        let Some(at) = level.child(&name) else { return Ok(None) };
         let is_folder = file_type == FileType::Directory;
         if !self.visitor.is_requested(&at.shown, is_folder) {
             return Ok(None);
@@ -227,11 +236,11 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
 }
 
 impl<F, T> Level<F, T> {
-    /// Returns the path of the entry `name`, as answers show it. `None` if no path can be shown.
-    fn child(&self, name: &CStr) -> Option<WalkPath> {
+    /// Returns the path of the entry `name`, as answers show it.
+    fn child(&self, name: &CStr) -> Result<WalkPath, PathRejected> {
         match name.to_str() {
-            Ok(name) => self.at.child(name).ok(),
-            Err(_) => self.at.child(&escape(name.to_bytes())).ok(),
+            Ok(name) => self.at.child(name),
+            Err(_) => self.at.child(&escape(name.to_bytes())),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use model::{Code, FileKind, PolicyOverrides};
-use rustix::fs::{CWD, Mode};
+use rustix::fs::{CWD, Mode, OFlags};
 
 use super::{FolderEntry, ListQuery, Listing};
 use crate::test_support::{TestBase, TestTree, code, not_cancelled, path, rules, rules_with};
@@ -155,6 +155,24 @@ fn git_is_in_no_listing() {
     }
     let listing = list(&fixture.tree(), &all("."));
     assert_eq!(paths(&listing), ["a", "sub", "worktree"]);
+}
+
+#[test]
+fn entries_with_paths_that_no_call_can_name_are_counted() {
+    let fixture = TestTree::with(&[("a", "text\n")]);
+    let mut dir = rustix::fs::open(fixture.repo("."), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+    for _ in 0..16 {
+        rustix::fs::mkdirat(&dir, "d".repeat(250), Mode::RWXU).unwrap();
+        dir = rustix::fs::openat(&dir, "d".repeat(250), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+    }
+    for length in [80, 81] {
+        rustix::fs::openat(&dir, "f".repeat(length), OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+    }
+    let tree = fixture.tree();
+    let listing = list(&tree, &all("."));
+    assert_eq!((listing.entries.len(), listing.not_shown.more_skipped), (18, 1));
+    let stats = tree.stats(&rules(), &path("."), &not_cancelled()).unwrap();
+    assert_eq!((stats.total.files, stats.not_shown.more_skipped), (2, 1));
 }
 
 #[test]

@@ -119,6 +119,10 @@ impl Visitor for SearchVisitor<'_> {
         }
     }
 
+    fn too_long(&self) -> ScannedFile {
+        ScannedFile::LeftOut(LeftOut::TooLong)
+    }
+
     fn visit(
         &self,
         scanner: &mut Scanner<'_>,
