@@ -1,7 +1,10 @@
 //! Locating what would be read of a git repository on this machine.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use super::no_repository;
 use crate::import::ImportError;
@@ -28,6 +31,8 @@ pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -
     if !git_dir.join("HEAD").exists() {
         return Err(no_repository());
     }
+    check_regular(&git_dir)?;
+    check_regular(&common)?;
     check_objects(&real(&common.join("objects"))?, &real, 0)?;
     Ok(git_dir)
 }
@@ -38,13 +43,38 @@ pub(in crate::import) fn work_tree(path: &Path) -> Option<PathBuf> {
     path.join(".git").exists().then(|| std::fs::canonicalize(path).ok()).flatten()
 }
 
+/// Refuses a FIFO, a socket or a device, also behind a link, in place of a file that git reads: it could wait for it without end.
+fn check_regular(git_dir: &Path) -> Result<(), ImportError> {
+    const FILES: [&str; 7] = ["HEAD", "config", "config.worktree", "index", "info/grafts", "packed-refs", "shallow"];
+    let mut pending: Vec<_> = FILES.iter().map(|name| git_dir.join(name)).collect();
+    pending.push(git_dir.join("refs"));
+    while let Some(path) = pending.pop() {
+        // What a link leads to may be missing, or in another folder, which is not listed.
+        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        if !meta.is_file() && !meta.is_dir() {
+            return Err(special(&path));
+        }
+        if meta.is_dir() && !path.is_symlink() {
+            // Git may be removing the folder.
+            pending.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    Ok(())
+}
+
+fn special(path: &Path) -> ImportError {
+    let name = path.file_name().unwrap_or_default();
+    tracing::info!(name = %shown(name.as_encoded_bytes()), "a git source has something else than a file among its files");
+    no_repository()
+}
+
 fn check_objects(
     objects: &Path,
     real: &dyn Fn(&Path) -> Result<PathBuf, ImportError>,
     depth: usize,
 ) -> Result<(), ImportError> {
     const MAX_ALTERNATES: usize = 5;
-    check_no_links(objects)?;
+    check_entries(objects)?;
     let alternates = objects.join("info/alternates");
     if !alternates.exists() {
         return Ok(());
@@ -62,16 +92,15 @@ fn check_objects(
     Ok(())
 }
 
-/// Refuses symbolic links among the objects, as git's own local clone does.
-fn check_no_links(objects: &Path) -> Result<(), ImportError> {
+/// Refuses symbolic links among the objects, as git's own local clone does, and what git would wait for.
+fn check_entries(objects: &Path) -> Result<(), ImportError> {
     let mut folders = vec![objects.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
             let kind = entry.file_type()?;
-            if kind.is_symlink() {
-                tracing::info!(name = %shown(entry.file_name().as_encoded_bytes()), "a git source has a link among its objects");
-                return Err(no_repository());
+            if !kind.is_file() && !kind.is_dir() {
+                return Err(special(&entry.path()));
             }
             if kind.is_dir() && folder == objects {
                 folders.push(entry.path());
@@ -83,6 +112,14 @@ fn check_no_links(objects: &Path) -> Result<(), ImportError> {
 
 fn read_small(path: &Path) -> Result<String, ImportError> {
     let mut text = String::new();
-    std::fs::File::open(path)?.take(64 * 1024).read_to_string(&mut text).map_err(|_| no_repository())?;
+    let read = open_regular(path).and_then(|file| file.take(64 * 1024).read_to_string(&mut text));
+    read.map_err(|_| no_repository())?;
     Ok(text)
+}
+
+/// Opens a file of a source. A FIFO or a device is an error.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }

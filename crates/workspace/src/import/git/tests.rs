@@ -393,6 +393,26 @@ fn a_repository_that_points_out_of_the_import_roots_is_refused() {
     assert_eq!(rig.names(), [".git-home"]);
 }
 
+#[test]
+fn a_repository_with_something_that_git_would_wait_for_is_refused() {
+    let rig = TestWorkspaces::new();
+    let names = ["HEAD", "config", "index", "packed-refs", "shallow", "refs/heads/x", "objects/pack/x", "commondir"];
+    for (at, name) in names.into_iter().chain(["objects/info/alternates"]).enumerate() {
+        for target in ["../../fifo", "/dev/zero"] {
+            let source = repository(&rig, &format!("source-{at}-{}", target.len()));
+            let file = source.join(".git").join(name);
+            let _ = fs::remove_file(&file);
+            let fifo = source.join("fifo");
+            rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+            symlink(if target == "/dev/zero" { Path::new(target) } else { &fifo }, &file).unwrap();
+            let started = std::time::Instant::now();
+            assert_eq!(refused(rig.import("r", local(&source, None))).code, Code::InvalidRequest, "{name} {target}");
+            assert!(started.elapsed() < Duration::from_secs(20), "{name} {target}");
+        }
+    }
+    assert_eq!(rig.names(), [".git-home"]);
+}
+
 /// Configures every setting of a repository that can name a program with one that leaves a mark.
 fn arm(source: &Path, mark: &Path) {
     let driver = source.join(".git/driver.sh");

@@ -1,8 +1,10 @@
 //! Changes in the working tree of a local source that its commit does not have, and that a run from the commit therefore lacks.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::find::open_regular;
 use super::{GitOrigin, GitSource};
 use crate::git::{Bounds, GitError};
 
@@ -10,6 +12,8 @@ use crate::git::{Bounds, GitError};
 const SECONDS: u64 = 20;
 /// The most bytes of names.
 const MAX_NAME_BYTES: usize = 4 << 20;
+/// The most bytes of the name of a branch.
+const MAX_HEAD_BYTES: u64 = 64 * 1024;
 /// The largest index that is read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// The copy of the source's index, in the folder of the run's base.
@@ -28,7 +32,8 @@ impl GitSource<'_> {
     fn list_uncommitted(&self, commit: &str, stop: &AtomicBool) -> Result<Vec<Vec<u8>>, GitError> {
         let GitOrigin::Local { path, reads, work_tree: Some(work_tree) } = self.origin else { return Ok(Vec::new()) };
         let is_checked_out = self.reference == "HEAD" || {
-            let head = std::fs::read_to_string(path.join("HEAD"))?;
+            let mut head = String::new();
+            open_regular(&path.join("HEAD"))?.take(MAX_HEAD_BYTES).read_to_string(&mut head)?;
             let branch = head.trim().strip_prefix("ref: refs/heads/");
             branch.is_some_and(|branch| self.reference.strip_prefix("refs/heads/").unwrap_or(self.reference) == branch)
         };
@@ -38,10 +43,11 @@ impl GitSource<'_> {
         }
         // Git writes beside the index that it reads. The source is not written to.
         let copy = self.git.dir().join(INDEX);
-        if std::fs::metadata(&index)?.len() > MAX_INDEX_BYTES {
+        let index = open_regular(&index)?;
+        if index.metadata()?.len() > MAX_INDEX_BYTES {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge).into());
         }
-        std::fs::copy(&index, &copy)?;
+        io::copy(&mut index.take(MAX_INDEX_BYTES), &mut File::create(&copy)?)?;
         // Only the service's own configuration is read, in which no filter is.
         let git =
             self.git.clone().reading(reads).with_env("GIT_INDEX_FILE", &copy).with_env("GIT_WORK_TREE", work_tree);
