@@ -15,7 +15,7 @@ use crate::base_files::manifest::FileIndex;
 use crate::error::file_too_large;
 use crate::guard::Opened;
 use crate::hashing::copy_hashed;
-use crate::opened_file::HEAD_BYTES;
+use crate::opened_file::{HEAD_BYTES, head_of};
 use crate::{Workspace, WorkspaceError};
 
 /// Larger files are shown as binary files are: that they differ, and their sizes.
@@ -27,48 +27,53 @@ pub(super) struct DiffedVersion {
     pub(super) size: u64,
     /// `None` if they are too many to be shown.
     pub(super) bytes: Option<Vec<u8>>,
+    /// The first of them, where they are too many.
+    pub(super) head: Vec<u8>,
     /// Its permission bits, or [`LINK_MODE`](model::LINK_MODE).
     pub(super) mode: u32,
 }
 
 impl DiffedVersion {
     pub(super) fn of_bytes(bytes: Vec<u8>, mode: u32) -> Self {
-        Self { sha256: Sha256::of(&bytes), size: bytes.len() as u64, bytes: Some(bytes), mode }
+        Self { sha256: Sha256::of(&bytes), size: bytes.len() as u64, bytes: Some(bytes), head: Vec::new(), mode }
     }
 
     /// Reads a regular file. Keeps its bytes if they are at most `max_bytes`.
     pub(super) fn read(opened: Opened, max_bytes: u64) -> io::Result<Self> {
         let (size, mode) = (opened.size(), opened.stat.st_mode & 0o7777);
-        let mut from = opened.file.into_reader()?;
         if size > max_bytes {
-            let (sha256, size) = copy_hashed(&mut from, &mut io::sink(), size)?;
-            return Ok(Self { sha256, size, bytes: None, mode });
+            let head = head_of(&opened)?;
+            let (sha256, size) = copy_hashed(&mut opened.file.into_reader()?, &mut io::sink(), size)?;
+            return Ok(Self { sha256, size, bytes: None, head, mode });
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        from.take(max_bytes).read_to_end(&mut bytes)?;
+        opened.file.into_reader()?.take(max_bytes).read_to_end(&mut bytes)?;
         Ok(Self::of_bytes(bytes, mode))
     }
 
     fn of_base(loaded: &BaseFiles, file: FileIndex) -> io::Result<Self> {
         let manifest = &loaded.manifest;
         let (size, mode) = (manifest.size(file), manifest.mode(file));
-        let bytes = if size > MAX_SHOWN_BYTES { None } else { Some(loaded.bytes(file)?) };
-        Ok(Self { sha256: Sha256::from_bytes(*manifest.sha256(file)), size, bytes, mode })
+        let (bytes, head) = if size > MAX_SHOWN_BYTES {
+            (None, loaded.unchecked(file).chunk(0, HEAD_BYTES)?)
+        } else {
+            (Some(loaded.bytes(file)?), Vec::new())
+        };
+        Ok(Self { sha256: Sha256::from_bytes(*manifest.sha256(file)), size, bytes, head, mode })
     }
 
     /// Removes the bytes of a link that leads out of the tree: its target is a physical path, which is not shown.
     pub(super) fn shown_at(mut self, path: &LogicalPath) -> Self {
-        let stays = |bytes: &Vec<u8>| link_stays_inside(path.as_str().as_bytes(), bytes);
         if is_link_mode(self.mode) {
-            self.bytes = self.bytes.filter(stays);
+            self.bytes = self.bytes.filter(|target| link_stays_inside(path.as_str().as_bytes(), target));
         }
         self
     }
 
     /// Whether the file is a secret by its content.
     pub(super) fn is_secret(&self, rules: &Rules, path: &LogicalPath) -> bool {
-        let head = self.bytes.as_ref().map(|bytes| &bytes[..bytes.len().min(HEAD_BYTES)]);
-        head.is_some_and(|head| !is_link_mode(self.mode) && rules.is_secret_content(path, head))
+        let head = self.bytes.as_ref().unwrap_or(&self.head);
+        !is_link_mode(self.mode) && rules.is_secret_content(path, &head[..head.len().min(HEAD_BYTES)])
     }
 
     fn side<'a>(&'a self, path: &'a LogicalPath) -> Side<'a> {

@@ -54,7 +54,7 @@ impl Workspace {
             (None, ContentLocation::Base { size_bytes }) => size_bytes,
             (None, ContentLocation::Ledger { .. }) => 0,
         };
-        let version = DiffedVersion { sha256: file.sha256, size, bytes, mode: file.git_mode() };
+        let version = DiffedVersion { sha256: file.sha256, size, bytes, head: Vec::new(), mode: file.git_mode() };
         Ok(Some(version.shown_at(path)))
     }
 }

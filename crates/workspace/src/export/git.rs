@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use model::{LogicalPath, Refusal, Rules};
+use model::{LogicalPath, Refusal, Rules, link_stays_inside, quoted_name};
 
 use super::packer::Exactly;
 use crate::base_files::BaseEntry;
@@ -106,8 +106,8 @@ impl Workspace {
     }
 
     /// Prepares the difference between the base and the tree as git writes it, which `git apply` accepts on the base: with the
-    /// contents of binary files, renames and modes. Changes that policy hides and files that git ignores are left out. Nothing of
-    /// the tree is read later.
+    /// contents of binary files, renames and modes. Changes that policy hides and files that git ignores are left out; the first lines
+    /// name the links that lead out of the tree, which are left out too. Nothing of the tree is read later.
     ///
     /// # Errors
     ///
@@ -117,10 +117,10 @@ impl Workspace {
         let before = format!("{PATCH_BRANCH}^");
         let form = ["--binary", "--full-index", "--find-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
         let args = [&["diff-tree", "-r", "-p"], &form[..], &[&before, PATCH_BRANCH]].concat();
-        let export = GitExport::new(self, &args)?;
+        let mut export = GitExport::new(self, &args)?;
         // Two commits with the changed files alone.
         let header = format!("commit {PATCH_BRANCH}\ncommitter workspaced <> 0 +0000\ndata 0\n");
-        export.import(cancel, |to| {
+        export.left_out = export.import(cancel, |to| {
             write!(to, "{header}")?;
             self.write_old(rules, &changes, to)?;
             write!(to, "{header}")?;
@@ -143,8 +143,10 @@ impl Workspace {
         Ok(())
     }
 
-    /// Writes what has changed to what it is now.
-    fn write_new(&self, rules: &Rules, changes: &[DiffCandidate], to: &mut impl Write) -> io::Result<()> {
+    /// Writes what has changed to what it is now. Returns the links that lead out of the tree, which are left out: the diff does not show
+    /// their targets either.
+    fn write_new(&self, rules: &Rules, changes: &[DiffCandidate], to: &mut impl Write) -> io::Result<Vec<LogicalPath>> {
+        let mut left_out = Vec::new();
         // Removals first: a folder may replace a file.
         for removed in changes.iter().filter(|change| change.now.is_none()) {
             write!(to, "D ")?;
@@ -155,8 +157,13 @@ impl Workspace {
         for DiffCandidate { path, now, .. } in changes {
             let Some(now) = now else { continue };
             if now.is_link() {
-                let Some(link) = root.find_link(path)? else { continue };
-                write_file(path, now.git_mode(), link.target.len() as u64, &mut &*link.target, to)?;
+                match root.find_link(path)?.map(|link| link.target) {
+                    Some(target) if link_stays_inside(path.as_str().as_bytes(), &target) => {
+                        write_file(path, now.git_mode(), target.len() as u64, &mut &*target, to)?;
+                    }
+                    Some(_) => left_out.push(path.clone()),
+                    None => {}
+                }
                 continue;
             }
             match root.open_unlinked(path) {
@@ -172,7 +179,7 @@ impl Workspace {
                 Err(error) => error.unless_disk()?,
             }
         }
-        Ok(())
+        Ok(left_out)
     }
 }
 
@@ -189,28 +196,31 @@ pub struct GitExport {
     git: Git,
     /// The arguments with which git writes it.
     args: Vec<String>,
+    /// The links that a patch leaves out.
+    left_out: Vec<LogicalPath>,
 }
 
 impl GitExport {
     fn new(workspace: &Workspace, args: &[&str]) -> io::Result<Self> {
         let git = workspace.base().git().at(workspace.tmp_path().join(fresh_name("export-")));
-        let export = Self { git, args: args.iter().map(|arg| (*arg).to_owned()).collect() };
+        let export = Self { git, args: args.iter().map(|arg| (*arg).to_owned()).collect(), left_out: Vec::new() };
         make_bare(export.git.dir())?;
         Ok(export)
     }
 
     /// Imports the commits that `write` writes into the repository.
-    fn import(
+    fn import<T>(
         &self,
         cancel: &AtomicBool,
-        write: impl FnOnce(&mut BufWriter<ChildStdin>) -> io::Result<()>,
-    ) -> Result<(), GitError> {
+        write: impl FnOnce(&mut BufWriter<ChildStdin>) -> io::Result<T>,
+    ) -> Result<T, GitError> {
         self.run(&["fast-import", "--quiet", "--done", "--depth=0"], cancel, |stdin, mut stdout| {
             let mut to = BufWriter::with_capacity(CHUNK_BYTES, stdin);
-            write(&mut to)?;
+            let written = write(&mut to)?;
             to.write_all(b"done\n")?;
             drop(to.into_inner().map_err(io::IntoInnerError::into_error)?);
-            io::copy(&mut stdout, &mut io::sink()).map(drop)
+            io::copy(&mut stdout, &mut io::sink())?;
+            Ok(written)
         })
     }
 
@@ -220,6 +230,10 @@ impl GitExport {
     ///
     /// If the disk, git or `out` fails; `Cancelled`.
     pub fn write(&self, out: &mut dyn Write, cancel: &AtomicBool) -> Result<(), WorkspaceError> {
+        for path in &self.left_out {
+            let name = quoted_name("", path.as_str());
+            writeln!(out, "# {name} is left out: it is a symbolic link that leads out of the tree.")?;
+        }
         let args: Vec<_> = self.args.iter().map(String::as_str).collect();
         Ok(self.run(&args, cancel, |stdin, mut stdout| {
             drop(stdin);
@@ -227,12 +241,12 @@ impl GitExport {
         })?)
     }
 
-    fn run(
+    fn run<T>(
         &self,
         args: &[&str],
         cancel: &AtomicBool,
-        io: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<()>,
-    ) -> Result<(), GitError> {
+        io: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<T>,
+    ) -> Result<T, GitError> {
         let stop = || cancel.load(Ordering::Relaxed);
         self.git.run(args, &Bounds { time: TIME, stop: &stop, too_much: &|| false }, io)
     }

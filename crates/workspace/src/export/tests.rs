@@ -378,19 +378,63 @@ fn git_applies_every_patch() {
     }
 }
 
+/// A commit with keys and files, and a run from it.
+fn run_of(rig: &TestWorkspaces, files: &[(&str, &str)]) -> (std::path::PathBuf, Arc<Workspace>) {
+    let source = rig.root("source");
+    git(&source, &["init", "-q"]);
+    for (path, text) in files {
+        write_file(&source, path, text.as_bytes(), 0o644);
+    }
+    git(&source, &["add", "."]);
+    git(&source, &["commit", "-qm", "one"]);
+    let imported = rig.import("r", ImportSource::GitLocal { path: source.clone(), reference: None }).unwrap();
+    (source, imported.workspace)
+}
+
+fn patch_of(workspace: &Workspace) -> String {
+    let (mut patch, cancel) = (Vec::new(), AtomicBool::new(false));
+    workspace.prepare_patch(&rules(), &cancel).unwrap().write(&mut patch, &cancel).unwrap();
+    String::from_utf8(patch).unwrap()
+}
+
 #[test]
 fn a_patch_shows_no_key_that_the_base_has() {
     const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIIEmarked0123456789\n-----END PRIVATE KEY-----\n";
     let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("notes", KEY), ("gone", KEY), ("a", "1\n")]);
-    for path in ["notes", "a"] {
+    let large = format!("{KEY}{}", "more\n".repeat(4 << 20));
+    let (source, workspace) = run_of(&rig, &[("notes", KEY), ("gone", KEY), ("large", &large), ("a", "1\n")]);
+    for path in ["notes", "a", "large"] {
         fs::write(rig.repo("r").join(path), "other\n").unwrap();
     }
     workspace.hide_removed(&[LogicalPath::parse("gone").unwrap()]).unwrap();
-    let (mut patch, cancel) = (Vec::new(), AtomicBool::new(false));
-    workspace.prepare_patch(&rules(), &cancel).unwrap().write(&mut patch, &cancel).unwrap();
-    let patch = String::from_utf8(patch).unwrap();
+    let patch = patch_of(&workspace);
     assert!(patch.contains("-1\n+other\n") && !patch.contains("MIIE"), "{patch}");
+    fs::write(rig.outside().join("patch"), &patch).unwrap();
+    git(&source, &["apply", rig.outside().join("patch").to_str().unwrap()]);
+    assert_eq!(git(&source, &["status", "--porcelain"]), " M a\n");
+}
+
+#[test]
+fn the_target_of_a_link_that_leads_out_of_the_tree_is_in_no_patch_and_no_bundle() {
+    let rig = TestWorkspaces::new();
+    let (source, workspace) = run_of(&rig, &[("a", "1\n"), ("kept", "2\n")]);
+    let repo = rig.repo("r");
+    fs::write(repo.join("a"), "one\n").unwrap();
+    symlink("/srv/secret-place", repo.join("new \"link\"")).unwrap();
+    symlink("../../secret-place", repo.join("kept")).unwrap();
+    symlink("a", repo.join("inside")).unwrap();
+    let patch = patch_of(&workspace);
+    assert!(!patch.contains("secret-place"), "{patch}");
+    let named: Vec<_> = patch.lines().filter(|line| line.starts_with('#')).collect();
+    let reason = "is left out: it is a symbolic link that leads out of the tree.";
+    assert_eq!(named, [format!("# kept {reason}"), format!("# \"new \\\"link\\\"\" {reason}")]);
+    fs::write(rig.outside().join("patch"), &patch).unwrap();
+    git(&source, &["apply", rig.outside().join("patch").to_str().unwrap()]);
+    assert_eq!(git(&source, &["status", "--porcelain"]), " M a\n?? inside\n");
+    let file = bundle(&rig, &workspace);
+    git(&source, &["fetch", "-q", file.to_str().unwrap(), "workspaced/run-1:fetched"]);
+    let changed = git(&source, &["diff", "--name-status", "fetched^", "fetched"]);
+    assert_eq!(changed, "M\ta\nA\tinside\n");
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn accepts_tar(headers: &HeaderMap) -> bool {
 ///
 /// What `git diff --binary --full-index` writes from the run's base to its tree, so that `git apply` accepts it: with the contents of
 /// binary files, renames and modes. Empty if nothing has changed. Leaves out secret-like files, and ignored files that the run has not
-/// changed. Requires the permissions `file:diff` and `file:read`; the export is recorded.
+/// changed. The first lines, which begin with `#`, name symbolic links that lead out of the tree: those are left out too. Requires the permissions `file:diff` and `file:read`; the export is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch",
     params(("run" = RunId, Path)),
@@ -148,7 +148,8 @@ pub(crate) async fn get_patch(
 ///
 /// The bundle has one branch with one commit on top of the base. Fetch it into a clone of the repository that the run was
 /// made from. A run from another source has no bundle: download its patch or its archive. Leaves out secret-like and git-internal
-/// files, and ignored files that the run has not changed. Requires the permission `file:read`; the export is recorded.
+/// files, symbolic links that lead out of the tree, and ignored files that the run has not changed. Requires the permission `file:read`;
+/// the export is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
     params(("run" = RunId, Path), BundleCommit),
