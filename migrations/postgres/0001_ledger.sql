@@ -351,8 +351,8 @@ CREATE TABLE node_role (
   epoch BIGINT NOT NULL
 );
 
--- Objects in the object store are deleted when no run refers to them any more. `object` is the name of a content, or what the names of
--- a base's parts begin with.
+-- Objects in the object store are deleted when no run refers to them any more. `object` is the name of a content, or the folder of a
+-- base's index. The contents that the index names stay as long as it does.
 CREATE TABLE object_reference (
   object TEXT COLLATE "C" NOT NULL,
   run_no BIGINT NOT NULL,

@@ -345,8 +345,8 @@ CREATE TABLE node_role (
   epoch INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Objects in the object store are deleted when no run refers to them any more. `object` is the name of a content, or what the names of
--- a base's parts begin with.
+-- Objects in the object store are deleted when no run refers to them any more. `object` is the name of a content, or the folder of a
+-- base's index. The contents that the index names stay as long as it does.
 CREATE TABLE object_reference (
   object TEXT NOT NULL,
   run_no INTEGER NOT NULL,

@@ -60,8 +60,8 @@ pub struct Entry {
     /// For an event, the number of bytes that it counts. An event whose ID, tool and input are those of an earlier one is a
     /// repetition.
     pub event_bytes: Option<u64>,
-    /// The objects in the object store that the run refers to from then on, until it is deleted: names of contents, and what the names
-    /// of a base's parts begin with.
+    /// The objects in the object store that the run refers to from then on, until it is deleted: contents, and the folder of its base's
+    /// index, which names the contents of the base.
     pub objects: Vec<EntryObject>,
     /// The paths whose content before the call was an object that they [held](ObjectHolder::Path). They have it no longer.
     pub left_paths: Vec<LogicalPath>,
@@ -110,7 +110,7 @@ impl Entry {
 /// An object of the object store that an entry refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryObject {
-    /// The name of a content, or what the names of a base's parts begin with.
+    /// The name of a content, or the folder of a base's index.
     pub name: String,
     /// The [reservation](crate::ObjectLog::reserve_object) under which it was put.
     pub reservation: i64,
