@@ -162,7 +162,7 @@ async fn a_file_that_was_taken_over_counts_once_the_fork_changes_it(#[values(Bac
         let first = one.audit().await[0].clone();
         assert_eq!((&first["tool"], &first["mutates"]), (&json!("run.create"), &json!(mutates)));
         let own = one.agent.get(&format!("/v1/runs/{}", one.id)).await.ok();
-        assert_eq!(own["usage"]["filesTouched"], 0, "{own:#}");
+        assert_eq!(own["usage"]["runBudget"]["filesTouched"], 0, "{own:#}");
     }
     replace(&forked, "a.txt", "one\n", "two\n").await;
     replace(&forked, "a.txt", "two\n", "three\n").await;
@@ -171,7 +171,7 @@ async fn a_file_that_was_taken_over_counts_once_the_fork_changes_it(#[values(Bac
     let refused = forked.call("write_file", input).await;
     assert_eq!(refused.refused("PATCH_BUDGET_EXCEEDED")["reasons"], json!(["runBudget:maxFilesTouched"]));
     let own = forked.agent.get(&format!("/v1/runs/{}", forked.id)).await.ok();
-    assert_eq!(own["usage"]["filesTouched"], 2, "{own:#}");
+    assert_eq!(own["usage"]["runBudget"]["filesTouched"], 2, "{own:#}");
 }
 
 #[rstest]
