@@ -25,6 +25,9 @@ export interface Run {
   headSeq: number; headHash: string;
 }
 
+/** The answer to a merge: what it applies, or that a person must approve it. */
+export interface Merged { code?: string; detail?: string; approvalId?: string; applied?: string[]; merged?: string[]; insertions?: number; deletions?: number }
+
 /** A version of a file in one of two runs that are compared. */
 export interface ComparedVersion { sha256: string; mode: string }
 export interface ComparedFile { path: string; status: "same" | "different" | "onlyFirst" | "onlySecond" | "neither"; first?: ComparedVersion; second?: ComparedVersion }

@@ -50,7 +50,7 @@ export function RunPage({ run, seq, rights }: Props) {
             {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
             {tab === "changes" && <Changes run={load.data} rights={rights} />}
             {tab === "files" && <Files run={load.data} />}
-            {tab === "forks" && <Forks run={load.data} />}
+            {tab === "forks" && <Forks run={load.data} rights={rights} changed={load.reload} />}
             {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
           </Boundary>
         </div>

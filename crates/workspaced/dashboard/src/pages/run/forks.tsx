@@ -1,9 +1,12 @@
+import { useState } from "preact/hooks";
+import type { Rights } from "../../app.tsx";
 import { get, query, runPath } from "../../lib/api.ts";
 import { count, short, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
 import { runHref } from "../../lib/route.ts";
 import type { ComparedFile, Comparison, Run } from "../../lib/types.ts";
 import { Badge, Failed, Hash, Loading, Path } from "../../ui/parts.tsx";
+import { Merge } from "./merge.tsx";
 
 /** How many runs are compared with this one. */
 const MAX_COMPARED = 5;
@@ -14,7 +17,9 @@ const MAX_FILES = 1000;
 export const hasFamily = (run: Run): boolean => run.parent !== undefined || (run.forks?.length ?? 0) > 0;
 
 /** The run that this one was made from, its forks, and where their files differ. */
-export function Forks({ run }: { run: Run }) {
+export function Forks({ run, rights, changed }: { run: Run; rights: Rights; changed: () => void }) {
+  const [merging, setMerging] = useState("");
+  const canMerge = rights.orchestrate && (run.state === "open" || run.state === "awaiting_approval");
   const { parent, forks = [], moreForks } = run;
   const others = [...(parent ? [parent.runId] : []), ...forks.filter(({ state }) => state !== "deleted").map(({ runId }) => runId)].slice(0, MAX_COMPARED);
   return (
@@ -24,10 +29,11 @@ export function Forks({ run }: { run: Run }) {
         <table aria-label="Forks">
           <thead><tr><th scope="col">Fork</th><th scope="col">State</th><th scope="col">Made at record</th><th scope="col">Merged into this run</th></tr></thead>
           <tbody>{forks.map(({ runId, state, atSeq, mergedSeq }) => (
-            <tr key={runId}><td class="wrap"><a href={runHref(runId)}>{visible(runId)}</a></td><td><Badge state={state} /></td><td>{count(atSeq)}</td><td>{mergedSeq ? `up to its record ${count(mergedSeq)}` : <span class="quiet">not yet</span>}</td></tr>
+            <tr key={runId}><td class="wrap"><a href={runHref(runId)}>{visible(runId)}</a></td><td><Badge state={state} /></td><td>{count(atSeq)}</td><td>{mergedSeq ? `up to its record ${count(mergedSeq)}` : <span class="quiet">not yet</span>}{canMerge && state !== "deleted" && state !== "preparing" && <> <button type="button" aria-label={`Merge ${visible(runId)}`} onClick={() => setMerging(runId)}>Merge…</button></>}</td></tr>
           ))}</tbody>
         </table>
       )}
+      {merging && <Merge run={run} from={merging} onClose={() => setMerging("")} changed={changed} />}
       {moreForks && <p class="quiet">Older forks are not shown.</p>}
       {others.length > 0 && <Files run={run} others={others} isPart={others.length === MAX_COMPARED} />}
     </>
