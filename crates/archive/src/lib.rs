@@ -13,7 +13,7 @@
 //! | `records.jsonl.zst` | the records, in order, as they were hashed |
 //! | `approvals.jsonl.zst` | the approvals, each with the input of its call |
 //! | `data.tar.zst` | `contents/SEQ/SHA256`, `diffs/ARTIFACT`, `uploads/SHA256`, `replies/SEQ.json` |
-//! | `files.tar.zst` | `repo/`, the tree; `base.git/` and `base.manifest`, what the run started from; `artifacts/`, the files that other programs kept with the run |
+//! | `files.tar.zst` | `repo/`, the tree; `base.manifest` and `base.git/`, what the run started from (`base/` if it does not come from git); `artifacts/`, the files that other programs kept with the run |
 //! | `absent.txt.zst` | the names that contents and uploads would have in the data, a line each, which neither the data nor the tree contains; missing if there are none |
 //!
 //! A content that is in the data of its record, or is a file of the tree, is in the archive.

@@ -35,8 +35,8 @@ pub struct Unpacked {
     pub links: u64,
 }
 
-/// Unpacks the archive in `reader` into the folder `to`, which must be empty: `repo/` is the tree, `base.git/` what it started
-/// from, `diffs/`, `contents/`, `uploads/` and `replies/` are the data of the records in `records.jsonl`. No link is created
+/// Unpacks the archive in `reader` into the folder `to`, which must be empty: `repo/` is the tree, `base.git/` or `base/`
+/// what it started from, `diffs/`, `contents/`, `uploads/` and `replies/` are the data of the records in `records.jsonl`. No link is created
 /// and no file is replaced, so that nothing is written outside of the folder. [Verify](crate::verify()) the archive first.
 ///
 /// # Errors

@@ -198,18 +198,8 @@ impl From<workspace::WorkspaceError> for CallError {
         match error {
             workspace::WorkspaceError::Refused(refusal) => Self::Refused(refusal),
             workspace::WorkspaceError::Io(error) => error.into(),
-            workspace::WorkspaceError::Cancelled => Self::Internal(Box::new(error)),
-        }
-    }
-}
-
-impl From<workspace::ImportError> for CallError {
-    fn from(error: workspace::ImportError) -> Self {
-        match error {
-            workspace::ImportError::Refused(refusal) => Self::Refused(refusal),
-            workspace::ImportError::Io(error) => error.into(),
             // The client has disconnected, or the service is shutting down.
-            workspace::ImportError::Cancelled => Self::unavailable(&error),
+            workspace::WorkspaceError::Cancelled => Self::unavailable(&error),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use model::{PolicyOverrides, Profiles, Rules, RunId, Sha256};
 use tempfile::TempDir;
-use workspace::{Base, ImportError, ImportLimits, ImportObserver, ImportSource, Workspaces};
+use workspace::{Base, ImportLimits, ImportObserver, ImportSource, WorkspaceError, Workspaces};
 
 use crate::Target;
 
@@ -122,8 +122,8 @@ fn import(folder: &DataFolder, input: &[u8]) {
             folder.workspaces.remove(&run).expect("removed");
             folder.workspaces.remove_unused_bases(Duration::ZERO).expect("removed");
         }
-        Err(ImportError::Refused(refusal)) => assert!(!refusal.message.contains("/workspaces/"), "{refusal:?}"),
-        Err(fault @ (ImportError::Io(_) | ImportError::Cancelled)) => {
+        Err(WorkspaceError::Refused(refusal)) => assert!(!refusal.message.contains("/workspaces/"), "{refusal:?}"),
+        Err(fault @ (WorkspaceError::Io(_) | WorkspaceError::Cancelled)) => {
             panic!("an invalid archive caused an internal error: {fault:?}")
         }
     }

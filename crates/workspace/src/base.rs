@@ -1,6 +1,5 @@
 //! What runs start from: an immutable tree with its list of files, shared by all runs that start from it.
 
-mod blobs;
 mod cache;
 mod file_change;
 mod read;
@@ -17,7 +16,6 @@ use model::{BaseFolders, FileKind};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-pub(crate) use blobs::{Blobs, missing_from_base};
 pub(crate) use cache::{BaseLru, DiffCache};
 pub use file_change::DiffFile;
 pub(crate) use file_change::FileChange;
@@ -28,8 +26,8 @@ use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
 use crate::dir::open_file;
 use crate::file_bytes::FileBytes;
 use crate::git::{Bounds, Git, GitError, GitHome};
-use crate::guard::LowerLayer;
 use crate::ignored::{Baseline, ExcludedFiles, RuleSet, SimilarPaths};
+use crate::import::FETCHED;
 
 /// The file that lists what a base has.
 pub(crate) const MANIFEST_NAME: &str = "manifest";
@@ -122,6 +120,13 @@ impl Base {
         Ok(fresh)
     }
 
+    /// Returns the base's files if they are in memory, without waiting for anything.
+    pub(crate) fn files_in_memory(&self) -> Option<Arc<BaseFiles>> {
+        let loaded = self.loaded.try_lock()?.upgrade()?;
+        self.lru.touch(&loaded);
+        Some(loaded)
+    }
+
     /// Whether the file list is in memory, so that it is not read from the disk.
     pub fn is_in_memory(&self) -> bool {
         self.loaded.lock().strong_count() > 0
@@ -130,6 +135,11 @@ impl Base {
     /// Returns git on the base's repository.
     pub(crate) fn git(&self) -> &Git {
         &self.git
+    }
+
+    /// Whether its commit is one of a repository, and in [`git`](Self::git).
+    pub(crate) fn is_from_git(&self) -> bool {
+        self.git.dir().join(FETCHED).exists()
     }
 
     /// Makes the repository one that has nothing but the base commit, as its copies must: it may have packs of an earlier base, whose
@@ -211,18 +221,6 @@ impl BaseFolders for Base {
 
     fn has_submodule_under(&self, path: &str) -> bool {
         self.submodules.iter().any(|one| one.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
-    }
-}
-
-impl LowerLayer for Base {
-    fn files(&self) -> io::Result<Arc<BaseFiles>> {
-        self.load()
-    }
-
-    fn files_in_memory(&self) -> Option<Arc<BaseFiles>> {
-        let loaded = self.loaded.try_lock()?.upgrade()?;
-        self.lru.touch(&loaded);
-        Some(loaded)
     }
 }
 

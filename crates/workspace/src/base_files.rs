@@ -38,6 +38,8 @@ pub(crate) struct BaseFiles {
     stat: Stat,
     /// Stands for the device of the files, which have none. Two values in memory differ.
     device: u64,
+    /// The size of its lists as files, which is about what they take in memory.
+    pub(crate) weight: usize,
 }
 
 /// An entry of a base.
@@ -53,11 +55,12 @@ impl BaseFiles {
     pub(crate) fn read(bytes: &[u8], stat: Stat, segments: &Segments, locations: &[u8]) -> io::Result<Self> {
         static DEVICES: AtomicU64 = AtomicU64::new(u64::MAX);
         let (Head { ignores, narrowed, .. }, manifest) = manifest::read(bytes)?;
+        let weight = bytes.len() + locations.len();
         let locations = segments.read(locations, manifest.sizes())?;
         let narrowed = narrowed.into_iter().filter_map(|(path, mode)| Some((manifest.get(&path)?, mode))).collect();
         let checked = (0..manifest.len()).map(|_| AtomicBool::new(false)).collect();
         let device = DEVICES.fetch_sub(1, Ordering::Relaxed);
-        Ok(Self { manifest, ignores, narrowed, locations, checked, stat, device })
+        Ok(Self { manifest, ignores, narrowed, locations, checked, stat, device, weight })
     }
 
     /// Returns what is at `path`; empty for the root.
@@ -154,13 +157,6 @@ impl BaseFiles {
         self.unchecked(file).append_to(&mut bytes, size, 0, Blocking::Allowed)?;
         self.check_bytes(file, &bytes)?;
         Ok(bytes)
-    }
-
-    pub(crate) fn weight(&self) -> usize {
-        self.manifest.weight()
-            + self.locations.weight()
-            + self.checked.len()
-            + self.ignores.iter().map(|(folder, text)| folder.len() + text.len()).sum::<usize>()
     }
 }
 

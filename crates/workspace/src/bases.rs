@@ -5,7 +5,7 @@
 //! | `manifest` | the list of the files, with their hashes |
 //! | `contents` | where the bytes of each file are |
 //! | `info` | what the base is, in a few lines |
-//! | `git/` | a bare repository with the base commit |
+//! | `git/` | a bare repository, with the base commit if that is one of a repository |
 //!
 //! `bases/segments/` has the bytes of all bases. `bases/sources/{origin}/{commit}` says which base a commit of a repository was imported as. Two repositories may name the same
 //! commit, and only one of them may be readable for a caller, so that the origin is a part of the name.
@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use model::Sha256;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use rustix::fs::{Access, AtFlags, Mode, RenameFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, Mode, RenameFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,12 @@ use crate::base_files::{LOCATIONS_NAME, NewContents, Segments, segment_names};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_file};
 use crate::fsync_tree;
 use crate::git::{Git, GitHome};
+use crate::import::make_bare;
 use crate::remove::remove_tree;
 use crate::skipped::SkippedReport;
 
 /// The format of a base. Those of another one have other names.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The folder in the data folder.
 const BASES: &str = "bases";
 /// The folder that says which commits were imported as which bases.
@@ -86,15 +87,14 @@ pub(crate) struct BaseInfo {
     pub(crate) bytes: u64,
     /// The size that counts toward a quota at the import, with that of folders and links.
     pub(crate) quota_bytes: u64,
-    /// The hash of what else a tree has: folders without files, and permissions that git does not know. `None` if it has nothing else.
-    pub(crate) variant: Option<Sha256>,
+    /// The hash of the file with the list, which also has what a git commit has not, such as folders without files.
+    pub(crate) list_sha256: Sha256,
 }
 
-/// A commit of a repository that was imported before.
+/// The base as which a source was imported.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct KnownSource {
+pub(crate) struct ImportedBase {
     pub(crate) base: String,
-    pub(crate) commit: String,
     pub(crate) skipped: SkippedReport,
 }
 
@@ -130,12 +130,11 @@ impl BaseInfo {
     }
 
     fn id(&self) -> String {
-        let name = name_of(&self.recorded());
-        self.variant.map_or_else(|| name.clone(), |variant| format!("{name}-{}", &variant.to_string()[..16]))
+        format!("{}{}", name_of(&self.recorded()), &self.list_sha256.to_string()[..16])
     }
 }
 
-/// Returns the name of a base, or what it begins with if it has a variant.
+/// Returns what the names of such bases begin with.
 fn name_of(recorded: &RecordedBase) -> String {
     let RecordedBase { commit, manifest_sha256, untracked_sha256 } = recorded;
     let untracked = untracked_sha256.map(|hash| hash.to_string()).unwrap_or_default();
@@ -213,27 +212,23 @@ impl BaseStore {
     }
 
     /// Returns the base that a run is recorded to start from, if it is on this machine: the one called `preferred`, if it is that, since
-    /// the record does not say which variant the run has. It is not removed soon.
+    /// the record does not say whether the run had empty folders. It is not removed soon.
     pub(crate) fn find(&self, recorded: &RecordedBase, preferred: Option<&str>) -> io::Result<Option<Arc<Base>>> {
         let Some(dir) = &self.dir else { return Ok(None) };
         let _kept = self.keep();
         let name = name_of(recorded);
-        let is_one = |found: &str| {
-            found.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-                && open_dir(dir, found).is_ok()
+        let is_one = |found: &str| found.starts_with(&name) && open_dir(dir, found).is_ok();
+        let found = match preferred.filter(|preferred| is_one(preferred)) {
+            Some(preferred) => Some(preferred.to_owned()),
+            None => names(dir)?.into_iter().find(|found| is_one(found)),
         };
-        let mut found = preferred.into_iter().chain([&*name]).find(|name| is_one(name)).map(str::to_owned);
-        if found.is_none() {
-            let mut names = entries(dir, usize::MAX)?.into_iter();
-            found = names.find_map(|(found, _)| found.into_string().ok().filter(|found| is_one(found)));
-        }
         let Some(found) = found else { return Ok(None) };
         self.touch(&found)?;
         self.get(&found).map(Some)
     }
 
     /// Notes that `commit` of `origin` was imported as a base.
-    pub(crate) fn note(&self, origin: &Sha256, commit: &str, known: &KnownSource) -> io::Result<()> {
+    pub(crate) fn note(&self, origin: &Sha256, commit: &str, known: &ImportedBase) -> io::Result<()> {
         let _kept = self.keep();
         let sources = open_dir(self.dir()?, SOURCES)?;
         match rustix::fs::mkdirat(&sources, origin.to_string(), Mode::RWXU) {
@@ -246,7 +241,7 @@ impl BaseStore {
         Ok(rustix::fs::renameat(&folder, &*name, &folder, commit)?)
     }
 
-    /// Begins to make a base, which has no files and no repository yet.
+    /// Begins to make a base, which has no files and an empty repository yet.
     pub(crate) fn stage(&self) -> io::Result<StagedBase> {
         let all = self.dir()?.try_clone()?;
         let name = fresh_name(STAGING);
@@ -255,7 +250,9 @@ impl BaseStore {
         let git = Git::new(self.path.join(&name).join(GIT_NAME), &self.home);
         let segments = Arc::clone(self.segments()?);
         let (contents, in_use) = (segments.begin(None), Arc::clone(&self.in_use));
-        Ok(StagedBase { all, name, dir, git, contents, segments, in_use, is_placed: false })
+        let staged = StagedBase { all, name, dir, git, contents, segments, in_use, is_placed: false };
+        make_bare(staged.git.dir())?;
+        Ok(staged)
     }
 
     /// Notes that a run is about to refer to the base `id`.
@@ -325,7 +322,7 @@ impl BaseStore {
         for (origin, _) in entries(&sources, usize::MAX)? {
             let folder = open_dir(&sources, &*origin)?;
             for (commit, _) in entries(&folder, usize::MAX)? {
-                let known = commit.to_str().ok().and_then(|name| read_json::<KnownSource>(&folder, name).ok());
+                let known = commit.to_str().ok().and_then(|name| read_json::<ImportedBase>(&folder, name).ok());
                 if known.is_none_or(|known| self.folder(&known.base).is_err()) {
                     crate::dir::remove_file(&folder, &*commit)?;
                 }
@@ -340,11 +337,6 @@ impl BaseStore {
 }
 
 impl BaseStore {
-    /// Whether any commit of `origin` was imported before.
-    pub(crate) fn knows(&self, origin: &Sha256) -> bool {
-        rustix::fs::access(self.path.join(SOURCES).join(origin.to_string()), Access::EXISTS).is_ok()
-    }
-
     /// Returns the base of the commit of `origin` that was imported last, if there is one. It is not removed soon.
     pub(crate) fn newest(&self, origin: &Sha256) -> Option<Arc<Base>> {
         let folder = open_dir(self.dir().ok()?, format!("{SOURCES}/{origin}")).ok()?;
@@ -355,10 +347,10 @@ impl BaseStore {
     }
 
     /// Returns the base that `commit` of `origin` was imported as, if it is here. It is not removed soon.
-    pub(crate) fn known(&self, origin: &Sha256, commit: &str) -> Option<KnownSource> {
+    pub(crate) fn known(&self, origin: &Sha256, commit: &str) -> Option<ImportedBase> {
         let folder = open_dir(self.dir().ok()?, format!("{SOURCES}/{origin}")).ok()?;
         let _kept = self.keep();
-        let known: KnownSource = read_json(&folder, commit).ok()?;
+        let known: ImportedBase = read_json(&folder, commit).ok()?;
         // It may have been removed, and is imported again then.
         self.touch(&known.base).ok()?;
         self.get(&known.base).ok().map(|_| known)

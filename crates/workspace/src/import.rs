@@ -18,12 +18,9 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use model::Refusal;
-use rustix::io::Errno;
-
-use crate::git::GitError;
 
 pub(crate) use bare::{borrow, make as make_bare, write_quoted};
-pub(crate) use fill::{FilledBase, NewBase, describe};
+pub(crate) use fill::describe;
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, LayerReader, measure_layer};
@@ -121,43 +118,6 @@ pub trait ImportObserver: Sync {
     /// The refusal of the import, if that is beyond a quota.
     fn check_quota(&self, _files: u64, _bytes: u64) -> Result<(), Refusal> {
         Ok(())
-    }
-}
-
-/// Why an import failed. Nothing of it remains.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The source was refused, for a reason that the caller can act on.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The disk failed.
-    #[error("file system error")]
-    Io(#[source] io::Error),
-    /// The caller disconnected.
-    #[error("the import was cancelled")]
-    Cancelled,
-}
-
-impl From<io::Error> for ImportError {
-    fn from(error: io::Error) -> Self {
-        // The reader of an archive refuses it so.
-        error.downcast().map_or_else(Self::Io, Self::Refused)
-    }
-}
-
-impl From<Errno> for ImportError {
-    fn from(errno: Errno) -> Self {
-        Self::Io(errno.into())
-    }
-}
-
-impl From<GitError> for ImportError {
-    fn from(error: GitError) -> Self {
-        match error {
-            GitError::Cancelled => Self::Cancelled,
-            GitError::Io(error) => Self::Io(error),
-            error => Self::Io(io::Error::other(error)),
-        }
     }
 }
 

@@ -54,8 +54,8 @@ pub use export::{
 };
 pub use git::{ConfineGit, GitAccess};
 pub use import::{
-    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerBase, LayerChange,
-    LayerEntry, LayerLimits, LayerReader, measure_layer,
+    GitCredential, GitToken, ImportLimits, ImportObserver, ImportSource, LayerBase, LayerChange, LayerEntry,
+    LayerLimits, LayerReader, measure_layer,
 };
 pub use preview::Preview;
 pub use query::{

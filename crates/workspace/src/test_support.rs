@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,9 +16,8 @@ use tempfile::TempDir;
 use crate::base_files::BaseEntry;
 use crate::guard::{Root, open_ambient_folder};
 use crate::ignored::{Baseline, RuleSet, SimilarPaths};
-use crate::{
-    ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces,
-};
+use crate::import::{FETCHED, make_bare, write_quoted};
+use crate::{ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces};
 
 /// The content of every file outside of a tree. No answer may contain it.
 pub(crate) const CANARY: &str = "canary-from-outside";
@@ -244,7 +243,7 @@ impl TestWorkspaces {
         self.run(run).join("repo")
     }
 
-    pub(crate) fn import(&self, run: &str, source: ImportSource<'_>) -> Result<ImportedRun, ImportError> {
+    pub(crate) fn import(&self, run: &str, source: ImportSource<'_>) -> Result<ImportedRun, WorkspaceError> {
         self.workspaces.import(&RunId::parse(run).unwrap(), source, &rules(), &NoObserver)
     }
 
@@ -327,9 +326,38 @@ impl TestWorkspaces {
         copy_tree(&self.imported(run), &self.repo(run));
     }
 
+    /// Returns a repository with the base commit of `run`. If the run does not come from git, git makes it of the base's files.
+    pub(crate) fn base_repository(&self, run: &str) -> PathBuf {
+        let (own, made) = (self.base(run).join("git"), self.outside().join(format!("base-of-{run}")));
+        if own.join(FETCHED).exists() || made.exists() {
+            return if made.exists() { made } else { own };
+        }
+        make_bare(&made).unwrap();
+        let base = self.workspaces.base(&RunId::parse(run).unwrap()).unwrap();
+        let files = base.load().unwrap();
+        let mut import = git_command(&made);
+        import.args(["fast-import", "--quiet", "--done", "--depth=0"]).stdin(Stdio::piped());
+        let mut import = import.spawn().unwrap();
+        let mut to = import.stdin.take().unwrap();
+        writeln!(to, "commit refs/heads/base\ncommitter workspaced <workspaced@localhost> 0 +0000").unwrap();
+        write!(to, "data 26\nWhat the run started with\n").unwrap();
+        for (index, row) in files.manifest.indexed_rows().into_iter().filter(|(_, row)| !row.is_ignored) {
+            write!(to, "M {:o} inline ", row.mode).unwrap();
+            write_quoted(&mut to, &row.path).unwrap();
+            write!(to, "\ndata {}\n", row.size).unwrap();
+            to.write_all(&files.bytes(index).unwrap()).unwrap();
+            writeln!(to).unwrap();
+        }
+        writeln!(to, "done").unwrap();
+        drop(to);
+        assert!(import.wait().unwrap().success());
+        assert_eq!(git(&made, &["rev-parse", "refs/heads/base"]).trim(), base.commit());
+        made
+    }
+
     /// Runs git on a run's base.
     pub(crate) fn base_git(&self, run: &str, args: &[&str]) -> String {
-        git(&self.base(run).join("git"), args)
+        git(&self.base_repository(run), args)
     }
 
     /// Returns the names in `workspaces/`, sorted.
@@ -355,7 +383,7 @@ pub(crate) fn git_command(dir: &Path) -> Command {
 pub(crate) fn git_on_base(rig: &TestWorkspaces, run: &str, tree: &Path, args: &[&str]) -> String {
     let output = git_command(tree)
         .env("GIT_INDEX_FILE", rig.outside().join("index"))
-        .env("GIT_DIR", rig.base(run).join("git"))
+        .env("GIT_DIR", rig.base_repository(run))
         .env("GIT_WORK_TREE", tree)
         .args(["-c", "core.bare=false"])
         .args(args)

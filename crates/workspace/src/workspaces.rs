@@ -20,17 +20,15 @@ use model::{Code, Refusal, Rules, RunId, Sha256, SkippedEntry};
 use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
+use crate::WorkspaceError;
 use crate::base::DiffCache;
-use crate::bases::{BaseInfo, BaseStore, KnownSource};
+use crate::bases::{BaseInfo, BaseStore, ImportedBase};
 use crate::dir::{fresh_name, open_dir};
 use crate::fsync_tree;
 use crate::git::{ConfineGit, GitHome, make_home};
 use crate::guard;
-use crate::import::{
-    FilledBase, GitCredential, ImportError, ImportLimits, ImportObserver, ImportSource, Importer, NewBase, OwnFolders,
-};
+use crate::import::{GitCredential, ImportLimits, ImportObserver, ImportSource, Importer, OwnFolders};
 use crate::remove::remove_tree;
-use crate::skipped::SkippedReport;
 use crate::tree::Workspace;
 
 pub use base_parts::BasePart;
@@ -50,8 +48,6 @@ const TRASH: &str = ".trash-";
 /// The folder that serves as git's home.
 const GIT_HOME: &str = ".git-home";
 
-/// What an empty source has in place of a commit.
-const NO_COMMIT: &str = "none";
 /// The folders of a run.
 const FOLDERS: [&str; 4] = ["repo", "tmp", "artifacts", "tool-cache"];
 
@@ -199,23 +195,24 @@ impl Workspaces {
     ///
     /// # Errors
     ///
-    /// See [`ImportError`].
+    /// The refusal of the source; if the disk or git fails; `Cancelled`. Nothing remains then.
     pub fn import(
         &self,
         run: &RunId,
         source: ImportSource<'_>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<ImportedRun, ImportError> {
+    ) -> Result<ImportedRun, WorkspaceError> {
         if rustix::fs::statat(&self.dir, run.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(exists(run).into());
         }
-        let (id, mut skipped, uncommitted) = self.import_base(source, rules, watch)?;
+        let (ImportedBase { base: id, mut skipped }, uncommitted) =
+            self.importer.make_base(&self.bases, source, rules, watch)?;
         for path in uncommitted {
             skipped.add(&path, "an uncommitted change of the source");
         }
         if watch.cancelled() {
-            return Err(ImportError::Cancelled);
+            return Err(WorkspaceError::Cancelled);
         }
         let _kept = self.bases.keep();
         self.bases.touch(&id)?;
@@ -241,42 +238,6 @@ impl Workspaces {
             left_out: skipped.entries,
             left_out_more: skipped.more,
         })
-    }
-
-    /// Makes the base of `source`. Returns its name, what the import has skipped, and the paths of the source's uncommitted changes.
-    fn import_base(
-        &self,
-        source: ImportSource<'_>,
-        rules: &Rules,
-        watch: &dyn ImportObserver,
-    ) -> Result<(String, SkippedReport, Vec<Vec<u8>>), ImportError> {
-        let is_empty = matches!(source, ImportSource::Empty);
-        let nothing = Sha256::of(b"nothing");
-        if is_empty && let Some(known) = self.bases.known(&nothing, NO_COMMIT) {
-            return Ok((known.base, known.skipped, Vec::new()));
-        }
-        let mut staged = self.bases.stage()?;
-        let (done, uncommitted) = self.importer.fill(&mut staged, &self.bases, source, rules, watch)?;
-        let NewBase { info, skipped, rows, source } = match done {
-            FilledBase::Known(known) => {
-                let info = self.bases.info(&known.base)?;
-                watch.check_quota(info.files, info.quota_bytes)?;
-                return Ok((known.base, known.skipped, uncommitted));
-            }
-            FilledBase::New(new) => new,
-        };
-        if watch.cancelled() {
-            return Err(ImportError::Cancelled);
-        }
-        staged.write_locations(&rows)?;
-        let base = staged.place(&info)?;
-        let known = KnownSource { base, commit: info.commit, skipped };
-        match source {
-            Some((origin, commit)) => self.bases.note(&origin, &commit, &known)?,
-            None if is_empty => self.bases.note(&nothing, NO_COMMIT, &known)?,
-            None => {}
-        }
-        Ok((known.base, known.skipped, uncommitted))
     }
 
     /// Opens `run`'s workspace.

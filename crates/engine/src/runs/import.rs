@@ -13,7 +13,7 @@ use ledger::{Appended, Entry, LedgerError};
 use model::{Code, Disk, ImportProblem, ImportReport, Rules, Run, RunId, RunState, Scope, Source};
 use shared_pool::{Parties, Party};
 use tracing::Instrument as _;
-use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
+use workspace::{ImportObserver as _, ImportSource, ImportedRun, WorkspaceError};
 
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
@@ -106,7 +106,7 @@ impl Runs {
         let permit = async {
             tokio::select! {
                 permit = pool.acquire(parties, 1) => Ok(permit),
-                () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
+                () = importing.import.until_cancelled() => Err(CallError::from(WorkspaceError::Cancelled)),
                 () = self.engine.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
             }
         };
@@ -126,7 +126,7 @@ impl Runs {
         self.engine
             .blocking(move || {
                 if import.cancelled() {
-                    return Err(ImportError::Cancelled.into());
+                    return Err(WorkspaceError::Cancelled.into());
                 }
                 let rules = Rules::compile(import.policy().clone())?;
                 Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)

@@ -61,7 +61,7 @@ impl BaseLru {
     pub(super) fn touch(&self, loaded: &Arc<BaseFiles>) {
         let (mut cache, key) = (self.0.lock(), Arc::as_ptr(loaded).addr());
         if cache.get(&key).is_none() {
-            cache.insert(key, Arc::clone(loaded), loaded.weight());
+            cache.insert(key, Arc::clone(loaded), loaded.weight);
         }
     }
 }

@@ -227,15 +227,6 @@ impl BaseManifest {
         &self.hashes[file.0 as usize].1
     }
 
-    /// Returns the approximate memory use in bytes.
-    pub(crate) fn weight(&self) -> usize {
-        let paths: usize = self.by_path.keys().map(|path| path.len() + 48).sum();
-        self.names.capacity()
-            + self.files.len() * (size_of::<ManifestFile>() + 52)
-            + self.folders.len() * size_of::<ManifestFolder>()
-            + paths
-    }
-
     fn bytes(&self, range: &Range<u32>) -> &[u8] {
         &self.names[range.start as usize..range.end as usize]
     }

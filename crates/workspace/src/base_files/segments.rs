@@ -178,10 +178,6 @@ impl Locations {
         let ContentPlace { segment, offset } = self.files[file.0 as usize];
         (&self.segments[segment as usize].1, offset)
     }
-
-    pub(super) fn weight(&self) -> usize {
-        self.files.len() * size_of::<ContentPlace>() + self.segments.len() * 64
-    }
 }
 
 impl NewContents {

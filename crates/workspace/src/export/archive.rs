@@ -10,7 +10,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::packer::{EntryTime, Packer};
-use crate::base::GIT_NAME;
+use crate::base::{Base, GIT_NAME};
 use crate::dir::{entries, open_dir, open_under};
 use crate::export::sorted_entries;
 use crate::guard::{Root, TreeFolder};
@@ -28,8 +28,9 @@ pub(super) struct RunPacker<'a, W: Write> {
 }
 
 impl Workspaces {
-    /// Writes the files of a run, whose tree is `workspace`, to `out` as a tar archive: `base.manifest` and `base.git/`, what the run
-    /// started from; `artifacts/`, if it has files; and `repo/`, its tree. Special files are left out.
+    /// Writes the files of a run, whose tree is `workspace`, to `out` as a tar archive: `base.manifest`, the list of what the run started
+    /// from, with `base.git/`, its repository, or `base/`, its files, if it does not come from git; `artifacts/`, if it has files; and
+    /// `repo/`, its tree. Special files are left out.
     ///
     /// The same files give the same bytes: the archive has no owners and times, and its order is that of the names.
     ///
@@ -46,8 +47,12 @@ impl Workspaces {
         let mut archive = RunPacker { packer: Packer::new(out), cancel };
         let manifest = workspace.base().manifest_bytes()?;
         archive.packer.file(b"base.manifest", 0o644, manifest.len() as u64, &*manifest, NO_TIME)?;
-        workspace.base().drop_other_objects()?;
-        archive.folder(&self.base_folder(run)?, GIT_NAME, b"base.")?;
+        if workspace.base().is_from_git() {
+            workspace.base().drop_other_objects()?;
+            archive.folder(&self.base_folder(run)?, GIT_NAME, b"base.")?;
+        } else {
+            archive.base(workspace.base())?;
+        }
         archive.artifacts(&self.open_run_folder(run)?)?;
         let root = &workspace.tree().root;
         let top = root.open_root().map_err(|error| io::Error::other(format!("{error:?}")))?;
@@ -61,6 +66,22 @@ impl<W: Write> RunPacker<'_, W> {
     /// Appends the artifacts of the run with the folder `dir`; nothing if there are none.
     pub(super) fn artifacts(&mut self, dir: &OwnedFd) -> io::Result<()> {
         if has_artifacts(dir)? { self.folder(dir, ARTIFACTS, b"") } else { Ok(()) }
+    }
+
+    /// Appends the files of a base.
+    fn base(&mut self, base: &Base) -> io::Result<()> {
+        let files = base.load()?;
+        for (file, row) in files.manifest.indexed_rows() {
+            self.check_cancelled()?;
+            let name = [b"base/", &*row.path].concat();
+            files.check(file)?;
+            if files.is_link(file) {
+                self.packer.link(&name, &files.bytes(file)?, NO_TIME)?;
+            } else {
+                self.packer.file(&name, row.mode, row.size, files.unchecked(file), NO_TIME)?;
+            }
+        }
+        Ok(())
     }
 
     /// Appends the folder `top` of `dir` with everything in it. The names of the entries begin with `prefix`.

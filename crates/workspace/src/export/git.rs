@@ -15,7 +15,7 @@ use crate::diff::DiffCandidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, GitError};
 use crate::guard::OpenFile;
-use crate::import::{FETCHED, borrow, make_bare, write_quoted};
+use crate::import::{borrow, make_bare, write_quoted};
 use crate::opened_file::{is_secret, is_secret_file};
 use crate::{Workspace, WorkspaceError};
 
@@ -66,7 +66,7 @@ impl Workspace {
     ///
     /// `INVALID_REQUEST` if the run does not come from git.
     pub fn check_bundle(&self) -> Result<(), Refusal> {
-        if self.base().git().dir().join(FETCHED).exists() {
+        if self.base().is_from_git() {
             return Ok(());
         }
         Err(Refusal::invalid(

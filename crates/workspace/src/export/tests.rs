@@ -370,7 +370,7 @@ fn git_applies_every_patch() {
         }
         fs::write(rig.outside().join("patch"), &patch).unwrap();
         let clone = rig.outside().join("clone");
-        git(rig.outside(), &["clone", "-q", "-b", "base", rig.base("s").join("git").to_str().unwrap(), "clone"]);
+        git(rig.outside(), &["clone", "-q", "-b", "base", rig.base_repository("s").to_str().unwrap(), "clone"]);
         git(&clone, &["apply", "--check", "../patch"]);
         git(&clone, &["apply", "../patch"]);
         fs::remove_dir_all(clone.join(".git")).unwrap();
@@ -465,5 +465,7 @@ fn the_archive_of_a_run_has_its_base_and_its_tree() {
     for ((path, text), (name, content)) in tree.into_iter().zip(expected) {
         assert_eq!((path.as_str(), text.as_slice()), (name, content.as_bytes()));
     }
-    assert!(found.contains_key("base.manifest") && found.contains_key("base.git/HEAD"));
+    let base = ["a", "b", "d/c"].map(|path| found.get(&format!("base/{path}")).map(Vec::as_slice));
+    assert_eq!(base, [Some(&b"a"[..]), Some(b"b"), Some(b"c")]);
+    assert!(found.contains_key("base.manifest") && !found.contains_key("base.git/HEAD"));
 }

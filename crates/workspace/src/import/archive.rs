@@ -16,8 +16,9 @@ use std::rc::Rc;
 use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
 
+use super::ImportLimits;
 use super::writer::{ImportWriter, WriteError, git_internal};
-use super::{ImportError, ImportLimits};
+use crate::WorkspaceError;
 use crate::skipped::shown;
 use reader::{TarMember, TarReader};
 use stream::{Meter, decode};
@@ -27,7 +28,7 @@ pub(super) fn copy(
     archive: &mut dyn Read,
     limits: ImportLimits,
     writer: &mut ImportWriter<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), WorkspaceError> {
     let meter = Rc::new(Meter::new(limits));
     let mut reader = TarReader::new(decode(archive, &meter)?);
     let mut copier = ArchiveCopier { writer, absent: HashSet::new() };
@@ -45,7 +46,7 @@ struct ArchiveCopier<'a, 'b> {
 }
 
 impl ArchiveCopier<'_, '_> {
-    fn entry(&mut self, member: &TarMember, bytes: &mut TarReader<'_>) -> Result<(), ImportError> {
+    fn entry(&mut self, member: &TarMember, bytes: &mut TarReader<'_>) -> Result<(), WorkspaceError> {
         // A volume label.
         if member.kind.as_byte() == b'V' {
             return self.writer.count_skipped(&member.path);
@@ -125,7 +126,7 @@ impl ArchiveCopier<'_, '_> {
 }
 
 /// Returns the path without `.` and doubled slashes; `None` for the root.
-pub(crate) fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
+pub(crate) fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, WorkspaceError> {
     if raw.starts_with(b"/") {
         return Err(bad_path(raw, PathRejected::Absolute));
     }
@@ -148,11 +149,11 @@ pub(crate) fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
     Ok((!path.is_empty()).then_some(path))
 }
 
-fn bad_path(raw: &[u8], rule: PathRejected) -> ImportError {
+fn bad_path(raw: &[u8], rule: PathRejected) -> WorkspaceError {
     Refusal::path(&shown(raw), rule).into()
 }
 
-fn refuse(path: &[u8], reason: &str) -> ImportError {
+fn refuse(path: &[u8], reason: &str) -> WorkspaceError {
     let shown = shown(path);
     Refusal::new(
         Code::PathRejected,

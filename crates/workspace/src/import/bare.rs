@@ -1,25 +1,20 @@
-//! The bare repository of a run: created without a template, and filled by `fast-import` if the source is not a repository.
+//! The bare repository of a base, created without a template, and the commit of a base that no repository has.
 
-use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use sha1::Digest as _;
 
-use super::{ImportError, ImportObserver};
-use crate::base_files::NewContents;
 use crate::base_files::manifest::ManifestRow;
-use crate::git::{Bounds, Git, hex, parse_oid};
+use crate::byte_path::split;
+use crate::git::hex;
 
-/// The time limit for writing the base's objects.
-const COMMIT_TIME: Duration = Duration::from_mins(15);
 /// The committer of a base that no repository had. The time is fixed, so that the same files give the same commit.
 const COMMITTER: &str = "workspaced <workspaced@localhost> 0 +0000";
 const MESSAGE: &str = "What the run started with\n";
+/// The git mode of a folder.
+pub(super) const MODE_FOLDER: u32 = 0o040_000;
 
 /// Creates an empty bare repository in `git_dir`, which must not exist.
 pub(crate) fn make(git_dir: &Path) -> io::Result<()> {
@@ -53,64 +48,44 @@ pub(super) fn size(git_dir: &Path) -> u64 {
     folder(&git_dir.join("objects")) + folder(&git_dir.join("objects/pack"))
 }
 
-/// Commits `rows`, whose bytes are in `contents`, and returns the commit.
-pub(super) fn commit(
-    git: &Git,
-    contents: &NewContents,
-    rows: &[&ManifestRow],
-    watch: &dyn ImportObserver,
-) -> Result<String, ImportError> {
-    if rows.is_empty() {
-        return Ok(commit_nothing(git.dir())?);
+/// Returns the commit that git would make of `rows`, which no repository has.
+pub(super) fn commit_of<'a>(rows: impl Iterator<Item = &'a ManifestRow>) -> String {
+    // The entries of each folder in the order of git, in which the name of a folder ends with a slash.
+    let mut trees: BTreeMap<&[u8], BTreeMap<Vec<u8>, _>> = BTreeMap::new();
+    for row in rows {
+        let (folder, name) = split(&row.path);
+        trees.entry(folder).or_default().insert(name.to_vec(), (row.mode, row.oid));
     }
-    let bounds = Bounds { time: COMMIT_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
-    let args = ["fast-import", "--quiet", "--done", "--depth=0", "--force"];
-    let commit = git.run(&args, &bounds, |stdin, stdout| {
-        let mut to = BufWriter::with_capacity(256 * 1024, stdin);
-        write_blobs(&mut to, contents, rows, watch)?;
-        write_commit(&mut to, rows)?;
-        to.flush()?;
-        drop(to);
-        let mut line = String::new();
-        BufReader::new(stdout).take(256).read_line(&mut line)?;
-        Ok(line.trim().to_owned())
-    })?;
-    if parse_oid(&commit).is_some() {
-        Ok(commit)
-    } else {
-        Err(io::Error::other("git fast-import printed no commit").into())
-    }
-}
-
-fn write_blobs(
-    to: &mut impl Write,
-    contents: &NewContents,
-    rows: &[&ManifestRow],
-    watch: &dyn ImportObserver,
-) -> io::Result<()> {
-    let mut written = HashSet::with_capacity(rows.len());
-    let (mut files, mut bytes) = (0, 0);
-    for row in rows.iter().filter(|row| written.insert(row.oid)) {
-        write!(to, "blob\ndata {}\n", row.size)?;
-        io::copy(&mut contents.read(&row.sha256, row.size)?, to)?;
-        to.write_all(b"\n")?;
-        files += 1;
-        bytes += row.size;
-        if files % 500 == 0 {
-            watch.progress("committing", files, bytes);
+    let mut root = object_id("tree", b"");
+    // Every folder sorts after the one above it, which contains its tree.
+    while let Some((path, entries)) = trees.pop_last() {
+        let mut tree = Vec::new();
+        for (name, (mode, oid)) in entries {
+            tree.extend_from_slice(format!("{mode:o} ").as_bytes());
+            tree.extend_from_slice(name.strip_suffix(b"/").unwrap_or(&name));
+            tree.push(0);
+            tree.extend_from_slice(&oid);
+        }
+        let tree = object_id("tree", &tree);
+        if path.is_empty() {
+            root = tree;
+        } else {
+            let (folder, name) = split(path);
+            trees.entry(folder).or_default().insert([name, b"/"].concat(), (MODE_FOLDER, tree));
         }
     }
-    Ok(())
+    let text = format!("tree {}\nauthor {COMMITTER}\ncommitter {COMMITTER}\n\n{MESSAGE}", hex(&root));
+    hex(&object_id("commit", text.as_bytes()))
 }
 
-fn write_commit(to: &mut impl Write, rows: &[&ManifestRow]) -> io::Result<()> {
-    write!(to, "commit refs/heads/base\nmark :1\ncommitter {COMMITTER}\ndata {}\n{MESSAGE}", MESSAGE.len())?;
-    for row in rows {
-        write!(to, "M {:o} {} ", row.mode, hex(&row.oid))?;
-        write_quoted(to, &row.path)?;
-        to.write_all(b"\n")?;
-    }
-    to.write_all(b"\nget-mark :1\ndone\n")
+/// Returns the id of an object with these bytes.
+pub(super) fn object_id(kind: &str, bytes: &[u8]) -> [u8; 20] {
+    object_hash(kind, bytes.len() as u64).chain_update(bytes).finalize().into()
+}
+
+/// Returns the hash of an object of `size` bytes before the first of them.
+pub(super) fn object_hash(kind: &str, size: u64) -> sha1::Sha1 {
+    sha1::Sha1::new_with_prefix(format!("{kind} {size}\0"))
 }
 
 /// Writes a path in the quoted form of `fast-import`, which allows any byte.
@@ -124,25 +99,4 @@ pub(crate) fn write_quoted(to: &mut impl Write, path: &[u8]) -> io::Result<()> {
         }
     }
     to.write_all(b"\"")
-}
-
-/// Writes a commit without files, without starting git.
-fn commit_nothing(git_dir: &Path) -> io::Result<String> {
-    let tree = write_object(git_dir, "tree", b"")?;
-    let text = format!("tree {tree}\nauthor {COMMITTER}\ncommitter {COMMITTER}\n\n{MESSAGE}");
-    let commit = write_object(git_dir, "commit", text.as_bytes())?;
-    std::fs::write(git_dir.join("refs/heads/base"), format!("{commit}\n"))?;
-    Ok(commit)
-}
-
-fn write_object(git_dir: &Path, kind: &str, bytes: &[u8]) -> io::Result<String> {
-    let mut object = format!("{kind} {}\0", bytes.len()).into_bytes();
-    object.extend_from_slice(bytes);
-    let name = hex(&sha1::Sha1::digest(&object));
-    let folder = git_dir.join("objects").join(&name[..2]);
-    std::fs::create_dir_all(&folder)?;
-    let mut out = ZlibEncoder::new(File::create(folder.join(&name[2..]))?, Compression::fast());
-    out.write_all(&object)?;
-    out.finish()?;
-    Ok(name)
 }

@@ -6,14 +6,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use model::Refusal;
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::hard_links::FileId;
 use super::quota::EntryQuota;
 use super::writer::{ImportWriter, WriteError, is_git_internal};
-use super::{ImportError, ImportLimits, own_folder};
-use crate::dir::{is_dot, known_type, open_dir, open_file};
+use super::{ImportLimits, own_folder};
+use crate::WorkspaceError;
+use crate::dir::{each_entry, open_dir, open_file};
 
 /// A folder on the path of the walk, with the entries that remain, the next one last.
 struct WalkedFolder {
@@ -30,14 +31,14 @@ pub(super) fn copy(
     own: &[FileId],
     limits: ImportLimits,
     writer: &mut ImportWriter<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), WorkspaceError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportError::Refused(Refusal::invalid(
+        Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => WorkspaceError::Refused(Refusal::invalid(
             "the source is not a readable folder",
             "Use a folder under an import root.",
         )),
-        errno => ImportError::Io(errno.into()),
+        errno => WorkspaceError::Io(errno.into()),
     })?;
     if own.contains(&identity(&root)?) {
         return Err(own_folder().into());
@@ -122,18 +123,13 @@ fn open_error(errno: Errno) -> WriteError {
 }
 
 /// Returns the entries of a folder in reverse order, since the last is taken first.
-fn names(fd: &OwnedFd, listed: &mut EntryQuota) -> Result<Vec<(CString, FileType)>, ImportError> {
+fn names(fd: &OwnedFd, listed: &mut EntryQuota) -> Result<Vec<(CString, FileType)>, WorkspaceError> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(fd.as_fd())? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if is_dot(name) {
-            continue;
-        }
+    each_entry(fd.as_fd(), &mut Vec::new(), |name, file_type| {
         listed.count(name.to_bytes())?;
-        let file_type = known_type(fd, name, entry.file_type()).unwrap_or_default().unwrap_or(FileType::Unknown);
         names.push((name.to_owned(), file_type));
-    }
+        Ok::<_, WorkspaceError>(())
+    })?;
     names.sort_unstable_by(|a, b| b.0.cmp(&a.0));
     Ok(names)
 }

@@ -18,7 +18,8 @@ use std::time::Duration;
 use model::Refusal;
 
 use super::writer::ImportWriter;
-use super::{ImportError, ImportLimits, ImportObserver, bare};
+use super::{ImportLimits, ImportObserver, bare};
+use crate::WorkspaceError;
 use crate::git::{Bounds, Git, GitError};
 
 pub use credential::{GitCredential, GitToken};
@@ -80,18 +81,18 @@ impl<'a> GitSource<'a> {
         reference: Option<&'a str>,
         limits: ImportLimits,
         watch: &'a dyn ImportObserver,
-    ) -> Result<Self, ImportError> {
+    ) -> Result<Self, WorkspaceError> {
         let reference = reference.map_or(Ok("HEAD"), check_reference)?;
         let mut has_credential = false;
         let remote = match origin {
             GitOrigin::Remote { url, credential } => {
-                let judged = remote::judge(url, git.allowed_hosts())?;
-                let mut settings = vec![("remote.origin.url", judged.url)];
-                settings.extend(judged.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
+                let (port, resolve) = remote::judge(url, git.allowed_hosts())?;
+                let mut settings = vec![("remote.origin.url", url.as_str())];
+                settings.extend(resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
                 let header = credential.map(|credential| credential.header(url)).transpose()?;
                 settings.extend(header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())));
                 has_credential = header.is_some();
-                git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(judged.port)
+                git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(port)
             }
             GitOrigin::Local { path, reads, .. } => git
                 .clone()
@@ -103,7 +104,7 @@ impl<'a> GitSource<'a> {
     }
 
     /// Writes the tree of the fetched `commit` with `writer`.
-    pub(super) fn copy(&self, commit: &str, writer: &mut ImportWriter<'_>) -> Result<(), ImportError> {
+    pub(super) fn copy(&self, commit: &str, writer: &mut ImportWriter<'_>) -> Result<(), WorkspaceError> {
         self.watch.progress("writing", 0, 0);
         let entries = tree::list(self.git, commit, self.limits, self.watch, writer)?;
         tree::write(self.git, entries, self.watch, writer)
@@ -131,7 +132,7 @@ fn check_reference(reference: &str) -> Result<&str, Refusal> {
     Ok(reference)
 }
 
-fn no_repository() -> ImportError {
+fn no_repository() -> WorkspaceError {
     Refusal::invalid(
         "the source is not a readable git repository",
         "Use a git repository with at least one commit, or a `directory` source.",
@@ -141,13 +142,13 @@ fn no_repository() -> ImportError {
 
 impl GitSource<'_> {
     /// Fetches the commit, with as little else as possible, and returns it.
-    pub(super) fn fetch_commit(&self) -> Result<String, ImportError> {
+    pub(super) fn fetch_commit(&self) -> Result<String, WorkspaceError> {
         self.watch.progress("fetching", 0, 0);
         let reference = self.reference;
         match self.fetch(&[&format!("+{reference}:{FETCHED}")], "--depth=1") {
             Ok(()) => return self.resolve(FETCHED),
-            Err(ImportError::Refused(refusal)) if !may_be_commit(reference) => return Err(refusal.into()),
-            Err(ImportError::Refused(_)) => {}
+            Err(WorkspaceError::Refused(refusal)) if !may_be_commit(reference) => return Err(refusal.into()),
+            Err(WorkspaceError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
         // An abbreviated commit, or a commit that no ref names: all commits are needed to find it.
@@ -157,7 +158,7 @@ impl GitSource<'_> {
         Ok(commit)
     }
 
-    fn fetch(&self, refspecs: &[&str], depth: &str) -> Result<(), ImportError> {
+    fn fetch(&self, refspecs: &[&str], depth: &str) -> Result<(), WorkspaceError> {
         let mut args = vec!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc"];
         args.extend(["--no-recurse-submodules", "--update-shallow"]);
         if depth == "--depth=1" {
@@ -179,7 +180,7 @@ impl GitSource<'_> {
     }
 
     /// Returns the commit that `name` leads to in the fetched objects.
-    fn resolve(&self, name: &str) -> Result<String, ImportError> {
+    fn resolve(&self, name: &str) -> Result<String, WorkspaceError> {
         let out = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")])?;
         let commit = String::from_utf8_lossy(&out).trim().to_owned();
         if commit.len() == 40 { Ok(commit) } else { Err(no_repository()) }
@@ -187,7 +188,7 @@ impl GitSource<'_> {
 
     /// Returns the error of a call that reached the source. What git says of one that was sent a credential is not logged, but for the
     /// class of it: the source may have repeated the credential in any form.
-    fn remote_error(&self, error: GitError) -> ImportError {
+    fn remote_error(&self, error: GitError) -> WorkspaceError {
         fetch_error(match error {
             GitError::Failed(complaint) if self.has_credential => {
                 let class = CLASSES.into_iter().find(|class| complaint.contains(class)).unwrap_or("another failure");
@@ -197,7 +198,7 @@ impl GitSource<'_> {
         })
     }
 
-    fn run(&self, args: &[&str]) -> Result<Vec<u8>, ImportError> {
+    fn run(&self, args: &[&str]) -> Result<Vec<u8>, WorkspaceError> {
         self.git.output(args, 64 * 1024, &Bounds::seconds(60)).map_err(fetch_error)
     }
 }
@@ -206,17 +207,17 @@ fn may_be_commit(reference: &str) -> bool {
     (4..=40).contains(&reference.len()) && reference.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn fetch_error(error: GitError) -> ImportError {
+fn fetch_error(error: GitError) -> WorkspaceError {
     match error {
-        GitError::Io(error) => ImportError::Io(error),
-        GitError::Cancelled => ImportError::Cancelled,
+        GitError::Io(error) => WorkspaceError::Io(error),
+        GitError::Cancelled => WorkspaceError::Cancelled,
         GitError::Failed(complaint) if complaint.contains(OTHER_FORMAT) => Refusal::invalid(
             "the repository has the object format sha256; only repositories with sha1 can be read",
             "Import an archive of the commit, or a clone with `git init --object-format=sha1`.",
         )
         .into(),
         GitError::Failed(complaint) => {
-            tracing::info!(error = %redact(&complaint), "a git source could not be fetched");
+            tracing::info!(error = %model::redact(&complaint), "a git source could not be fetched");
             Refusal::invalid(
                 "the git source could not be fetched: the repository, ref or commit does not exist or is not readable",
                 "Check the address or path and the `ref`. Redirects are not followed, and an empty repository has no commit to \
@@ -232,18 +233,4 @@ fn fetch_error(error: GitError) -> ImportError {
             Refusal::invalid("the git source is too large", "Import an archive with less in it.").into()
         }
     }
-}
-
-/// Removes credentials from git's error output, including those in addresses.
-fn redact(complaint: &str) -> String {
-    let mut out = String::new();
-    let mut rest = complaint;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let end = after.find(|c: char| c == '/' || c.is_whitespace() || c == '\'').unwrap_or(after.len());
-        let host = after[..end].rfind('@').map_or(0, |sign| sign + 1);
-        rest = &after[host..];
-    }
-    model::redact(&(out + rest)).into_owned()
 }

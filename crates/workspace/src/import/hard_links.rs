@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
-use super::ImportError;
 use super::tracked::IgnoreFiles;
 use super::writer::ImportWriter;
+use crate::WorkspaceError;
 use crate::ignored::{ExcludedFiles, RuleSet};
 
 /// The files with several names.
@@ -58,7 +58,7 @@ impl HardLinks {
 ///
 /// Secrecy and policy depend on the names alone and are judged first, since they decide on `.gitignore` files too. The rules that remain
 /// stay in force even if their file must go because git ignores another name of it.
-pub(super) fn remove_revealing(writer: &mut ImportWriter<'_>, rules: &Rules) -> Result<IgnoreFiles, ImportError> {
+pub(super) fn remove_revealing(writer: &mut ImportWriter<'_>, rules: &Rules) -> Result<IgnoreFiles, WorkspaceError> {
     remove_less_hidden(writer, rules, &mut |_| false);
     let ignores = writer.ignore_files()?;
     if writer.hard_links.names.is_empty() {

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use model::{MAX_PATH_BYTES, PathRejected, Refusal, Sha256, WHITEOUT};
 use tar::EntryType;
 
+use super::ImportLimits;
 use super::archive::clean;
 use super::archive::reader::{TarMember, TarReader};
 use super::archive::stream::{Meter, decode};
 use super::quota::{EntryQuota, too_large};
-use super::{ImportError, ImportLimits};
 use crate::WorkspaceError;
 use crate::skipped::shown;
 
@@ -113,7 +113,7 @@ impl<'a> LayerReader<'a> {
         self.read_entry().map_err(of_layer)
     }
 
-    fn read_entry(&mut self) -> Result<Option<LayerEntry>, ImportError> {
+    fn read_entry(&mut self) -> Result<Option<LayerEntry>, WorkspaceError> {
         while let Some(mut member) = self.reader.next()? {
             self.quota.count(&member.path)?;
             let Some(path) = clean(&member.path)? else { continue };
@@ -136,13 +136,9 @@ impl<'a> LayerReader<'a> {
 
 impl Read for LayerReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.reader.read(buffer).map_err(|error| match error.kind() {
-            io::ErrorKind::Interrupted => error,
-            _ => match of_layer(error.into()) {
-                WorkspaceError::Refused(refusal) => io::Error::other(refusal),
-                WorkspaceError::Io(error) => error,
-                WorkspaceError::Cancelled => io::ErrorKind::ConnectionAborted.into(),
-            },
+        self.reader.read(buffer).map_err(|error| match error.downcast() {
+            Ok(refusal) => io::Error::other(refusal_of_layer(refusal)),
+            Err(error) => error,
         })
     }
 }
@@ -220,19 +216,18 @@ fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
+fn of_layer(error: WorkspaceError) -> WorkspaceError {
+    if let WorkspaceError::Refused(refusal) = error { refusal_of_layer(refusal).into() } else { error }
+}
+
 /// Makes the refusal of an archive that of a layer.
-fn of_layer(error: ImportError) -> WorkspaceError {
-    let mut refusal = match error {
-        ImportError::Refused(refusal) => refusal,
-        ImportError::Io(error) => return error.into(),
-        ImportError::Cancelled => return WorkspaceError::Cancelled,
-    };
+fn refusal_of_layer(mut refusal: Refusal) -> Refusal {
     if refusal.details.limit.is_some() {
         "Leave out build output, dependencies and data, or send the change in several sets."
             .clone_into(&mut refusal.hint);
     }
     refusal.message = refusal.message.replace("the archive", "the layer").replace("the source", "the layer");
-    refusal.into()
+    refusal
 }
 
 #[cfg(test)]

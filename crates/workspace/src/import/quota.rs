@@ -2,7 +2,8 @@
 
 use model::{Code, Refusal};
 
-use super::{ImportError, ImportLimits};
+use super::ImportLimits;
+use crate::WorkspaceError;
 
 /// Counts the entries that a source names, whether or not they are written. Names are held in memory until the import ends.
 pub(super) struct EntryQuota {
@@ -22,7 +23,7 @@ impl EntryQuota {
     }
 
     /// Counts one entry.
-    pub(super) fn count(&mut self, name: &[u8]) -> Result<(), ImportError> {
+    pub(super) fn count(&mut self, name: &[u8]) -> Result<(), WorkspaceError> {
         self.entries += 1;
         self.name_bytes += name.len() as u64;
         if self.entries > self.limits.max_entries {
@@ -36,7 +37,7 @@ impl EntryQuota {
 }
 
 /// The refusal of a source that exceeds a limit.
-pub(super) fn too_large(what: &str, limit: u64) -> ImportError {
+pub(super) fn too_large(what: &str, limit: u64) -> WorkspaceError {
     Refusal::new(
         Code::InvalidRequest,
         format!("the source has more than {limit} {what}"),

@@ -10,8 +10,8 @@ use rustix::fs::Mode;
 use model::RunId;
 
 use super::*;
-use crate::RunFolder;
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
+use crate::{RunFolder, WorkspaceError};
 
 #[test]
 fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
@@ -123,7 +123,7 @@ fn a_run_is_made_once() {
     let rig = TestWorkspaces::new();
     rig.import("r", ImportSource::Empty).unwrap();
     let again = rig.import("r", ImportSource::Empty).unwrap_err();
-    assert!(matches!(again, ImportError::Refused(refusal) if refusal.code == Code::AlreadyExists));
+    assert!(matches!(again, WorkspaceError::Refused(refusal) if refusal.code == Code::AlreadyExists));
     assert_eq!(rig.names(), [".git-home", "r"]);
 }
 
@@ -131,7 +131,7 @@ fn a_run_is_made_once() {
 fn a_refused_import_leaves_nothing() {
     let rig = TestWorkspaces::new();
     let error = rig.import("r", ImportSource::Archive(&mut &b"no archive at all"[..])).unwrap_err();
-    assert!(matches!(error, ImportError::Refused(refusal) if refusal.code == Code::InvalidRequest));
+    assert!(matches!(error, WorkspaceError::Refused(refusal) if refusal.code == Code::InvalidRequest));
     assert_eq!(rig.names(), [".git-home"]);
 }
 
@@ -158,7 +158,7 @@ fn a_cancelled_import_leaves_nothing() {
         .workspaces
         .import(&run, ImportSource::Directory(source), &rules(), &Gone(AtomicBool::new(false)))
         .unwrap_err();
-    assert!(matches!(error, ImportError::Cancelled), "{error:?}");
+    assert!(matches!(error, WorkspaceError::Cancelled), "{error:?}");
     assert_eq!(rig.names(), [".git-home"]);
 }
 
@@ -197,12 +197,12 @@ fn limits_refuse_the_whole_source() {
     rig.import("fits", ImportSource::Directory(source.clone())).unwrap();
     fs::write(source.join("c"), "1").unwrap();
     let bytes = rig.import("bytes", ImportSource::Directory(source.clone())).unwrap_err();
-    assert!(matches!(bytes, ImportError::Refused(refusal) if refusal.details.limit == Some(10)));
+    assert!(matches!(bytes, WorkspaceError::Refused(refusal) if refusal.details.limit == Some(10)));
     for name in ["a", "b", "c", "d"] {
         fs::write(source.join(name), "").unwrap();
     }
     let entries = rig.import("entries", ImportSource::Directory(source)).unwrap_err();
-    assert!(matches!(entries, ImportError::Refused(refusal) if refusal.details.limit == Some(3)));
+    assert!(matches!(entries, WorkspaceError::Refused(refusal) if refusal.details.limit == Some(3)));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn the_services_own_folder_comes_in_by_no_way() {
     assert!(!rig.imported("r").join("data/checkpoint.key").exists());
     for own in [rig.data(), rig.data().join("workspaces")] {
         let refused = rig.import("s", ImportSource::Directory(own));
-        assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.code == Code::InvalidRequest));
+        assert!(matches!(refused, Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::InvalidRequest));
     }
 }
 
@@ -352,13 +352,13 @@ fn what_a_folder_holds_is_bounded_before_it_is_listed() {
         fs::write(source.join(format!("{n}/.git")), "x").unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source.clone()));
-    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(20)));
+    assert!(matches!(refused, Err(WorkspaceError::Refused(refusal)) if refusal.details.limit == Some(20)));
     let rig = TestWorkspaces::with_limits(ImportLimits { max_name_bytes: 1000, ..ImportLimits::default() });
     for n in 0..5 {
         fs::write(source.join(format!("{n}/{}", "n".repeat(250))), "x").unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source));
-    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(1000)));
+    assert!(matches!(refused, Err(WorkspaceError::Refused(refusal)) if refusal.details.limit == Some(1000)));
 }
 
 #[test]
@@ -371,5 +371,5 @@ fn the_ignore_rules_of_a_source_are_bounded_together() {
         fs::write(source.join(format!("{n}/.gitignore")), &rules).unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source));
-    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(8 << 20)));
+    assert!(matches!(refused, Err(WorkspaceError::Refused(refusal)) if refusal.details.limit == Some(8 << 20)));
 }

@@ -2,8 +2,8 @@
 
 use model::Sha256;
 
-use super::ImportError;
 use super::quota::too_large;
+use crate::WorkspaceError;
 use crate::base_files::GITIGNORE_NAME;
 use crate::base_files::manifest::{MODE_LINK, ManifestRow};
 use crate::base_files::{NewContents, damaged};
@@ -20,7 +20,7 @@ const MAX_IGNORE_BYTES: u64 = 8 << 20;
 pub(super) fn ignore_files<'a>(
     contents: &NewContents,
     rows: impl IntoIterator<Item = &'a ManifestRow>,
-) -> Result<IgnoreFiles, ImportError> {
+) -> Result<IgnoreFiles, WorkspaceError> {
     let mut found = Vec::new();
     let mut bytes = 0;
     let is_ignore_file = |row: &&ManifestRow| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes();

@@ -6,10 +6,12 @@ use std::io::{self, Read, Write};
 use model::{LogicalPath, MAX_PATH_BYTES, PathRejected, link_stays_inside};
 use sha1::Digest as _;
 
+use super::bare::{object_hash, object_id};
 use super::hard_links::HardLinks;
 use super::quota::{EntryQuota, too_large};
 use super::tracked::{self, IgnoreFiles};
-use super::{ImportError, ImportLimits, ImportObserver};
+use super::{ImportLimits, ImportObserver};
+use crate::WorkspaceError;
 use crate::base_files::NewContents;
 use crate::base_files::manifest::{self, MODE_LINK, ManifestRow};
 use crate::byte_path::{prefixes, split};
@@ -68,10 +70,10 @@ pub(crate) enum WriteError {
     /// A tree cannot contain it, for this reason.
     Unsupported(&'static str),
     /// The import has failed.
-    Fatal(ImportError),
+    Fatal(WorkspaceError),
 }
 
-impl<E: Into<ImportError>> From<E> for WriteError {
+impl<E: Into<WorkspaceError>> From<E> for WriteError {
     fn from(error: E) -> Self {
         Self::Fatal(error.into())
     }
@@ -128,7 +130,7 @@ impl<'a> ImportWriter<'a> {
     ) -> Result<(), WriteError> {
         self.begin(path, size)?;
         let mut next = self.contents.next()?;
-        let (mut sha256, mut sha1) = (sha2::Sha256::new(), blob_hash(size));
+        let (mut sha256, mut sha1) = (sha2::Sha256::new(), object_hash("blob", size));
         let tree = &self.size;
         let bytes = each_chunk(from, &mut self.buffer, |chunk, bytes| {
             tree.check(1, bytes)?;
@@ -141,7 +143,7 @@ impl<'a> ImportWriter<'a> {
         })?;
         // If the file changed while it was read, its size in git's header, which is hashed first, was wrong.
         if oid.is_none() && bytes != size {
-            sha1 = blob_hash(bytes);
+            sha1 = object_hash("blob", bytes);
             each_chunk(&mut next.reader(), &mut self.buffer, |chunk, _| {
                 sha1.update(chunk);
                 Ok(())
@@ -218,7 +220,7 @@ impl<'a> ImportWriter<'a> {
         let row = ManifestRow {
             path: path.to_owned(),
             mode: MODE_LINK,
-            oid: blob_id(target),
+            oid: object_id("blob", target),
             sha256,
             size,
             is_ignored: false,
@@ -250,7 +252,7 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Returns the `.gitignore` files of the tree.
-    pub(super) fn ignore_files(&self) -> Result<IgnoreFiles, ImportError> {
+    pub(super) fn ignore_files(&self) -> Result<IgnoreFiles, WorkspaceError> {
         tracked::ignore_files(self.contents, self.files.values())
     }
 
@@ -283,7 +285,7 @@ impl<'a> ImportWriter<'a> {
         &mut self,
         path: &[u8],
         written: Result<T, WriteError>,
-    ) -> Result<Option<T>, ImportError> {
+    ) -> Result<Option<T>, WorkspaceError> {
         match written {
             Ok(written) => Ok(Some(written)),
             Err(WriteError::Unsupported(reason)) => {
@@ -300,7 +302,7 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Counts an entry, which need not be written.
-    pub(crate) fn count_skipped(&mut self, path: &[u8]) -> Result<(), ImportError> {
+    pub(crate) fn count_skipped(&mut self, path: &[u8]) -> Result<(), WorkspaceError> {
         self.size.check_cancelled()?;
         self.entries.count(path)?;
         if self.entries.entries().is_multiple_of(REPORT_INTERVAL) {
@@ -372,7 +374,7 @@ struct TreeSize<'a> {
 
 impl TreeSize<'_> {
     /// Checks the limit and the quota for so many more files and bytes. A link counts as a file, a folder does not.
-    fn check(&self, files: u64, more: u64) -> Result<(), ImportError> {
+    fn check(&self, files: u64, more: u64) -> Result<(), WorkspaceError> {
         let bytes = self.bytes.saturating_add(more);
         if bytes > self.max_bytes {
             return Err(too_large("bytes", self.max_bytes));
@@ -381,8 +383,8 @@ impl TreeSize<'_> {
     }
 
     /// Returns `Cancelled` once the caller has disconnected.
-    fn check_cancelled(&self) -> Result<(), ImportError> {
-        if self.watch.cancelled() { Err(ImportError::Cancelled) } else { Ok(()) }
+    fn check_cancelled(&self) -> Result<(), WorkspaceError> {
+        if self.watch.cancelled() { Err(WorkspaceError::Cancelled) } else { Ok(()) }
     }
 }
 
@@ -404,16 +406,6 @@ fn each_chunk(
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Returns the hash of a blob with `size` bytes before the first of them.
-fn blob_hash(size: u64) -> sha1::Sha1 {
-    sha1::Sha1::new_with_prefix(format!("blob {size}\0"))
-}
-
-/// Returns git's object id of a blob of these bytes.
-pub(crate) fn blob_id(bytes: &[u8]) -> [u8; 20] {
-    blob_hash(bytes.len() as u64).chain_update(bytes).finalize().into()
 }
 
 /// Returns the part of `path` up to the first Git-internal name.

@@ -106,9 +106,9 @@ pub(super) fn damaged(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Makes `git_dir` a repository that has the base commit `commit` under the name by which others find it.
-pub(super) fn set_base_commit(git_dir: &Path, commit: &str, is_fetched: bool) -> io::Result<()> {
-    let reference = git_dir.join(if is_fetched { FETCHED } else { "refs/heads/base" });
+/// Names the base commit in `git_dir` as the one that was fetched.
+pub(super) fn set_fetched(git_dir: &Path, commit: &str) -> io::Result<()> {
+    let reference = git_dir.join(FETCHED);
     if let Some(folder) = reference.parent() {
         std::fs::create_dir_all(folder)?;
     }

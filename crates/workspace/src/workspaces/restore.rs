@@ -11,7 +11,7 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::base_parts::{
-    CONTENTS_PART, FETCHED_PART, MANIFEST_PART, PACK, SEGMENT, SHALLOW_PART, damaged, set_base_commit,
+    CONTENTS_PART, FETCHED_PART, MANIFEST_PART, PACK, SEGMENT, SHALLOW_PART, damaged, set_fetched,
 };
 use super::{ChainPoint, FOLDERS, STAGING, Workspaces, run_base, run_copy, run_folders, tree_note};
 use crate::base::{Base, MANIFEST_NAME, MAX_MANIFEST_BYTES};
@@ -22,7 +22,7 @@ use crate::byte_path::is_plain;
 use crate::dir::{create_file, open_dir, open_file};
 use crate::error::WorkspaceError;
 use crate::fsync_tree;
-use crate::import::{describe, make_bare};
+use crate::import::describe;
 use crate::remove::remove_tree;
 use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
 
@@ -101,7 +101,6 @@ impl Workspaces {
     /// If the disk fails.
     pub fn base_maker(&self) -> io::Result<BaseMaker> {
         let staged = self.bases.stage()?;
-        make_bare(staged.git.dir())?;
         std::fs::create_dir(staged.git.dir().join("objects/pack"))?;
         Ok(BaseMaker { staged, segments: Vec::new(), is_fetched: false })
     }
@@ -160,13 +159,14 @@ impl BaseMaker {
         let (head, manifest) = manifest::read(&bytes)?;
         let (mut rows, folders) = (manifest.rows(), manifest.sorted_folders());
         manifest::sort(&mut rows);
-        let folders: Vec<_> = folders.into_iter().map(<[u8]>::to_vec).collect();
-        let info = describe(&head, &rows, &folders);
+        let info = describe(&head, &rows, folders.len(), &bytes);
         if recorded.is_some_and(|recorded| info.recorded() != *recorded) || !rows.iter().all(|row| is_plain(&row.path))
         {
             return Err(damaged("the base is not the one that the run started from"));
         }
-        set_base_commit(self.staged.git.dir(), &head.commit, self.is_fetched)?;
+        if self.is_fetched {
+            set_fetched(self.staged.git.dir(), &head.commit)?;
+        }
         let names = segment_names(&mut open_file(&self.staged.dir, LOCATIONS_NAME)?)?;
         if let Some(name) = names.iter().find(|name| !self.segments.contains(name)) {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("the base lacks its segment {name}")));

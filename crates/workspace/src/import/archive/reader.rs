@@ -10,7 +10,7 @@ use model::Refusal;
 use tar::{EntryType, GnuExtSparseHeader, GnuHeader, Header};
 
 use super::stream::{DecodedStream, damaged};
-use crate::import::ImportError;
+use crate::WorkspaceError;
 use crate::import::layer::LayerBase;
 
 /// The maximum size of the extension headers of one entry. Names end at 4 KiB, so most of this is for attributes in pax
@@ -68,7 +68,7 @@ impl<'a> TarReader<'a> {
     }
 
     /// Returns the next entry; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<TarMember>, ImportError> {
+    pub(crate) fn next(&mut self) -> Result<Option<TarMember>, WorkspaceError> {
         let mut extensions = Extensions::default();
         loop {
             self.skip()?;
@@ -93,12 +93,12 @@ impl<'a> TarReader<'a> {
     }
 
     /// Reads the rest of the stream, to check that it is complete.
-    pub(crate) fn finish(&mut self) -> Result<(), ImportError> {
+    pub(crate) fn finish(&mut self) -> Result<(), WorkspaceError> {
         io::copy(&mut self.from, &mut io::sink())?;
         Ok(())
     }
 
-    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<TarMember, ImportError> {
+    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<TarMember, WorkspaceError> {
         let is_gnu_sparse = header.entry_type().is_gnu_sparse();
         if is_gnu_sparse {
             self.skip_sparse_map(header, &mut extensions)?;
@@ -126,7 +126,7 @@ impl<'a> TarReader<'a> {
     }
 
     /// Skips the rest of the map of a sparse file in GNU's form, which the size of the entry does not count.
-    fn skip_sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<(), ImportError> {
+    fn skip_sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<(), WorkspaceError> {
         let mut continues = header.as_gnu().is_some_and(GnuHeader::is_extended);
         while continues {
             extensions.count(BLOCK_BYTES as u64)?;
@@ -139,7 +139,7 @@ impl<'a> TarReader<'a> {
 
     /// Reads the next header; `None` at a block of zeros, the end of an archive. A stream that ends without one was cut off: between
     /// two entries nothing else shows it.
-    fn header(&mut self) -> Result<Option<Header>, ImportError> {
+    fn header(&mut self) -> Result<Option<Header>, WorkspaceError> {
         let mut header = Header::new_old();
         self.block(header.as_mut_bytes())?;
         let block = header.as_bytes();
@@ -154,7 +154,7 @@ impl<'a> TarReader<'a> {
         }
     }
 
-    fn block(&mut self, block: &mut [u8; BLOCK_BYTES]) -> Result<(), ImportError> {
+    fn block(&mut self, block: &mut [u8; BLOCK_BYTES]) -> Result<(), WorkspaceError> {
         self.from.read_exact(block).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged().into(),
             _ => error.into(),
@@ -162,21 +162,21 @@ impl<'a> TarReader<'a> {
     }
 
     /// Starts reading `size` bytes of an entry.
-    fn expect(&mut self, size: u64) -> Result<(), ImportError> {
+    fn expect(&mut self, size: u64) -> Result<(), WorkspaceError> {
         let stored = size.checked_next_multiple_of(BLOCK_BYTES as u64).ok_or_else(damaged)?;
         (self.left, self.padding) = (size, stored - size);
         Ok(())
     }
 
     /// Skips the rest of the entry.
-    fn skip(&mut self) -> Result<(), ImportError> {
+    fn skip(&mut self) -> Result<(), WorkspaceError> {
         let rest = self.left.saturating_add(self.padding);
         (self.left, self.padding) = (0, 0);
         let skipped = io::copy(&mut (&mut self.from).take(rest), &mut io::sink())?;
         if skipped == rest { Ok(()) } else { Err(damaged().into()) }
     }
 
-    fn long_name(&mut self, size: u64, extensions: &mut Extensions) -> Result<Vec<u8>, ImportError> {
+    fn long_name(&mut self, size: u64, extensions: &mut Extensions) -> Result<Vec<u8>, WorkspaceError> {
         extensions.count(size)?;
         let mut name = self.take_bytes(size)?;
         if name.last() == Some(&0) {
@@ -185,7 +185,7 @@ impl<'a> TarReader<'a> {
         Ok(name)
     }
 
-    fn pax(&mut self, size: u64, extensions: &mut Extensions) -> Result<(), ImportError> {
+    fn pax(&mut self, size: u64, extensions: &mut Extensions) -> Result<(), WorkspaceError> {
         extensions.count(size)?;
         if std::mem::replace(&mut extensions.has_pax, true) {
             return Err(damaged_pax("there are two for one entry"));
@@ -216,7 +216,7 @@ impl<'a> TarReader<'a> {
     }
 
     /// Skips a header for all entries that follow: comments, mostly. Nothing of it is kept, so its size is not bounded.
-    fn global_pax(&mut self) -> Result<(), ImportError> {
+    fn global_pax(&mut self) -> Result<(), WorkspaceError> {
         while self.left > 0 {
             let (key, value) = self.pax_key()?;
             if matches!(&key[..], b"path" | b"linkpath" | b"size") || key.starts_with(b"GNU.sparse.") {
@@ -228,7 +228,7 @@ impl<'a> TarReader<'a> {
     }
 
     /// Reads the key of the next record, and returns it with the length of the value.
-    fn pax_key(&mut self) -> Result<(Vec<u8>, u64), ImportError> {
+    fn pax_key(&mut self) -> Result<(Vec<u8>, u64), WorkspaceError> {
         const NO_LENGTH: &str = "a record does not begin with its length";
         let digits = self.pax_until(b' ', 20, NO_LENGTH)?;
         let length = decimal(&digits).ok_or_else(|| damaged_pax(NO_LENGTH))?;
@@ -240,7 +240,7 @@ impl<'a> TarReader<'a> {
         Ok((key, value.ok_or_else(|| damaged_pax("a record's length is wrong"))?))
     }
 
-    fn pax_until(&mut self, end: u8, most: usize, problem: &str) -> Result<Vec<u8>, ImportError> {
+    fn pax_until(&mut self, end: u8, most: usize, problem: &str) -> Result<Vec<u8>, WorkspaceError> {
         let mut found = Vec::new();
         while self.left > 0 && found.len() <= most {
             match self.byte()? {
@@ -251,26 +251,26 @@ impl<'a> TarReader<'a> {
         Err(damaged_pax(problem))
     }
 
-    fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, ImportError> {
+    fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, WorkspaceError> {
         let value = self.take_bytes(bytes)?;
         self.skip_value(0)?;
         Ok(value)
     }
 
     /// Skips `bytes` of a value, and the end of its record.
-    fn skip_value(&mut self, bytes: u64) -> Result<(), ImportError> {
+    fn skip_value(&mut self, bytes: u64) -> Result<(), WorkspaceError> {
         let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink())?;
         if skipped == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
     }
 
-    fn byte(&mut self) -> Result<u8, ImportError> {
+    fn byte(&mut self) -> Result<u8, WorkspaceError> {
         let mut byte = [0];
         self.read_exact(&mut byte)?;
         Ok(byte[0])
     }
 
     /// Reads the next `count` bytes of the entry. `count` must be bounded by the caller.
-    fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, ImportError> {
+    fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, WorkspaceError> {
         let mut bytes = Vec::new();
         let read = self.by_ref().take(count).read_to_end(&mut bytes)?;
         if read as u64 == count { Ok(bytes) } else { Err(damaged().into()) }
@@ -294,7 +294,7 @@ impl Read for TarReader<'_> {
 
 impl Extensions {
     /// Counts bytes that are held in memory until the entry is complete.
-    fn count(&mut self, size: u64) -> Result<(), ImportError> {
+    fn count(&mut self, size: u64) -> Result<(), WorkspaceError> {
         self.bytes = self.bytes.saturating_add(size.max(1));
         if self.bytes <= MAX_HEADERS_BYTES {
             return Ok(());
@@ -308,7 +308,7 @@ impl Extensions {
     }
 }
 
-fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ImportError> {
+fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), WorkspaceError> {
     if name.replace(value).is_none() { Ok(()) } else { Err(damaged_pax("an entry has two names")) }
 }
 
@@ -323,7 +323,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
 }
 
-fn damaged_pax(problem: &str) -> ImportError {
+fn damaged_pax(problem: &str) -> WorkspaceError {
     Refusal::invalid(
         format!("the archive contains a damaged extended header (pax): {problem}"),
         "Pack it again, for example with `tar --format=gnu`.",

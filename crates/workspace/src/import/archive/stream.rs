@@ -7,7 +7,8 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use model::Refusal;
 
-use crate::import::{ImportError, ImportLimits};
+use crate::WorkspaceError;
+use crate::import::ImportLimits;
 
 /// The compression ratio is only checked beyond this size.
 const RATIO_FREE_BYTES: u64 = 64 << 20;
@@ -17,7 +18,7 @@ const MAX_WINDOW_LOG: u32 = 23;
 type PeekedArchive<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 
 /// Returns the bytes of the tar archive, decompressed if it is a tar.gz or a tar.zst.
-pub(crate) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<DecodedStream<'a>, ImportError> {
+pub(crate) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<DecodedStream<'a>, WorkspaceError> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
     (&mut raw).take(4).read_to_end(&mut magic).map_err(|error| meter.failure(error))?;

@@ -53,13 +53,13 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-fn import(rig: &TestWorkspaces, run: &str, mut bytes: &[u8]) -> Result<ImportedRun, ImportError> {
+fn import(rig: &TestWorkspaces, run: &str, mut bytes: &[u8]) -> Result<ImportedRun, WorkspaceError> {
     rig.import(run, ImportSource::Archive(&mut bytes))
 }
 
 fn refused(rig: &TestWorkspaces, bytes: &[u8]) -> Refusal {
     match import(rig, "refused", bytes) {
-        Err(ImportError::Refused(refusal)) => {
+        Err(WorkspaceError::Refused(refusal)) => {
             assert!(!rig.run("refused").exists());
             refusal
         }
@@ -309,7 +309,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
         for head in [headers.clone(), [before, &headers].concat()] {
             let mut stream = Endless { head: &head, taken: 0 };
             let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
-            let ImportError::Refused(refusal) = error else { panic!("{what}: {error:?}") };
+            let WorkspaceError::Refused(refusal) = error else { panic!("{what}: {error:?}") };
             assert_eq!((refusal.code, refusal.details.limit), (Code::InvalidRequest, Some(1 << 20)), "{what}");
             assert!(stream.taken < 2 << 20, "{what}: {} bytes were read", stream.taken);
         }
@@ -317,7 +317,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
     // The old format has no extension headers: there this is an entry of an unknown type.
     let mut stream = Endless { head: &announces(b'x', 600 << 20, false), taken: 0 };
     let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
-    assert!(matches!(&error, ImportError::Refused(refusal) if refusal.code == Code::PathRejected), "{error:?}");
+    assert!(matches!(&error, WorkspaceError::Refused(refusal) if refusal.code == Code::PathRejected), "{error:?}");
     assert!(stream.taken < 2 << 20, "{} bytes were read", stream.taken);
 }
 
@@ -342,7 +342,7 @@ fn only_the_start_of_a_long_name_is_reported() {
             refused.unwrap();
             continue;
         }
-        let Err(ImportError::Refused(refusal)) = refused else { panic!("not refused") };
+        let Err(WorkspaceError::Refused(refusal)) = refused else { panic!("not refused") };
         assert_eq!(refusal.code, Code::PathRejected);
         let shown = format!("{refusal:?}");
         assert!(shown.len() < 1000 && shown.contains("long/long/"), "{shown}");
@@ -380,7 +380,7 @@ fn a_stream_that_breaks_is_the_streams_fault() {
         let mut stream = begun.chain(Broken);
         let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
         assert!(
-            matches!(&error, ImportError::Io(error) if error.kind() == io::ErrorKind::ConnectionReset),
+            matches!(&error, WorkspaceError::Io(error) if error.kind() == io::ErrorKind::ConnectionReset),
             "{error:?}"
         );
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::no_repository;
-use crate::import::ImportError;
+use crate::WorkspaceError;
 use crate::skipped::shown;
 
 /// Returns the git folder of the repository at `path`, if `is_allowed` accepts everything that it refers to.
@@ -15,7 +15,7 @@ use crate::skipped::shown;
 /// A repository can refer to other folders: `.git` may be a file, `commondir` and `objects/info/alternates` name folders, and
 /// any of these may be a symbolic link. An import reads those folders too, so each must be allowed.
 #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
-pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportError> {
+pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, WorkspaceError> {
     let real = |path: &Path| std::fs::canonicalize(path).ok().filter(|real| is_allowed(real)).ok_or_else(no_repository);
     let dot_git = path.join(".git");
     let git_dir = match std::fs::symlink_metadata(&dot_git) {
@@ -44,7 +44,7 @@ pub(in crate::import) fn work_tree(path: &Path) -> Option<PathBuf> {
 }
 
 /// Refuses a FIFO, a socket or a device, also behind a link, in place of a file that git reads: it could wait for it without end.
-fn check_regular(git_dir: &Path) -> Result<(), ImportError> {
+fn check_regular(git_dir: &Path) -> Result<(), WorkspaceError> {
     const FILES: [&str; 7] = ["HEAD", "config", "config.worktree", "index", "info/grafts", "packed-refs", "shallow"];
     let mut pending: Vec<_> = FILES.iter().map(|name| git_dir.join(name)).collect();
     pending.push(git_dir.join("refs"));
@@ -62,7 +62,7 @@ fn check_regular(git_dir: &Path) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn special(path: &Path) -> ImportError {
+fn special(path: &Path) -> WorkspaceError {
     let name = path.file_name().unwrap_or_default();
     tracing::info!(name = %shown(name.as_encoded_bytes()), "a git source has something else than a file among its files");
     no_repository()
@@ -70,9 +70,9 @@ fn special(path: &Path) -> ImportError {
 
 fn check_objects(
     objects: &Path,
-    real: &dyn Fn(&Path) -> Result<PathBuf, ImportError>,
+    real: &dyn Fn(&Path) -> Result<PathBuf, WorkspaceError>,
     depth: usize,
-) -> Result<(), ImportError> {
+) -> Result<(), WorkspaceError> {
     const MAX_ALTERNATES: usize = 5;
     check_entries(objects)?;
     let alternates = objects.join("info/alternates");
@@ -93,7 +93,7 @@ fn check_objects(
 }
 
 /// Refuses symbolic links among the objects, as git's own local clone does, and what git would wait for.
-fn check_entries(objects: &Path) -> Result<(), ImportError> {
+fn check_entries(objects: &Path) -> Result<(), WorkspaceError> {
     let mut folders = vec![objects.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
@@ -110,7 +110,7 @@ fn check_entries(objects: &Path) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn read_small(path: &Path) -> Result<String, ImportError> {
+fn read_small(path: &Path) -> Result<String, WorkspaceError> {
     let mut text = String::new();
     let read = open_regular(path).and_then(|file| file.take(64 * 1024).read_to_string(&mut text));
     read.map_err(|_| no_repository())?;

@@ -1,8 +1,8 @@
 //! Asking a repository for its refs, without fetching anything.
 
 use super::GitSource;
+use crate::WorkspaceError;
 use crate::git::{Bounds, GitError, parse_oid};
-use crate::import::ImportError;
 
 /// The time limit of the question, in seconds.
 const SECONDS: u64 = 60;
@@ -26,7 +26,7 @@ impl GitSource<'_> {
     /// # Errors
     ///
     /// As for a fetch.
-    pub(in crate::import) fn tip(&self) -> Result<Option<String>, ImportError> {
+    pub(in crate::import) fn tip(&self) -> Result<Option<String>, WorkspaceError> {
         self.watch.progress("fetching", 0, 0);
         let is_commit = parse_oid(self.reference).is_some();
         let mut args = vec!["ls-remote".to_owned(), "--end-of-options".to_owned(), "origin".to_owned()];

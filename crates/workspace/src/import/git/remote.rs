@@ -12,30 +12,17 @@ const HTTPS_PORT: u16 = 443;
 /// How many addresses of a host are passed to git.
 const MAX_ADDRESSES: usize = 8;
 
-/// A repository by `https`, whose host was checked.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Remote<'a> {
-    pub(super) url: &'a str,
-    pub(super) port: u16,
-    /// The value of `http.curloptResolve`; `None` if the URL contains an address.
-    pub(super) resolve: Option<String>,
-}
-
-/// Checks `url`, and resolves its host.
+/// Checks `url`, and resolves its host. Returns its port and the value of `http.curloptResolve`; `None` if the URL contains an address.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST` if it does not begin with `https://`, contains credentials, or names a host that is not public and not
 /// in `allowed`.
-pub(super) fn judge<'a>(url: &'a str, allowed: &[String]) -> Result<Remote<'a>, Refusal> {
+pub(super) fn judge(url: &str, allowed: &[String]) -> Result<(u16, Option<String>), Refusal> {
     let (host, port) = parse(url)?;
     let is_allowed = allowed.iter().any(|one| bare(one).eq_ignore_ascii_case(host));
     if let Ok(address) = host.parse::<IpAddr>() {
-        return if is_allowed || is_public(address) {
-            Ok(Remote { url, port, resolve: None })
-        } else {
-            Err(not_public(host))
-        };
+        return if is_allowed || is_public(address) { Ok((port, None)) } else { Err(not_public(host)) };
     }
     let found = (host, port).to_socket_addrs().map_err(|error| {
         tracing::info!(%error, "the host of a git source could not be resolved");
@@ -51,8 +38,7 @@ pub(super) fn judge<'a>(url: &'a str, allowed: &[String]) -> Result<Remote<'a>, 
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     });
-    let resolve = format!("{host}:{port}:{}", written.collect::<Vec<_>>().join(","));
-    Ok(Remote { url, port, resolve: Some(resolve) })
+    Ok((port, Some(format!("{host}:{port}:{}", written.collect::<Vec<_>>().join(",")))))
 }
 
 /// Returns the host, without brackets, and the port.
@@ -225,10 +211,10 @@ mod tests {
             assert!(refusal.message.contains("no public address"), "{url}: {refusal:?}");
         }
         let allowed = ["LocalHost".to_owned(), "[::1]".to_owned(), "10.1.2.3".to_owned()];
-        let local = judge("https://localhost:8443/a", &allowed).unwrap();
-        assert!(local.port == 8443 && local.resolve.unwrap().starts_with("localhost:8443:"));
+        let (port, resolve) = judge("https://localhost:8443/a", &allowed).unwrap();
+        assert!(port == 8443 && resolve.unwrap().starts_with("localhost:8443:"));
         for url in ["https://[::1]/a", "https://10.1.2.3/a", "https://1.1.1.1/a"] {
-            assert_eq!(judge(url, &allowed).unwrap(), Remote { url, port: 443, resolve: None });
+            assert_eq!(judge(url, &allowed).unwrap(), (443, None));
         }
         assert!(judge("https://10.1.2.4/a", &allowed).is_err());
     }

@@ -33,9 +33,9 @@ fn local(path: &Path, reference: Option<&str>) -> ImportSource<'static> {
     ImportSource::GitLocal { path: path.to_owned(), reference: reference.map(str::to_owned) }
 }
 
-fn refused(result: Result<crate::ImportedRun, ImportError>) -> Refusal {
+fn refused(result: Result<crate::ImportedRun, WorkspaceError>) -> Refusal {
     match result {
-        Err(ImportError::Refused(refusal)) => refusal,
+        Err(WorkspaceError::Refused(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -314,15 +314,6 @@ fn only_https_addresses_are_taken_and_none_is_shown() {
     assert_eq!(refusal.code, Code::InvalidRequest);
     assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
     assert_eq!(rig.names(), [".git-home"]);
-}
-
-#[test]
-fn complaints_are_logged_without_passwords() {
-    let said = "fatal: unable to access 'https://user:p@ss@host/a.git/': no\nremote: https://tok@other x";
-    assert_eq!(redact(said), "fatal: unable to access 'https://host/a.git/': no\nremote: https://other x");
-    assert_eq!(redact("plain"), "plain");
-    let said = format!("fatal: couldn't find remote ref ghp_{}", "a1".repeat(18));
-    assert_eq!(redact(&said), "fatal: couldn't find remote ref [redacted: GitHub token]");
 }
 
 #[test]

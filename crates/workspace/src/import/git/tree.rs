@@ -1,15 +1,17 @@
 //! The tree of a fetched commit: listed, checked entry by entry, and written by [`ImportWriter`].
 
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write as _};
+use std::thread;
 use std::time::Duration;
 
 use super::{fetch_error, no_repository};
-use crate::base::{Blobs, missing_from_base};
+use crate::WorkspaceError;
 use crate::base_files::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
-use crate::git::{Bounds, Git, GitError, parse_oid};
+use crate::git::{Bounds, Git, GitError, hex, parse_oid};
+use crate::import::bare::MODE_FOLDER;
 use crate::import::quota::{EntryQuota, too_large};
 use crate::import::writer::{ImportWriter, git_internal};
-use crate::import::{ImportError, ImportLimits, ImportObserver};
+use crate::import::{ImportLimits, ImportObserver};
 
 /// The time limit for reading the fetched objects.
 const READ_TIME: Duration = Duration::from_mins(15);
@@ -17,8 +19,6 @@ const READ_TIME: Duration = Duration::from_mins(15);
 const MAX_LINK_BYTES: u64 = 4096;
 /// The git mode of a submodule.
 const MODE_SUBMODULE: u32 = 0o160_000;
-/// The git mode of a folder.
-const MODE_FOLDER: u32 = 0o040_000;
 
 /// The maximum length of a line of the list: more than the longest possible path.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -37,7 +37,7 @@ pub(super) fn list(
     limits: ImportLimits,
     watch: &dyn ImportObserver,
     writer: &mut ImportWriter<'_>,
-) -> Result<Vec<TreeEntry>, ImportError> {
+) -> Result<Vec<TreeEntry>, WorkspaceError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     // With its folders, so that a tree of folders without files is bounded too.
     let args = ["ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", commit];
@@ -113,7 +113,7 @@ pub(super) fn write(
     entries: Vec<TreeEntry>,
     watch: &dyn ImportObserver,
     writer: &mut ImportWriter<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), WorkspaceError> {
     let mut new = Vec::new();
     for entry in entries {
         if !write_known(&entry, writer)? {
@@ -125,19 +125,26 @@ pub(super) fn write(
     }
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let mut failed = None;
-    let written = Blobs::new(git).each(
-        &bounds,
-        &new,
-        |entry| &entry.oid,
-        |entry, blob| {
-            // The source lacks an object of its tree.
-            let Some((bytes, size)) = blob else { return Err(missing_from_base()) };
-            write_entry(entry, bytes, size, writer).map_err(|error| {
-                failed = Some(error);
-                io::ErrorKind::Interrupted.into()
+    let written = git.run(&["cat-file", "--batch", "--buffer"], &bounds, |to, stdout| {
+        thread::scope(|scope| {
+            // Another thread sends the requests, since git stops reading them while nobody takes its output.
+            scope.spawn(|| {
+                let mut to = BufWriter::new(to);
+                new.iter().try_for_each(|entry| writeln!(to, "{}", hex(&entry.oid)))?;
+                to.flush()
+            });
+            // Dropped at the first error, which ends git and so that thread.
+            let mut from = BufReader::with_capacity(256 * 1024, stdout);
+            new.iter().try_for_each(|entry| {
+                read_blob(&mut from, |bytes, size| {
+                    write_entry(entry, bytes, size, writer).map_err(|error| {
+                        failed = Some(error);
+                        io::ErrorKind::Interrupted.into()
+                    })
+                })
             })
-        },
-    );
+        })
+    });
     match (failed, written) {
         (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(()),
@@ -146,8 +153,23 @@ pub(super) fn write(
     }
 }
 
+/// Calls `take` with the bytes and the size of the blob that git prints next. They need not all be read.
+fn read_blob(from: &mut impl BufRead, take: impl FnOnce(&mut dyn Read, u64) -> io::Result<()>) -> io::Result<()> {
+    let mut line = String::new();
+    from.by_ref().take(256).read_line(&mut line)?;
+    let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse().ok());
+    let Some(size) = size.filter(|_| line.contains(" blob ")) else {
+        tracing::warn!(line = %line.trim_end(), "an object of a git source is missing");
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let mut bytes = from.by_ref().take(size);
+    take(&mut bytes, size)?;
+    io::copy(&mut bytes, &mut io::sink())?;
+    from.read_exact(&mut [0])
+}
+
 /// Writes a submodule, or a file whose content is known. Returns whether it is one.
-fn write_known(entry: &TreeEntry, writer: &mut ImportWriter<'_>) -> Result<bool, ImportError> {
+fn write_known(entry: &TreeEntry, writer: &mut ImportWriter<'_>) -> Result<bool, WorkspaceError> {
     let TreeEntry { mode, oid, path } = entry;
     let written = match *mode {
         MODE_LINK => return Ok(false),
@@ -162,7 +184,7 @@ fn write_entry(
     bytes: &mut dyn Read,
     size: u64,
     writer: &mut ImportWriter<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), WorkspaceError> {
     let TreeEntry { mode, oid, path } = entry;
     // Another file of the tree may have had the content.
     if write_known(entry, writer)? {

@@ -148,7 +148,8 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     assert!(content("records.jsonl").contains("\"run.close\""));
     assert_eq!(content("artifacts/report.txt"), "report\n");
     assert!(!to.join("tool-cache").exists(), "a cache is archived");
-    assert!(to.join("base.git/HEAD").exists() && files(&to.join("diffs")).len() == 2);
+    assert_eq!(content("base/src/a.txt"), "one\n");
+    assert_eq!(files(&to.join("diffs")).len(), 2);
     let again = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
     assert_eq!(again.status.code(), Some(2), "the folder is not empty: {}", text(&again));
 
