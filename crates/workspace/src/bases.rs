@@ -152,7 +152,7 @@ impl BaseStore {
     }
 
     /// Opens the folder as it is.
-    pub(crate) fn open_to_read(data_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open_to_read(data_dir: &Path, home: &Arc<GitHome>) -> io::Result<Self> {
         let path = data_dir.join(BASES);
         let dir = match open_dir(rustix::fs::CWD, &path) {
             Err(Errno::NOENT) => None,
@@ -160,7 +160,7 @@ impl BaseStore {
         };
         let segments = dir.as_ref().map(|dir| Segments::open(dir, SEGMENTS).map(Arc::new)).transpose()?;
         let (open, in_use) = (Mutex::default(), Arc::default());
-        Ok(Self { dir, segments, path, home: Arc::default(), lru: Arc::default(), open, in_use })
+        Ok(Self { dir, segments, path, home: Arc::clone(home), lru: Arc::default(), open, in_use })
     }
 
     pub(crate) fn set_home(&mut self, home: Arc<GitHome>) {

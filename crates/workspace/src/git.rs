@@ -259,13 +259,8 @@ impl Git {
         let Some(confine) = &self.home.confine else { return command.spawn() };
         // The kernel restricts the calling thread and the processes that it starts, so a thread of its own starts git.
         let start = || confine.confine(&self.access).and_then(|()| command.spawn());
-        let started = thread::scope(|scope| {
-            thread::Builder::new()
-                .spawn_scoped(scope, start)?
-                .join()
-                .map_err(|_| io::Error::other("the thread that starts git panicked"))
-        });
-        started?
+        let started = thread::scope(|scope| scope.spawn(start).join());
+        started.unwrap_or_else(|_| Err(io::Error::other("the thread that starts git panicked")))
     }
 
     fn command(&self, args: &[&str]) -> Command {

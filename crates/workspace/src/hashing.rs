@@ -1,4 +1,4 @@
-//! The hash of bytes that are copied.
+//! Reading to the end, and the hash of bytes that are copied.
 
 use std::io::{self, Read, Write};
 
@@ -9,17 +9,30 @@ use sha2::Digest as _;
 /// size of the buffer.
 pub(crate) fn copy_hashed(from: &mut dyn Read, to: &mut dyn Write, expected_size: u64) -> io::Result<(Sha256, u64)> {
     let buffer_bytes = usize::try_from(expected_size).unwrap_or(usize::MAX).clamp(512, 256 * 1024);
-    let (mut sha256, mut size, mut buffer) = (sha2::Sha256::new(), 0, vec![0; buffer_bytes]);
+    let mut sha256 = sha2::Sha256::new();
+    let size = each_chunk(from, &mut vec![0; buffer_bytes], |chunk, _| {
+        sha256.update(chunk);
+        to.write_all(chunk)
+    })?;
+    Ok((Sha256::from_bytes(sha256.finalize().into()), size))
+}
+
+/// Calls `take` with each part of `from`, and the number of bytes up to its end. Returns their number.
+pub(crate) fn each_chunk<E: From<io::Error>>(
+    from: &mut dyn Read,
+    buffer: &mut [u8],
+    mut take: impl FnMut(&[u8], u64) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut bytes = 0;
     loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok((Sha256::from_bytes(sha256.finalize().into()), size)),
+        match from.read(buffer) {
+            Ok(0) => return Ok(bytes),
             Ok(count) => {
-                size += count as u64;
-                sha256.update(&buffer[..count]);
-                to.write_all(&buffer[..count])?;
+                bytes += count as u64;
+                take(&buffer[..count], bytes)?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -273,10 +273,10 @@ impl TestWorkspaces {
         }
         let files = self.workspaces.base(&RunId::parse(run).unwrap()).unwrap().load().unwrap();
         let at = |path: &[u8]| folder.join(std::ffi::OsStr::from_bytes(path));
-        for path in files.manifest.sorted_folders() {
+        for (path, _) in files.manifest.folders() {
             fs::create_dir_all(at(path)).unwrap();
         }
-        for (file, row) in files.manifest.indexed_rows() {
+        for (file, row) in files.manifest.rows() {
             let bytes = files.bytes(file).unwrap();
             if files.is_link(file) {
                 std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&bytes), at(&row.path)).unwrap();
@@ -341,7 +341,7 @@ impl TestWorkspaces {
         let mut to = import.stdin.take().unwrap();
         writeln!(to, "commit refs/heads/base\ncommitter workspaced <workspaced@localhost> 0 +0000").unwrap();
         write!(to, "data 26\nWhat the run started with\n").unwrap();
-        for (index, row) in files.manifest.indexed_rows().into_iter().filter(|(_, row)| !row.is_ignored) {
+        for (index, row) in files.manifest.rows().filter(|(_, row)| !row.is_ignored) {
             write!(to, "M {:o} inline ", row.mode).unwrap();
             write_quoted(&mut to, &row.path).unwrap();
             write!(to, "\ndata {}\n", row.size).unwrap();

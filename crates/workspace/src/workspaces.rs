@@ -133,8 +133,7 @@ impl Workspaces {
             (path.clone(), dir.as_fd()),
         ])?;
         let home = Arc::new(GitHome { path: path.join(GIT_HOME), ..GitHome::default() });
-        let mut bases = BaseStore::open_to_read(&data_dir)?;
-        bases.set_home(Arc::clone(&home));
+        let bases = BaseStore::open_to_read(&data_dir, &home)?;
         Ok(Self {
             dir,
             home,

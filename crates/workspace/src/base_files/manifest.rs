@@ -4,7 +4,6 @@ mod format;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use model::LogicalPath;
@@ -54,7 +53,7 @@ pub(crate) struct Head {
 #[derive(Debug)]
 pub(crate) struct BaseManifest {
     names: Vec<u8>,
-    by_path: HashMap<Box<[u8]>, FolderIndex>,
+    /// By the path of the folder above and by name, so that a folder comes after the one above it and those of one folder are together.
     folders: Vec<ManifestFolder>,
     files: Vec<ManifestFile>,
     hashes: Vec<([u8; 20], [u8; 32])>,
@@ -62,7 +61,7 @@ pub(crate) struct BaseManifest {
 
 #[derive(Debug)]
 struct ManifestFolder {
-    name: Range<u32>,
+    path: Range<u32>,
     files: Range<u32>,
     /// The folders directly in it.
     folders: Range<u32>,
@@ -101,7 +100,8 @@ impl BaseManifest {
 
     /// Returns the folder at `path` (empty for the root).
     pub(crate) fn folder(&self, path: &[u8]) -> Option<FolderIndex> {
-        self.by_path.get(path).copied()
+        let at = self.folders.binary_search_by(|folder| split(self.bytes(&folder.path)).cmp(&split(path))).ok()?;
+        u32::try_from(at).ok().map(FolderIndex)
     }
 
     /// Returns the files directly in `folder`, sorted by name.
@@ -112,14 +112,14 @@ impl BaseManifest {
     /// Returns the folders directly in `folder`, sorted by name, each with its name.
     pub(crate) fn folders_in(&self, folder: FolderIndex) -> impl Iterator<Item = (FolderIndex, &[u8])> {
         let folders = self.folders[folder.0 as usize].folders.clone();
-        folders.map(|index| (FolderIndex(index), self.bytes(&self.folders[index as usize].name)))
+        folders.map(|index| (FolderIndex(index), split(self.bytes(&self.folders[index as usize].path)).1))
     }
 
     /// Returns the folder `name` in `folder`.
     pub(crate) fn folder_in(&self, folder: FolderIndex, name: &[u8]) -> Option<FolderIndex> {
         let Range { start, end } = self.folders[folder.0 as usize].folders.clone();
         let folders = &self.folders[start as usize..end as usize];
-        let at = folders.binary_search_by(|folder| self.bytes(&folder.name).cmp(name)).ok()?;
+        let at = folders.binary_search_by(|folder| split(self.bytes(&folder.path)).1.cmp(name)).ok()?;
         Some(FolderIndex(start + u32::try_from(at).ok()?))
     }
 
@@ -145,9 +145,9 @@ impl BaseManifest {
         self.find(self.files_in(self.folder(folder)?), name)
     }
 
-    /// Returns every folder's path with the files directly in it.
+    /// Returns every folder's path with the files directly in it, each after the one above it.
     pub(crate) fn folders(&self) -> impl Iterator<Item = (&[u8], Range<u32>)> {
-        self.by_path.iter().map(|(path, folder)| (&**path, self.files_in(*folder)))
+        self.folders.iter().map(|folder| (self.bytes(&folder.path), folder.files.clone()))
     }
 
     /// Returns the path of `file`, which is in `folder`.
@@ -181,30 +181,13 @@ impl BaseManifest {
         self.files[file.0 as usize].mode
     }
 
-    /// Returns the path of every folder, each after the one above it.
-    pub(crate) fn sorted_folders(&self) -> Vec<&[u8]> {
-        let mut folders: Vec<_> = self.by_path.keys().map(|path| &**path).collect();
-        folders.sort_unstable();
-        folders
-    }
-
-    /// Returns every file, by folders in the order of [`sorted_folders`](Self::sorted_folders).
-    pub(crate) fn rows(&self) -> Vec<ManifestRow> {
-        self.indexed_rows().into_iter().map(|(_, row)| row).collect()
-    }
-
-    /// As [`rows`](Self::rows), with their indices.
-    pub(crate) fn indexed_rows(&self) -> Vec<(FileIndex, ManifestRow)> {
-        let folders = self.sorted_folders().into_iter().filter_map(|path| Some((path, self.folder(path)?)));
-        folders.flat_map(|(path, folder)| self.rows_in(path, folder)).collect()
-    }
-
-    /// Returns the files of `folder` as rows.
-    pub(crate) fn rows_in(&self, path: &[u8], folder: FolderIndex) -> impl Iterator<Item = (FileIndex, ManifestRow)> {
-        self.files_in(folder).map(FileIndex).map(move |index| {
+    /// Returns every file, in the order of their indices.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (FileIndex, ManifestRow)> {
+        let files = self.folders().flat_map(|(folder, files)| files.map(move |file| (folder, FileIndex(file))));
+        files.map(|(folder, index)| {
             let (oid, sha256) = self.hashes[index.0 as usize];
             let ManifestFile { mode, size, is_ignored, .. } = self.files[index.0 as usize];
-            (index, ManifestRow { path: self.path(path, index), mode, oid, sha256, size, is_ignored })
+            (index, ManifestRow { path: self.path(folder, index), mode, oid, sha256, size, is_ignored })
         })
     }
 

@@ -71,7 +71,7 @@ impl<W: Write> RunPacker<'_, W> {
     /// Appends the files of a base.
     fn base(&mut self, base: &Base) -> io::Result<()> {
         let files = base.load()?;
-        for (file, row) in files.manifest.indexed_rows() {
+        for (file, row) in files.manifest.rows() {
             self.check_cancelled()?;
             let name = [b"base/", &*row.path].concat();
             files.check(file)?;

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use model::{LogicalPath, PathRejected};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Blocking, FOLDER_MODE, GuardError, OPEN_FLAGS, Root};
@@ -16,7 +16,7 @@ use crate::remove::remove_tree;
 const SCRATCH: &str = ".guard-self-test";
 
 /// Runs every operation that changes of a tree need in a scratch folder of `dir`, and checks that a link out of the tree
-/// is refused, that a mutation refuses any link, and that a read learns the real path of a link.
+/// is refused, and that a mutation refuses any link.
 ///
 /// # Errors
 ///
@@ -29,23 +29,20 @@ pub(crate) fn self_test(dir: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn check(dir: BorrowedFd<'_>) -> io::Result<()> {
-    let scratch = needed("mkdirat", "to make a folder", make_dir(dir, SCRATCH, FOLDER_MODE))?;
+    let scratch = make_dir(dir, SCRATCH, FOLDER_MODE)?;
     let (tree, tmp) = (make_dir(&scratch, "tree", FOLDER_MODE)?, make_dir(&scratch, "tmp", FOLDER_MODE)?);
     // What a mutation does, in its order.
-    let staged = needed("openat with O_EXCL", "to stage a file", create_file(&tmp, "staged"))?;
+    let staged = create_file(&tmp, "staged")?;
     drop(create_file(&tree, "file")?);
-    needed("fchmod", "to set a file's permission bits", rustix::fs::fchmod(&staged, Mode::from_raw_mode(0o755)))?;
     let rename = |to: &str, flags| rustix::fs::renameat_with(&tmp, "staged", &tree, to, flags);
     needed("renameat2 with RENAME_EXCHANGE", "to replace a file", rename("file", RenameFlags::EXCHANGE))?;
-    let (arrived, sent) = (rustix::fs::statat(&tree, "file", AtFlags::empty())?, rustix::fs::fstat(&staged)?);
-    demand(arrived.st_ino == sent.st_ino, "renameat2 with RENAME_EXCHANGE exchanges nothing")?;
-    demand(sent.st_mode & 0o777 == 0o755, "fchmod does not set a file's permission bits")?;
     let replaced = rename("file", RenameFlags::NOREPLACE);
     demand(replaced.is_err(), "renameat2 with RENAME_NOREPLACE replaces a file")?;
     let created = rename("other", RenameFlags::NOREPLACE);
     needed("renameat2 with RENAME_NOREPLACE", "to create, move and delete a file", created)?;
-    needed("fsync of a file", "to make a change durable", rustix::fs::fsync(&staged))?;
-    needed("fsync of a folder", "to make a change durable", rustix::fs::fsync(&tree))?;
+    for file in [staged.as_fd(), tree.as_fd()] {
+        needed("fsync", "to make a change durable", rustix::fs::fsync(file))?;
+    }
     for (to, link) in [("file", "inside"), ("..", "outside")] {
         let linked = rustix::fs::symlinkat(to, &tree, link);
         needed("symlinkat", "to import a tree with symbolic links", linked)?;
@@ -65,9 +62,7 @@ fn check(dir: BorrowedFd<'_>) -> io::Result<()> {
     demand(is_refused, "a read follows a link out of its root")?;
     let is_refused =
         matches!(root.open_unlinked(&path("inside")?), Err(GuardError::Rejected(PathRejected::LinkInMutation)));
-    demand(is_refused, "a mutation follows a link")?;
-    let inside = root.open(&path("inside")?, Blocking::Allowed).ok().and_then(|opened| opened.real);
-    demand(inside == Some(path("file")?), "a read does not find what a link leads to")
+    demand(is_refused, "a mutation follows a link")
 }
 
 /// Describes a failure of `openat2` with its probable cause.

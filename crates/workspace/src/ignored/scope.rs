@@ -79,10 +79,6 @@ impl RuleSet {
         Self(files.iter().map(|(folder, text)| (folder.clone(), Arc::new(RuleFile::new(text.clone())))).collect())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the rule file of `folder`.
     pub(super) fn get(&self, folder: &[u8]) -> Option<&Arc<RuleFile>> {
         self.0.get(folder)

@@ -11,7 +11,6 @@ mod tests;
 
 use std::collections::HashSet;
 use std::io::Read;
-use std::rc::Rc;
 
 use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
@@ -21,7 +20,7 @@ use super::writer::{ImportWriter, WriteError, git_internal};
 use crate::WorkspaceError;
 use crate::skipped::shown;
 use reader::{TarMember, TarReader};
-use stream::{Meter, decode};
+use stream::decode;
 
 /// Writes every entry of `archive` with `writer`.
 pub(super) fn copy(
@@ -29,8 +28,7 @@ pub(super) fn copy(
     limits: ImportLimits,
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), WorkspaceError> {
-    let meter = Rc::new(Meter::new(limits));
-    let mut reader = TarReader::new(decode(archive, &meter)?);
+    let mut reader = TarReader::new(decode(archive, limits)?);
     let mut copier = ArchiveCopier { writer, absent: HashSet::new() };
     while let Some(member) = reader.next()? {
         copier.entry(&member, &mut reader)?;

@@ -145,27 +145,23 @@ impl GitSource<'_> {
     pub(super) fn fetch_commit(&self) -> Result<String, WorkspaceError> {
         self.watch.progress("fetching", 0, 0);
         let reference = self.reference;
-        match self.fetch(&[&format!("+{reference}:{FETCHED}")], "--depth=1") {
+        match self.fetch(&["--depth=1"], &[&format!("+{reference}:{FETCHED}")]) {
             Ok(()) => return self.resolve(FETCHED),
             Err(WorkspaceError::Refused(refusal)) if !may_be_commit(reference) => return Err(refusal.into()),
             Err(WorkspaceError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
         // An abbreviated commit, or a commit that no ref names: all commits are needed to find it.
-        self.fetch(&["+refs/heads/*:refs/source/heads/*", "+refs/tags/*:refs/source/tags/*"], "--no-depth")?;
+        self.fetch(&[], &["+refs/heads/*:refs/source/heads/*", "+refs/tags/*:refs/source/tags/*"])?;
         let commit = self.resolve(reference)?;
         self.run(&["update-ref", FETCHED, &commit])?;
         Ok(commit)
     }
 
-    fn fetch(&self, refspecs: &[&str], depth: &str) -> Result<(), WorkspaceError> {
-        let mut args = vec!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc"];
-        args.extend(["--no-recurse-submodules", "--update-shallow"]);
-        if depth == "--depth=1" {
-            args.push(depth);
-        }
-        args.extend(["--end-of-options", "origin"]);
-        args.extend(refspecs);
+    fn fetch(&self, depth: &[&str], refspecs: &[&str]) -> Result<(), WorkspaceError> {
+        let quiet = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc"];
+        let whole = ["--no-recurse-submodules", "--update-shallow"];
+        let args = [&quiet[..], &whole, depth, &["--end-of-options", "origin"], refspecs].concat();
         let quota = |bytes| self.watch.check_quota(0, bytes);
         let shared = bare::size(self.git.dir());
         let size = || bare::size(self.git.dir()).saturating_sub(shared);

@@ -1,7 +1,6 @@
 //! A layer: a set of changes in the form of a layer of an OCI image. Nothing is unpacked.
 
 use std::io::{self, Read};
-use std::rc::Rc;
 
 use model::{MAX_PATH_BYTES, PathRejected, Refusal, Sha256, WHITEOUT};
 use tar::EntryType;
@@ -9,7 +8,7 @@ use tar::EntryType;
 use super::ImportLimits;
 use super::archive::clean;
 use super::archive::reader::{TarMember, TarReader};
-use super::archive::stream::{Meter, decode};
+use super::archive::stream::decode;
 use super::quota::{EntryQuota, too_large};
 use crate::WorkspaceError;
 use crate::skipped::shown;
@@ -98,8 +97,7 @@ impl<'a> LayerReader<'a> {
         let LayerLimits { max_entries, max_bytes, .. } = limits;
         let max_name_bytes = max_entries.saturating_mul(256);
         let all = ImportLimits { max_entries, max_name_bytes, max_bytes, max_depth: MAX_DEPTH, max_ratio: ANY_RATIO };
-        let meter = Rc::new(Meter::new(all));
-        let reader = TarReader::new(decode(layer, &meter).map_err(of_layer)?);
+        let reader = TarReader::new(decode(layer, all).map_err(of_layer)?);
         Ok(Self { reader, quota: EntryQuota::new(all), limits, content_bytes: 0 })
     }
 
@@ -207,13 +205,9 @@ fn entry_of(member: &mut TarMember, path: Vec<u8>, max_file_bytes: u64) -> Optio
         (true, _) if matches!(hidden, "" | "." | "..") || hidden.starts_with(WHITEOUT) => {
             (path, LayerChange::Unsupported("a deletion of no file"))
         }
-        (true, _) => (join(folder, hidden), LayerChange::Deleted),
+        (true, _) => (format!("{}{hidden}", &path[..path.len() - name.len()]), LayerChange::Deleted),
     };
     Some(LayerEntry { path, change, base: member.base })
-}
-
-fn join(folder: &str, name: &str) -> String {
-    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
 fn of_layer(error: WorkspaceError) -> WorkspaceError {

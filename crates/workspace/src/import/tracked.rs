@@ -43,9 +43,6 @@ pub(super) fn ignore_files<'a>(
 /// Marks the rows that the rules in `ignores` exclude.
 pub(super) fn mark_untracked(rows: &mut [ManifestRow], ignores: &[(Vec<u8>, Vec<u8>)]) {
     let rules = RuleSet::new(ignores);
-    if rules.is_empty() {
-        return;
-    }
     let mut excluded = ExcludedFiles::by(&rules);
     for row in rows {
         row.is_ignored = excluded.contains(&row.path);

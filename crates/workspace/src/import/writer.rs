@@ -1,7 +1,7 @@
 //! Writing an imported tree: its contents to a segment, its names to a list.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
 use model::{LogicalPath, MAX_PATH_BYTES, PathRejected, link_stays_inside};
 use sha1::Digest as _;
@@ -15,6 +15,7 @@ use crate::WorkspaceError;
 use crate::base_files::NewContents;
 use crate::base_files::manifest::{self, MODE_LINK, ManifestRow};
 use crate::byte_path::{prefixes, split};
+use crate::hashing::each_chunk;
 use crate::skipped::SkippedReport;
 
 /// How many entries lie between two reports of progress.
@@ -130,26 +131,27 @@ impl<'a> ImportWriter<'a> {
     ) -> Result<(), WriteError> {
         self.begin(path, size)?;
         let mut next = self.contents.next()?;
-        let (mut sha256, mut sha1) = (sha2::Sha256::new(), object_hash("blob", size));
+        let mut sha256 = sha2::Sha256::new();
         let tree = &self.size;
         let bytes = each_chunk(from, &mut self.buffer, |chunk, bytes| {
             tree.check(1, bytes)?;
             tree.check_cancelled()?;
             sha256.update(chunk);
-            if oid.is_none() {
-                sha1.update(chunk);
-            }
-            Ok(next.write_all(chunk)?)
+            Ok::<_, WriteError>(next.write_all(chunk)?)
         })?;
-        // If the file changed while it was read, its size in git's header, which is hashed first, was wrong.
-        if oid.is_none() && bytes != size {
-            sha1 = object_hash("blob", bytes);
-            each_chunk(&mut next.reader(), &mut self.buffer, |chunk, _| {
-                sha1.update(chunk);
-                Ok(())
-            })?;
-        }
-        let (oid, sha256) = (oid.unwrap_or_else(|| sha1.finalize().into()), sha256.finalize().into());
+        let oid = match oid {
+            Some(oid) => oid,
+            // Read again, since git hashes the size first, which may have changed while the file was read.
+            None => {
+                let mut sha1 = object_hash("blob", bytes);
+                each_chunk(&mut next.reader(), &mut self.buffer, |chunk, _| {
+                    sha1.update(chunk);
+                    Ok::<_, WriteError>(())
+                })?;
+                sha1.finalize().into()
+            }
+        };
+        let sha256 = sha256.finalize().into();
         next.add_blob(oid, sha256);
         self.add_file(ManifestRow { path: path.to_owned(), mode, oid, sha256, size: bytes, is_ignored: false });
         Ok(())
@@ -385,26 +387,6 @@ impl TreeSize<'_> {
     /// Returns `Cancelled` once the caller has disconnected.
     fn check_cancelled(&self) -> Result<(), WorkspaceError> {
         if self.watch.cancelled() { Err(WorkspaceError::Cancelled) } else { Ok(()) }
-    }
-}
-
-/// Calls `take` with each part of `from`, and the number of bytes up to its end. Returns their number.
-fn each_chunk(
-    from: &mut dyn Read,
-    buffer: &mut [u8],
-    mut take: impl FnMut(&[u8], u64) -> Result<(), WriteError>,
-) -> Result<u64, WriteError> {
-    let mut bytes = 0;
-    loop {
-        match from.read(buffer) {
-            Ok(0) => return Ok(bytes),
-            Ok(count) => {
-                bytes += count as u64;
-                take(&buffer[..count], bytes)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 

@@ -157,9 +157,8 @@ impl BaseMaker {
         let mut bytes = Vec::new();
         open_file(&self.staged.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
         let (head, manifest) = manifest::read(&bytes)?;
-        let (mut rows, folders) = (manifest.rows(), manifest.sorted_folders());
-        manifest::sort(&mut rows);
-        let info = describe(&head, &rows, folders.len(), &bytes);
+        let rows: Vec<_> = manifest.rows().map(|(_, row)| row).collect();
+        let info = describe(&head, &rows, manifest.folders().count(), &bytes);
         if recorded.is_some_and(|recorded| info.recorded() != *recorded) || !rows.iter().all(|row| is_plain(&row.path))
         {
             return Err(damaged("the base is not the one that the run started from"));

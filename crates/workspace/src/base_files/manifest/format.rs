@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use model::Sha256;
 use sha2::Digest as _;
 
-use super::{BaseManifest, FolderIndex, Head, ManifestFile, ManifestFolder, ManifestRow};
+use super::{BaseManifest, Head, ManifestFile, ManifestFolder, ManifestRow};
 use crate::base_files::codec::{
     array, bytes, damaged_list, number, put_bytes, put_checksum, put_number, slice, without_checksum,
 };
@@ -93,7 +93,6 @@ pub(crate) fn read(list: &[u8]) -> io::Result<(Head, BaseManifest)> {
     let (folder_count, file_count) = (number(&mut input)?, number(&mut input)?);
     let mut manifest = BaseManifest {
         names: Vec::with_capacity(input.len() / 4),
-        by_path: HashMap::with_capacity(folder_count as usize),
         folders: Vec::with_capacity(folder_count as usize),
         files: Vec::with_capacity(file_count as usize),
         hashes: Vec::with_capacity(file_count as usize),
@@ -113,9 +112,8 @@ fn read_folder(manifest: &mut BaseManifest, input: &mut &[u8], index: u32) -> io
     }
     let files = first..position(manifest.files.len())?;
     let is_tracked = manifest.files[first as usize..].iter().any(|file| !file.is_ignored);
-    let name = add_name(manifest, split(path).1)?;
-    manifest.folders.push(ManifestFolder { name, files, folders: 0..0, total: 0, is_tracked: false });
-    manifest.by_path.insert(path.into(), FolderIndex(index));
+    let range = add_name(manifest, path)?;
+    manifest.folders.push(ManifestFolder { path: range, files, folders: 0..0, total: 0, is_tracked: false });
     if !path.is_empty() {
         let parent = manifest.folder(split(path).0).ok_or_else(damaged_list)?;
         let folders = &mut manifest.folders[parent.0 as usize].folders;

@@ -16,14 +16,14 @@ use crate::import::layer::LayerBase;
 /// The maximum size of the extension headers of one entry. Names end at 4 KiB, so most of this is for attributes in pax
 /// format.
 const MAX_HEADERS_BYTES: u64 = 1 << 20;
+/// The maximum size of a header for all entries that follow.
+const MAX_GLOBAL_BYTES: u64 = 4 << 20;
 /// The block size of tar.
 const BLOCK_BYTES: usize = 512;
 /// The longest key of a pax record: an extended attribute of the longest name, with its prefix.
 const MAX_KEY_BYTES: usize = 1024;
 /// The pax key of the version that an entry of a layer replaces.
 const BASE_KEY: &[u8] = b"WORKSPACED.base";
-/// The longest value of it, which is a hash.
-const MAX_BASE_BYTES: u64 = 64;
 
 /// One entry, with its extension headers applied.
 pub(crate) struct TarMember {
@@ -82,7 +82,7 @@ impl<'a> TarReader<'a> {
             let is_known = header.as_ustar().is_some() || header.as_gnu().is_some();
             match header.entry_type().as_byte() {
                 b'x' if is_known => self.pax(size, &mut extensions)?,
-                b'g' if is_known => self.global_pax()?,
+                b'g' if is_known => self.global_pax(size)?,
                 kind @ (b'L' | b'K') if is_known => {
                     let name = self.long_name(size, &mut extensions)?;
                     set_once(if kind == b'L' { &mut extensions.path } else { &mut extensions.link }, name)?;
@@ -190,83 +190,39 @@ impl<'a> TarReader<'a> {
         if std::mem::replace(&mut extensions.has_pax, true) {
             return Err(damaged_pax("there are two for one entry"));
         }
-        let (mut path, mut link) = (None, None);
-        while self.left > 0 {
-            let (key, value) = self.pax_key()?;
-            match &key[..] {
+        let header = self.take_bytes(size)?;
+        let (mut rest, mut path, mut link) = (&header[..], None, None);
+        while !rest.is_empty() {
+            match pax_record(&mut rest)? {
                 // Of two records with one key the later counts.
-                b"path" => path = Some(self.pax_value(value)?),
-                b"linkpath" => link = Some(self.pax_value(value)?),
-                b"size" => {
-                    let digits = self.pax_value(value)?;
-                    extensions.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is not a number"))?);
+                (b"path", value) => path = Some(value),
+                (b"linkpath", value) => link = Some(value),
+                (b"size", digits) => {
+                    extensions.size = Some(decimal(digits).ok_or_else(|| damaged_pax("its `size` is not a number"))?);
                 }
-                BASE_KEY if value <= MAX_BASE_BYTES => {
-                    let base = LayerBase::parse(&self.pax_value(value)?);
+                (BASE_KEY, value) => {
+                    let base = LayerBase::parse(value);
                     extensions.base = Some(base.ok_or_else(|| damaged_pax("its base is neither a hash nor `none`"))?);
                 }
-                key => {
-                    extensions.is_sparse |= key.starts_with(b"GNU.sparse.");
-                    self.skip_value(value)?;
-                }
+                (key, _) => extensions.is_sparse |= key.starts_with(b"GNU.sparse."),
             }
         }
-        path.map_or(Ok(()), |path| set_once(&mut extensions.path, path))?;
-        link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
+        path.map_or(Ok(()), |path| set_once(&mut extensions.path, path.to_owned()))?;
+        link.map_or(Ok(()), |link| set_once(&mut extensions.link, link.to_owned()))
     }
 
-    /// Skips a header for all entries that follow: comments, mostly. Nothing of it is kept, so its size is not bounded.
-    fn global_pax(&mut self) -> Result<(), WorkspaceError> {
-        while self.left > 0 {
-            let (key, value) = self.pax_key()?;
-            if matches!(&key[..], b"path" | b"linkpath" | b"size") || key.starts_with(b"GNU.sparse.") {
+    /// Skips a header for all entries that follow: comments, mostly.
+    fn global_pax(&mut self, size: u64) -> Result<(), WorkspaceError> {
+        check_headers(size, MAX_GLOBAL_BYTES)?;
+        let header = self.take_bytes(size)?;
+        let mut rest = &header[..];
+        while !rest.is_empty() {
+            let (key, _) = pax_record(&mut rest)?;
+            if matches!(key, b"path" | b"linkpath" | b"size") || key.starts_with(b"GNU.sparse.") {
                 return Err(damaged_pax("a global one names or resizes every entry after it"));
             }
-            self.skip_value(value)?;
         }
         Ok(())
-    }
-
-    /// Reads the key of the next record, and returns it with the length of the value.
-    fn pax_key(&mut self) -> Result<(Vec<u8>, u64), WorkspaceError> {
-        const NO_LENGTH: &str = "a record does not begin with its length";
-        let digits = self.pax_until(b' ', 20, NO_LENGTH)?;
-        let length = decimal(&digits).ok_or_else(|| damaged_pax(NO_LENGTH))?;
-        let rest = length.checked_sub(digits.len() as u64 + 1).filter(|rest| *rest <= self.left);
-        let rest = rest.ok_or_else(|| damaged_pax("a record's length is wrong"))?;
-        let key = self.pax_until(b'=', MAX_KEY_BYTES, "a record has no key")?;
-        // One byte for `=` and one for the newline.
-        let value = rest.checked_sub(key.len() as u64 + 2).filter(|_| !key.is_empty());
-        Ok((key, value.ok_or_else(|| damaged_pax("a record's length is wrong"))?))
-    }
-
-    fn pax_until(&mut self, end: u8, most: usize, problem: &str) -> Result<Vec<u8>, WorkspaceError> {
-        let mut found = Vec::new();
-        while self.left > 0 && found.len() <= most {
-            match self.byte()? {
-                byte if byte == end => return Ok(found),
-                byte => found.push(byte),
-            }
-        }
-        Err(damaged_pax(problem))
-    }
-
-    fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, WorkspaceError> {
-        let value = self.take_bytes(bytes)?;
-        self.skip_value(0)?;
-        Ok(value)
-    }
-
-    /// Skips `bytes` of a value, and the end of its record.
-    fn skip_value(&mut self, bytes: u64) -> Result<(), WorkspaceError> {
-        let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink())?;
-        if skipped == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
-    }
-
-    fn byte(&mut self) -> Result<u8, WorkspaceError> {
-        let mut byte = [0];
-        self.read_exact(&mut byte)?;
-        Ok(byte[0])
     }
 
     /// Reads the next `count` bytes of the entry. `count` must be bounded by the caller.
@@ -296,16 +252,34 @@ impl Extensions {
     /// Counts bytes that are held in memory until the entry is complete.
     fn count(&mut self, size: u64) -> Result<(), WorkspaceError> {
         self.bytes = self.bytes.saturating_add(size.max(1));
-        if self.bytes <= MAX_HEADERS_BYTES {
-            return Ok(());
-        }
-        Err(Refusal::invalid(
-            format!("the archive has more than {MAX_HEADERS_BYTES} bytes of headers before one entry"),
-            "Pack it without extended attributes, long comments and names of more than 4,096 bytes.",
-        )
-        .with_details(|details| details.limit = Some(MAX_HEADERS_BYTES))
-        .into())
+        check_headers(self.bytes, MAX_HEADERS_BYTES)
     }
+}
+
+/// Refuses `bytes` of headers if they are more than `limit`.
+fn check_headers(bytes: u64, limit: u64) -> Result<(), WorkspaceError> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(Refusal::invalid(
+        format!("the archive has more than {limit} bytes of headers before one entry"),
+        "Pack it without extended attributes, long comments and names of more than 4,096 bytes.",
+    )
+    .with_details(|details| details.limit = Some(limit))
+    .into())
+}
+
+/// Splits the first record from `rest`, and returns its key and its value.
+fn pax_record<'a>(rest: &mut &'a [u8]) -> Result<(&'a [u8], &'a [u8]), WorkspaceError> {
+    let space = rest.iter().position(|byte| *byte == b' ');
+    let (length, start) = space
+        .and_then(|end| Some((usize::try_from(decimal(&rest[..end])?).ok()?, end + 1)))
+        .ok_or_else(|| damaged_pax("a record does not begin with its length"))?;
+    let record = rest.split_off(..length).and_then(|record| record.get(start..)?.strip_suffix(b"\n"));
+    let record = record.ok_or_else(|| damaged_pax("a record's length is wrong"))?;
+    let key = record.iter().position(|byte| *byte == b'=').filter(|end| (1..=MAX_KEY_BYTES).contains(end));
+    let end = key.ok_or_else(|| damaged_pax("a record has no key"))?;
+    Ok((&record[..end], &record[end + 1..]))
 }
 
 fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), WorkspaceError> {

@@ -304,17 +304,26 @@ async fn a_run_that_is_elsewhere_is_closed_and_deleted(
 
 #[rstest]
 #[tokio::test]
-async fn an_altered_object_is_refused(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+async fn an_altered_object_is_refused(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[values(false, true)] from_git: bool,
+) {
     let (mut server, folder) = storing(Setup::new(backend)).await;
-    let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
-    let run = server.run(json!({"source": {"type": "directory", "path": template}})).await;
+    let run = if from_git {
+        let (repository, _) = server.repository(&[("a.txt", "a\n")]);
+        server.run(json!({"source": {"type": "git", "url": repository}})).await
+    } else {
+        let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
+        server.run(json!({"source": {"type": "directory", "path": template}})).await
+    };
     put(&run, "large.bin", None, &incompressible(2 * MIB)).await;
     server.until_journal_is_empty().await;
     let tree = run.snapshot();
     let mut stored = objects(&folder);
     // The index is checked by what it leads to.
     stored.retain(|object| !object.ends_with("index"));
-    assert!(stored.len() >= 5, "{stored:?}");
+    // The list, the places and the bytes of the files, and the upload; with git also a pack, its index and the name of its commit.
+    assert!(stored.len() >= if from_git { 7 } else { 4 }, "{stored:?}");
     let mut run = lose_files(&mut server, &run);
     for object in &stored {
         let bytes = std::fs::read(object).unwrap();
