@@ -139,17 +139,16 @@ impl<'a> ImportWriter<'a> {
             sha256.update(chunk);
             Ok::<_, WriteError>(next.write_all(chunk)?)
         })?;
-        let oid = match oid {
-            Some(oid) => oid,
+        let oid = if let Some(oid) = oid {
+            oid
+        } else {
             // Read again, since git hashes the size first, which may have changed while the file was read.
-            None => {
-                let mut sha1 = object_hash("blob", bytes);
-                each_chunk(&mut next.reader(), &mut self.buffer, |chunk, _| {
-                    sha1.update(chunk);
-                    Ok::<_, WriteError>(())
-                })?;
-                sha1.finalize().into()
-            }
+            let mut sha1 = object_hash("blob", bytes);
+            each_chunk(&mut next.reader(), &mut self.buffer, |chunk, _| {
+                sha1.update(chunk);
+                Ok::<_, WriteError>(())
+            })?;
+            sha1.finalize().into()
         };
         let sha256 = sha256.finalize().into();
         next.add_blob(oid, sha256);
