@@ -154,6 +154,11 @@ pub(crate) trait Visitor<F = TreeFolder>: Sync {
         candidate: Candidate,
     ) -> Result<Self::Finding, WorkspaceError>;
 
+    /// Returns the finding that ends the walk, if it has to end before it has visited everything.
+    fn interruption(&self) -> Option<Self::Finding> {
+        None
+    }
+
     /// Adds the result of the next file in path order. Returns whether the outcome is complete.
     fn collect(&self, outcome: &mut Self::Outcome, finding: Self::Finding) -> bool;
 }

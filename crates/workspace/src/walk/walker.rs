@@ -161,6 +161,12 @@ impl<'a, S: FolderSource, V: Visitor<S::Folder>> Walker<'a, S, V> {
         let mut items = Vec::with_capacity(names.len());
         for (name, file_type) in names {
             check_cancelled(self.cancel)?;
+            if let Some(finding) = self.visitor.interruption() {
+                // The first of the folder, and the last of the walk.
+                let (kind, part) = (FileKind::Unknown, ItemPart::Report(finding));
+                items = vec![Item { name, is_nameable: true, file_type, kind, ignored: false, part }];
+                break;
+            }
             let at = match level.child(&name) {
                 Ok(at) => at,
                 Err(PathRejected::TooLong) => {

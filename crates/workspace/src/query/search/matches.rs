@@ -3,7 +3,7 @@
 use memchr::memchr_iter;
 use model::{FileKind, LogicalPath};
 
-use super::pattern::{MatchedLines, Pattern, SearchLimits, Stopped};
+use super::pattern::{AutomatonCache, MatchedLines, Pattern, SearchLimits, Stopped};
 use super::{Match, SearchQuery, snippet};
 
 /// The maximum size of all matches; as JSON they take less than about twice as much.
@@ -66,9 +66,15 @@ impl<'a> FileMatches<'a> {
     /// # Errors
     ///
     /// What has ended the search early.
-    pub(super) fn add(&mut self, text: &[u8], from: usize, to: usize) -> Result<bool, Stopped> {
+    pub(super) fn add(
+        &mut self,
+        text: &[u8],
+        from: usize,
+        to: usize,
+        cache: &mut AutomatonCache,
+    ) -> Result<bool, Stopped> {
         let mut at = from;
-        while let Some(found) = self.pattern.find_lines(&text[..to], at, &self.limits)? {
+        while let Some(found) = self.pattern.find_lines(&text[..to], at, &self.limits, cache)? {
             self.line += count_lines(&text[at..found.lines.start]);
             at = found.lines.end;
             let next_line = self.line + count_lines(&text[found.lines.clone()]);

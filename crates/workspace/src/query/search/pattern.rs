@@ -5,8 +5,7 @@
 //! expression with more states, with a look at the clock before each. What cannot be cut, a long line or a text whose matches
 //! may span lines, is searched with an automaton that gives up when it grows too large.
 
-mod classes;
-mod line_endings;
+mod expression;
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -23,6 +22,7 @@ use regex_automata::{Input, hybrid, util::syntax};
 use super::{SearchMode, SearchQuery};
 use crate::WorkspaceError;
 use crate::error::check_cancelled;
+use expression::Expression;
 
 /// The maximum size of a compiled expression.
 const MAX_NFA_BYTES: usize = 2 * 1024 * 1024;
@@ -61,6 +61,9 @@ pub(super) struct Pattern {
     ends_before_return: bool,
     multiline: bool,
 }
+
+/// What one thread has built of the automaton of a pattern.
+pub(super) type AutomatonCache = Option<hybrid::regex::Cache>;
 
 /// When a search ends early.
 #[derive(Clone, Copy)]
@@ -111,8 +114,9 @@ impl Pattern {
             SearchMode::Literal => regex_syntax::escape(&query.query.replace("\r\n", "\n")),
             SearchMode::Regex => query.query.clone(),
         };
-        check_classes(classes::count(&text))?;
-        let either_form = line_endings::in_either_form(&text, multiline);
+        let parsed = Expression::parse(&text, multiline);
+        check_classes(parsed.unicode_classes)?;
+        let either_form = parsed.in_either_form(&text);
         // A line is searched without its ending, so that only finding it among others depends on that.
         let ends_before_return = !multiline && either_form != text;
         let expression = if multiline { &either_form } else { &text };
@@ -172,8 +176,13 @@ impl Pattern {
         text: &[u8],
         from: usize,
         limits: &SearchLimits<'_>,
+        cache: &mut AutomatonCache,
     ) -> Result<Option<MatchedLines>, Stopped> {
-        if self.multiline { self.find_across_lines(text, from, limits) } else { self.find_line(text, from, limits) }
+        if self.multiline {
+            self.find_across_lines(text, from, limits, cache)
+        } else {
+            self.find_line(text, from, limits, cache)
+        }
     }
 
     fn find_line(
@@ -181,6 +190,7 @@ impl Pattern {
         text: &[u8],
         mut from: usize,
         limits: &SearchLimits<'_>,
+        cache: &mut AutomatonCache,
     ) -> Result<Option<MatchedLines>, Stopped> {
         while from < text.len() {
             limits.check()?;
@@ -193,7 +203,7 @@ impl Pattern {
             let line = &text[lines.clone()];
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             let line = line.strip_suffix(b"\r").filter(|_| self.ends_before_return).unwrap_or(line);
-            if let Some(found) = self.find(line, 0)? {
+            if let Some(found) = self.find(line, 0, cache)? {
                 return Ok(Some(MatchedLines { lines, span: found.start()..found.end() }));
             }
             from = lines.end;
@@ -221,9 +231,10 @@ impl Pattern {
         text: &[u8],
         from: usize,
         limits: &SearchLimits<'_>,
+        cache: &mut AutomatonCache,
     ) -> Result<Option<MatchedLines>, Stopped> {
         limits.check()?;
-        let Some(first) = self.find(text, from)? else { return Ok(None) };
+        let Some(first) = self.find(text, from, cache)? else { return Ok(None) };
         let start = start_of_line(text, first.start());
         // No line begins at the end.
         if from == text.len() || start == text.len() {
@@ -234,7 +245,7 @@ impl Pattern {
         let mut last = first;
         while last.end() < end {
             limits.check()?;
-            match self.find(text, last.end().max(last.start() + 1))? {
+            match self.find(text, last.end().max(last.start() + 1), cache)? {
                 Some(next) if next.start() < end => last = next,
                 _ => break,
             }
@@ -244,7 +255,7 @@ impl Pattern {
     }
 
     /// Finds the first match in `text` from `from` on.
-    fn find(&self, text: &[u8], from: usize) -> Result<Option<Match>, Stopped> {
+    fn find(&self, text: &[u8], from: usize, cache: &mut AutomatonCache) -> Result<Option<Match>, Stopped> {
         if let Some(needle) = self.needle.as_ref().filter(|_| self.is_literal) {
             let found = needle.find(&text[from..]).map(|at| from + at);
             return Ok(found.map(|at| Match::new(at, at + needle.needle().len())));
@@ -254,9 +265,13 @@ impl Pattern {
         }
         let automaton = self.automaton.get_or_init(|| automaton(&self.expression, self.syntax));
         let automaton = automaton.as_ref().ok_or(Stopped::TooComplex)?;
-        // A new cache, so that what was searched before does not decide when it gives up.
-        let found = automaton.try_search(&mut automaton.create_cache(), &Input::new(text).range(from..));
-        Ok(found.map_err(|_| Stopped::TooComplex)?.map(|found| Match::new(found.start(), found.end())))
+        let (cache, input) = (cache.get_or_insert_with(|| automaton.create_cache()), Input::new(text).range(from..));
+        let found = automaton.try_search(cache, &input).or_else(|_| {
+            // What was searched before must not decide when it gives up.
+            cache.reset(automaton);
+            automaton.try_search(cache, &input).map_err(|_| Stopped::TooComplex)
+        });
+        Ok(found?.map(|found| Match::new(found.start(), found.end())))
     }
 }
 

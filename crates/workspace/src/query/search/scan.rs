@@ -9,7 +9,7 @@ use model::{FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 
 use super::matches::FileMatches;
-use super::pattern::{Pattern, SearchLimits, Stopped};
+use super::pattern::{AutomatonCache, Pattern, SearchLimits, Stopped};
 use super::{Match, SearchQuery, snippet};
 use crate::WorkspaceError;
 use crate::guard::{OpenFile, Opened};
@@ -50,6 +50,7 @@ pub(super) struct Scanner<'a> {
     pub(super) max_bytes: u64,
     /// Bytes of the current file, and after them those of earlier ones.
     pub(super) buffer: Vec<u8>,
+    pub(super) cache: AutomatonCache,
 }
 
 impl Scanner<'_> {
@@ -124,7 +125,7 @@ impl Scanner<'_> {
         let Some(text) = text_of(bytes) else { return Ok(ScannedFile::NotText) };
         let kind = if kind == FileKind::Unknown { kind_of(self.rules, at.real(), bytes) } else { kind };
         let mut matches = FileMatches::new(self.pattern, self.query, self.limits, &at.shown, kind);
-        matches.add(&text, 0, text.len())?;
+        matches.add(&text, 0, text.len(), &mut self.cache)?;
         let found = matches.into_found();
         if !found.is_empty() {
             // What is not shown need not be checked.
@@ -159,7 +160,7 @@ impl Scanner<'_> {
             if to <= from && !is_last {
                 return Ok(skipped(path, "a line is too long, or it cannot be read"));
             }
-            if !matches.add(window, from, to)? || is_last {
+            if !matches.add(window, from, to, &mut self.cache)? || is_last {
                 return Ok(ScannedFile::Searched(matches.into_found()));
             }
             let kept = snippet::start_of_lines(window, to, context);

@@ -3,7 +3,7 @@
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
 use super::matches::{MAX_BYTES, size_of};
-use super::pattern::{Pattern, SearchLimits};
+use super::pattern::{Pattern, SearchLimits, Stopped};
 use super::scan::{ScannedFile, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::error::{file_too_large, unsupported_binary};
@@ -90,7 +90,7 @@ impl Visitor for SearchVisitor<'_> {
 
     fn worker(&self) -> Scanner<'_> {
         let Self { rules, query, pattern, limits, .. } = *self;
-        Scanner { rules, query, pattern, limits, max_bytes: self.max_bytes(), buffer: Vec::new() }
+        Scanner { rules, query, pattern, limits, max_bytes: self.max_bytes(), buffer: Vec::new(), cache: None }
     }
 
     fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
@@ -141,6 +141,10 @@ impl Visitor for SearchVisitor<'_> {
                 Ok(ScannedFile::Hidden)
             }
         }
+    }
+
+    fn interruption(&self) -> Option<ScannedFile> {
+        matches!(self.limits.check(), Err(Stopped::Time)).then_some(ScannedFile::OutOfTime)
     }
 
     fn collect(&self, report: &mut ReportBuilder, scanned: ScannedFile) -> bool {
