@@ -20,6 +20,7 @@ use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
 use crate::snapshot::not_in_snapshot;
 use crate::{Snapshot, Workspace, WorkspaceError};
+pub(crate) use compare::{DiffedVersion, diff_shown};
 pub use digest::{PathVersion, VersionId};
 pub use drift::{Drift, DriftedPath, EntryState};
 use report::Report;

@@ -15,22 +15,22 @@ use crate::base_files::manifest::FileIndex;
 use crate::error::file_too_large;
 use crate::guard::Opened;
 use crate::hashing::copy_hashed;
-use crate::opened_file::{HEAD_BYTES, head_of};
+use crate::opened_file::{HEAD_BYTES, head_of, is_readable};
 use crate::{Workspace, WorkspaceError};
 
 /// Larger files are shown as binary files are: that they differ, and their sizes.
 const MAX_SHOWN_BYTES: u64 = 16 << 20;
 
 /// One side of a file's change.
-pub(super) struct DiffedVersion {
-    pub(super) sha256: Sha256,
-    pub(super) size: u64,
+pub(crate) struct DiffedVersion {
+    pub(crate) sha256: Sha256,
+    pub(crate) size: u64,
     /// `None` if they are too many to be shown.
-    pub(super) bytes: Option<Vec<u8>>,
+    pub(crate) bytes: Option<Vec<u8>>,
     /// The first of them, where they are too many.
-    pub(super) head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     /// Its permission bits, or [`LINK_MODE`](model::LINK_MODE).
-    pub(super) mode: u32,
+    pub(crate) mode: u32,
 }
 
 impl DiffedVersion {
@@ -51,7 +51,7 @@ impl DiffedVersion {
         Ok(Self::of_bytes(bytes, mode))
     }
 
-    fn of_base(loaded: &BaseFiles, file: FileIndex) -> io::Result<Self> {
+    pub(crate) fn of_base(loaded: &BaseFiles, file: FileIndex) -> io::Result<Self> {
         let manifest = &loaded.manifest;
         let (size, mode) = (manifest.size(file), manifest.mode(file));
         let (bytes, head) = if size > MAX_SHOWN_BYTES {
@@ -64,14 +64,19 @@ impl DiffedVersion {
 
     /// Removes the bytes of a link that leads out of the tree: its target is a physical path, which is not shown.
     pub(super) fn shown_at(mut self, path: &LogicalPath) -> Self {
-        if is_link_mode(self.mode) {
-            self.bytes = self.bytes.filter(|target| link_stays_inside(path.as_str().as_bytes(), target));
+        if self.leads_out(path) {
+            self.bytes = None;
         }
         self
     }
 
+    fn leads_out(&self, path: &LogicalPath) -> bool {
+        let leads_out = |bytes: &Vec<u8>| !link_stays_inside(path.as_str().as_bytes(), bytes);
+        is_link_mode(self.mode) && self.bytes.as_ref().is_some_and(leads_out)
+    }
+
     /// Whether the file is a secret by its content.
-    pub(super) fn is_secret(&self, rules: &Rules, path: &LogicalPath) -> bool {
+    fn is_secret(&self, rules: &Rules, path: &LogicalPath) -> bool {
         let head = self.bytes.as_ref().unwrap_or(&self.head);
         !is_link_mode(self.mode) && rules.is_secret_content(path, &head[..head.len().min(HEAD_BYTES)])
     }
@@ -81,8 +86,23 @@ impl DiffedVersion {
     }
 }
 
+/// Returns the change of one file as git prints it: without its content if policy hides either version.
+pub(crate) fn diff_shown(
+    rules: &Rules,
+    path: &LogicalPath,
+    old: Option<&DiffedVersion>,
+    new: Option<&DiffedVersion>,
+) -> FileDiff {
+    let is_hidden = |version: &DiffedVersion| version.is_secret(rules, path) || version.leads_out(path);
+    if is_readable(rules, path, false) && !old.into_iter().chain(new).any(is_hidden) {
+        diff_versions(path, old, new)
+    } else {
+        diff_unread(old.map(|old| old.side(path)), new.map(|new| new.side(path)))
+    }
+}
+
 /// Returns the change of one file as git prints it.
-pub(super) fn diff_versions(path: &LogicalPath, old: Option<&DiffedVersion>, new: Option<&DiffedVersion>) -> FileDiff {
+fn diff_versions(path: &LogicalPath, old: Option<&DiffedVersion>, new: Option<&DiffedVersion>) -> FileDiff {
     let is_unread = old.into_iter().chain(new).any(|version| version.bytes.is_none());
     let (old, new) = (old.map(|old| old.side(path)), new.map(|new| new.side(path)));
     if is_unread { diff_unread(old, new) } else { diff_file(old, new) }

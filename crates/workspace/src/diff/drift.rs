@@ -7,11 +7,10 @@ use std::sync::atomic::AtomicBool;
 use model::{LINK_MODE, LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
-use super::compare::{DiffedVersion, diff_versions};
+use super::compare::{DiffedVersion, diff_shown};
 use super::scan::scan;
 use crate::guard::GuardError;
 use crate::hashing::copy_hashed;
-use crate::opened_file::is_readable;
 use crate::{LargeContent, Snapshot, StoredContents, Workspace, WorkspaceError};
 
 /// What is at a path.
@@ -134,14 +133,9 @@ impl Workspace {
         if found != new {
             return Err(io::Error::other("a file changed while it was read").into());
         }
-        let bytes = version.as_ref().and_then(|version| version.bytes.clone());
-        let mut sides = [self.snapshot_version(snapshot, &path, contents)?, version.map(|now| now.shown_at(&path))];
-        let is_secret = |side: &DiffedVersion| side.is_secret(rules, &path);
-        if !is_readable(rules, &path, false) || sides.iter().flatten().any(is_secret) {
-            sides.iter_mut().flatten().for_each(|side| side.bytes = None);
-        }
-        let diff = diff_versions(&path, sides[0].as_ref(), sides[1].as_ref()).text;
-        Ok(DriftedPath { path, old, new, bytes, diff })
+        let recorded = self.snapshot_version(snapshot, &path, contents)?;
+        let diff = diff_shown(rules, &path, recorded.as_ref(), version.as_ref()).text;
+        Ok(DriftedPath { path, old, new, bytes: version.and_then(|version| version.bytes), diff })
     }
 
     /// Returns the size and a reader of the file at `path`, if its content is `sha256`.

@@ -2,17 +2,11 @@
 
 use std::io;
 
-use model::{FileKind, LogicalPath, Rules, Sha256, Side, diff_file, is_link_mode, link_stays_inside};
+use model::{FileKind, LogicalPath, Rules, Sha256};
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::opened_file::{HEAD_BYTES, is_readable};
+use crate::diff::{DiffedVersion, diff_shown};
 use crate::{Base, WorkspaceError};
-
-/// The largest file of the base that is compared. The diff of a larger one is a binary one.
-const MAX_COMPARED_BYTES: u64 = 16 << 20;
-/// What the diff has in place of contents that are not in memory or not shown: different binary contents.
-const OLD_SUBSTITUTE: &[u8] = &[0, 0];
-const NEW_SUBSTITUTE: &[u8] = &[0];
 
 /// How the files of a snapshot differ from the base.
 #[derive(Debug, Default)]
@@ -71,18 +65,34 @@ impl Base {
         for path in snapshot.written() {
             let now = snapshot.get(path);
             let index = loaded.manifest.get(path.as_str().as_bytes());
-            let base = index.map(|index| (index, SnapshotFile::of_base(&loaded, index)));
+            let base = index.map(|index| SnapshotFile::of_base(&loaded, index));
             let version = |file: &SnapshotFile| (file.sha256, file.git_mode());
-            if base.as_ref().map(|(_, file)| version(file)) == now.as_ref().map(version) {
+            let before = base.as_ref().map(version);
+            if before == now.as_ref().map(version) {
                 continue;
             }
-            let base = match base {
-                Some((index, file)) if loaded.manifest.size(index) <= MAX_COMPARED_BYTES => {
-                    Some((file, Some(loaded.bytes(index)?)))
+            let after = now.map(|now| Ok::<_, io::Error>((now, content_of(&now, contents)?))).transpose()?;
+            let (kind, after) = match after {
+                Some((_, None)) => {
+                    inherited.not_stored.push(path.clone());
+                    continue;
                 }
-                base => base.map(|(_, file)| (file, None)),
+                Some((SnapshotFile { location: ContentLocation::Ledger { kind, .. }, .. }, after)) => (kind, after),
+                Some((_, after)) => (rules.kind_of_path(path), after),
+                None => (rules.kind_of_path(path), None),
             };
-            inherited.add(rules, path, base, now.as_ref(), contents)?;
+            let base = index.map(|index| DiffedVersion::of_base(&loaded, index)).transpose()?;
+            let diff = diff_shown(rules, path, base.as_ref(), after.as_ref()).text;
+            let new_bytes = after.as_ref().and_then(|after| after.bytes.as_deref());
+            inherited.bytes += (new_bytes.map_or(0, <[u8]>::len) + diff.len()) as u64;
+            inherited.diff.extend_from_slice(&diff);
+            let after = after.map(|DiffedVersion { sha256, size, bytes, mode, .. }| InheritedContent {
+                sha256,
+                mode,
+                size_bytes: size,
+                bytes,
+            });
+            inherited.files.push(InheritedFile { path: path.clone(), before, after, kind });
             if inherited.bytes > max_bytes {
                 break;
             }
@@ -91,55 +101,10 @@ impl Base {
     }
 }
 
-impl Inherited {
-    fn add(
-        &mut self,
-        rules: &Rules,
-        path: &LogicalPath,
-        base: Option<(SnapshotFile, Option<Vec<u8>>)>,
-        now: Option<&SnapshotFile>,
-        contents: &dyn StoredContents,
-    ) -> io::Result<()> {
-        let kind = match now.map(|now| now.location) {
-            Some(ContentLocation::Ledger { kind, .. }) => kind,
-            Some(ContentLocation::Base { .. }) | None => rules.kind_of_path(path),
-        };
-        let after = now.map(|now| content_of(now, contents)).transpose()?;
-        if let Some(None) = after {
-            self.not_stored.push(path.clone());
-            return Ok(());
-        }
-        let after = after.flatten();
-        let new_bytes = after.as_ref().and_then(|after| after.bytes.as_deref());
-        let is_shown = |bytes: &[u8], mode: u32| {
-            is_readable(rules, path, false)
-                && !rules.is_secret_content(path, &bytes[..bytes.len().min(HEAD_BYTES)])
-                // The target of a link to a path outside the tree is a physical path.
-                && (!is_link_mode(mode) || link_stays_inside(path.as_str().as_bytes(), bytes))
-        };
-        let old_side = base.as_ref().map(|(file, bytes)| Side {
-            path,
-            bytes: bytes.as_deref().filter(|bytes| is_shown(bytes, file.git_mode())).unwrap_or(OLD_SUBSTITUTE),
-            mode: file.git_mode(),
-        });
-        let new_side = after.as_ref().map(|after| Side {
-            path,
-            bytes: new_bytes.filter(|bytes| is_shown(bytes, after.mode)).unwrap_or(NEW_SUBSTITUTE),
-            mode: after.mode,
-        });
-        let diff = diff_file(old_side, new_side).text;
-        self.bytes += (new_bytes.map_or(0, <[u8]>::len) + diff.len()) as u64;
-        self.diff.extend_from_slice(&diff);
-        let before = base.map(|(file, _)| (file.sha256, file.git_mode()));
-        self.files.push(InheritedFile { path: path.clone(), before, after, kind });
-        Ok(())
-    }
-}
-
-/// Returns the content of a file that a record has written; `None` if it is stored nowhere.
-fn content_of(file: &SnapshotFile, contents: &dyn StoredContents) -> io::Result<Option<InheritedContent>> {
+/// Returns the version that a record has written; `None` if its content is stored nowhere.
+fn content_of(file: &SnapshotFile, contents: &dyn StoredContents) -> io::Result<Option<DiffedVersion>> {
     let (sha256, mode) = (file.sha256, file.git_mode());
-    let found = |size_bytes, bytes| Some(InheritedContent { sha256, mode, size_bytes, bytes });
+    let found = |size, bytes| Some(DiffedVersion { sha256, size, bytes, head: Vec::new(), mode });
     let ContentLocation::Ledger { seq, .. } = file.location else { return Ok(None) };
     if let Some(bytes) = contents.content(seq, &sha256)? {
         return Ok(found(bytes.len() as u64, Some(bytes)));
