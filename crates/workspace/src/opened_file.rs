@@ -1,16 +1,21 @@
 //! What is read of an open file: its first bytes, its kind, all of it.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 
+use crate::WorkspaceError;
 pub(crate) use crate::base_files::HEAD_BYTES;
+use crate::error::check_cancelled;
 use crate::guard::{Blocking, OpenFile, Opened};
 use crate::stamp::DeviceStamp;
 
 /// A longer file is not hashed where a call must not block.
 pub(crate) const MAX_NON_BLOCKING_HASH_BYTES: usize = 256 * 1024;
+/// How much is read at a time.
+pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 /// How often a file is read again if it is written to while it is read.
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -34,6 +39,25 @@ pub(crate) fn is_secret(rules: &Rules, path: &LogicalPath, opened: &Opened) -> i
 /// As [`is_secret`], for the contents of a regular file that may have been replaced in the tree.
 pub(crate) fn is_secret_file(rules: &Rules, path: &LogicalPath, file: &OpenFile) -> io::Result<bool> {
     Ok(rules.is_secret_content(path, &file.bytes()?.chunk(0, HEAD_BYTES)?))
+}
+
+/// Calls `visit` with the bytes of a file of about `size` bytes, chunk by chunk, until it returns false.
+pub(crate) fn each_chunk(
+    file: &OpenFile,
+    size: u64,
+    cancel: &AtomicBool,
+    mut visit: impl FnMut(&[u8]) -> bool,
+) -> Result<(), WorkspaceError> {
+    let length = usize::try_from(size).unwrap_or(CHUNK_BYTES).clamp(1, CHUNK_BYTES);
+    let (mut chunk, mut offset) = (vec![0; length], 0);
+    loop {
+        check_cancelled(cancel)?;
+        let count = file.read_at(&mut chunk, offset)?;
+        if count == 0 || !visit(&chunk[..count]) {
+            return Ok(());
+        }
+        offset += count as u64;
+    }
 }
 
 /// Returns the kind of the file at `path` with these bytes.

@@ -1,18 +1,16 @@
 //! Whole files of any kind as bytes, as the files endpoints transfer them. Uses constant memory.
 
-use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent, Sha256};
+use std::sync::atomic::AtomicBool;
+
+use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent};
 use rustix::fs::FileType;
 
 use crate::error::{file_too_large, not_a_file};
 use crate::guard::{Blocking, OpenFile, Opened};
-use crate::hashing::copy_hashed;
-use crate::opened_file::{HEAD_BYTES, head_of};
+use crate::opened_file::{CHUNK_BYTES, HEAD_BYTES, head_of};
 use crate::read::hash_cache;
 use crate::stamp::{DeviceStamp, FileStamp};
 use crate::{FileContent, Tree, WorkspaceError, opened_file};
-
-/// How much is read at a time.
-const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A file to be sent, in the version that its hash identifies.
 #[derive(Debug)]
@@ -147,30 +145,13 @@ pub(crate) fn transfer(
     let kind = opened_file::kind_of(rules, &name, &head_of(&opened)?);
     let file = opened.file;
     file.check()?;
-    let (sha256, size_bytes) = match hash_cache::get(&stamp) {
-        Some(sha256) => (sha256, size),
-        None => hash_file(&file, path, max_bytes, stamp)?,
-    };
+    let (sha256, size_bytes) = hash_cache::hash_file(&file, stamp, max_bytes, &AtomicBool::new(false))?;
+    if size_bytes > max_bytes {
+        return Err(file_too_large(path, max_bytes, size_bytes).into());
+    }
     Ok(Transfer {
         source: TransferSource::File(file),
         stamp: Some(stamp),
         state: FileState { sha256, size_bytes, mode, kind },
     })
-}
-
-/// Returns the hash and the length of a file.
-fn hash_file(
-    file: &OpenFile,
-    path: &LogicalPath,
-    max_bytes: u64,
-    stamp: DeviceStamp,
-) -> Result<(Sha256, u64), WorkspaceError> {
-    let mut from = std::io::Read::take(file.reader(), max_bytes.saturating_add(1));
-    let (sha256, size_bytes) = copy_hashed(&mut from, &mut std::io::sink(), u64::MAX)?;
-    if size_bytes > max_bytes {
-        return Err(file_too_large(path, max_bytes, size_bytes).into());
-    }
-    let unchanged = DeviceStamp::of(&file.stat()?) == stamp;
-    hash_cache::insert(unchanged.then_some(stamp), sha256);
-    Ok((sha256, size_bytes))
 }

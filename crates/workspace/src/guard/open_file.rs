@@ -1,6 +1,5 @@
 //! The bytes of an open file of a tree, wherever its layer keeps them.
 
-use std::borrow::Borrow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -27,8 +26,8 @@ pub(crate) enum OpenFile {
 
 /// The bytes of a file as a stream.
 #[derive(Debug)]
-pub(crate) struct FileReader<F = OpenFile> {
-    file: F,
+pub(crate) struct FileReader {
+    file: OpenFile,
     offset: u64,
 }
 
@@ -89,11 +88,6 @@ impl OpenFile {
         self.check()?;
         Ok(FileReader { file: self, offset: 0 })
     }
-
-    /// Returns a reader of all bytes, which are not checked.
-    pub(crate) fn reader(&self) -> FileReader<&Self> {
-        FileReader { file: self, offset: 0 }
-    }
 }
 
 impl Root {
@@ -140,9 +134,9 @@ impl FileReader {
     }
 }
 
-impl<F: Borrow<OpenFile>> Read for FileReader<F> {
+impl Read for FileReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.borrow().read_at(buffer, self.offset)?;
+        let count = self.file.read_at(buffer, self.offset)?;
         self.offset += count as u64;
         Ok(count)
     }

@@ -1,6 +1,6 @@
 //! What policy decides about a path, without changing or returning anything.
 
-use model::{Access, Decision, FileKind, LogicalPath, PathFacts, Rules};
+use model::{Access, Decision, FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 
 use crate::guard::{Blocking, GuardError};
@@ -33,13 +33,8 @@ impl Tree {
         let real_path = opened.as_ref().and_then(|opened| opened.real.as_ref());
         let is_folder = opened.as_ref().is_some_and(|opened| opened.file_type() == FileType::Directory);
         let name = real_path.unwrap_or(path);
-        let mut facts = PathFacts {
-            path,
-            real_path,
-            kind: if is_folder { FileKind::Directory } else { rules.kind_of_path(name) },
-            ignored: self.is_ignored(path, real_path, Blocking::Allowed)?,
-            hard_linked: opened.as_ref().is_some_and(crate::guard::Opened::is_hard_linked),
-        };
+        let kind = if is_folder { FileKind::Directory } else { rules.kind_of_path(name) };
+        let mut facts = self.facts(path, opened.as_ref(), kind, Blocking::Allowed)?;
         let kind = if is_folder { rules.kind_of_dir(name) } else { facts.kind };
         if let Some(opened) = opened.as_ref().filter(|opened| opened.file_type() == FileType::RegularFile)
             && model::judge_path(rules, Access::Read, &facts).is_ok()

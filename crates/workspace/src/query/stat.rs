@@ -2,18 +2,14 @@
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, FileKind, LogicalPath, PathFacts, PathRejected, Refusal, Rules, Sha256};
-use sha2::Digest as _;
+use model::{Access, FileKind, LogicalPath, PathFacts, PathRejected, Refusal, Rules};
 
-use crate::error::check_cancelled;
-use crate::guard::{Blocking, GuardError, Opened, is_hard_linked};
+use crate::guard::{Blocking, GuardError, is_hard_linked};
 use crate::query::entry::{EntryStat, EntryType};
 use crate::read::hash_cache;
 use crate::stamp::DeviceStamp;
 use crate::{Tree, WorkspaceError};
 
-/// How much is read at a time.
-const CHUNK_BYTES: usize = 256 * 1024;
 /// A ranged read accepts files up to this multiple of `maxFileBytes`. Larger files are not hashed either.
 pub const RANGED_READ_FACTOR: u64 = 16;
 
@@ -48,7 +44,8 @@ impl Tree {
         };
         let (mut found, opened) = self.describe(rules, &dir, &entry, &stat, true)?;
         if let Some(opened) = opened {
-            let (sha256, length) = hash_file(&opened, cancel)?;
+            let (sha256, length) =
+                hash_cache::hash_file(&opened.file, DeviceStamp::of(&opened.stat), u64::MAX, cancel)?;
             (found.sha256, found.size_bytes) = (Some(sha256), Some(length));
         }
         let mut writable = false;
@@ -88,43 +85,5 @@ impl Tree {
         let ignored = self.is_ignored(path, None, Blocking::Allowed)?;
         let facts = PathFacts { path, real_path: None, kind, ignored, hard_linked };
         Ok(model::judge_path(rules, Access::Mutate, &facts).is_ok())
-    }
-}
-
-/// Returns the hash and the length of a file.
-fn hash_file(opened: &Opened, cancel: &AtomicBool) -> Result<(Sha256, u64), WorkspaceError> {
-    let stamp = DeviceStamp::of(&opened.stat);
-    if let Some(sha256) = hash_cache::get(&stamp) {
-        return Ok((sha256, opened.size()));
-    }
-    opened.file.check()?;
-    let (mut hash, mut length) = (sha2::Sha256::new(), 0);
-    each_chunk(opened, cancel, |chunk| {
-        hash.update(chunk);
-        length += chunk.len() as u64;
-    })?;
-    let sha256 = Sha256::from_bytes(hash.finalize().into());
-    let unchanged = DeviceStamp::of(&opened.file.stat()?) == stamp;
-    hash_cache::insert(unchanged.then_some(stamp), sha256);
-    Ok((sha256, length))
-}
-
-/// Calls `visit` with all bytes of a file, chunk by chunk.
-pub(crate) fn each_chunk(
-    opened: &Opened,
-    cancel: &AtomicBool,
-    mut visit: impl FnMut(&[u8]),
-) -> Result<(), WorkspaceError> {
-    let length = usize::try_from(opened.size()).unwrap_or(CHUNK_BYTES).clamp(1, CHUNK_BYTES);
-    let (mut chunk, mut offset) = (vec![0; length], 0);
-    loop {
-        check_cancelled(cancel)?;
-        match opened.file.read_at(&mut chunk, offset)? {
-            0 => return Ok(()),
-            count => {
-                visit(&chunk[..count]);
-                offset += count as u64;
-            }
-        }
     }
 }

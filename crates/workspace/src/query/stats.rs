@@ -10,9 +10,9 @@ use model::{Access, FileKind, LogicalPath, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Opened, TreeFolder};
+use crate::opened_file::each_chunk;
 use crate::query::entry::EntryType;
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::query::stat::each_chunk;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 
@@ -198,7 +198,7 @@ fn count_lines(opened: &Opened, cancel: &AtomicBool) -> Result<u64, WorkspaceErr
     let (mut lines, mut last, mut half) = (0_u64, *b"\0\0", None);
     // The end of a line in UTF-16.
     let (mut wide, mut is_start) = (None, true);
-    each_chunk(opened, cancel, |chunk| {
+    each_chunk(&opened.file, opened.size(), cancel, |chunk| {
         if std::mem::take(&mut is_start) {
             wide = match chunk {
                 [0xff, 0xfe, ..] => Some(b"\n\0"),
@@ -223,6 +223,7 @@ fn count_lines(opened: &Opened, cancel: &AtomicBool) -> Result<u64, WorkspaceErr
                 }
             }
         }
+        true
     })?;
     let ended = wide.map_or(last[1] == b'\n', |end| last == *end);
     Ok(if opened.size() == 0 || ended { lines } else { lines + 1 })

@@ -4,11 +4,16 @@
 
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
 
 use lru::LruCache;
 use model::Sha256;
 use parking_lot::Mutex;
+use sha2::Digest as _;
 
+use crate::WorkspaceError;
+use crate::guard::OpenFile;
+use crate::opened_file::each_chunk;
 use crate::stamp::DeviceStamp;
 
 /// How many hashes are cached for all runs together: about half a megabyte.
@@ -35,4 +40,27 @@ pub(crate) fn hash(bytes: &[u8], stamp: Option<DeviceStamp>) -> Sha256 {
         insert(stamp, sha256);
         sha256
     })
+}
+
+/// Returns the hash and the length of the version `stamp` of `file`, and caches the hash. Stops reading beyond `max_bytes`.
+pub(crate) fn hash_file(
+    file: &OpenFile,
+    stamp: DeviceStamp,
+    max_bytes: u64,
+    cancel: &AtomicBool,
+) -> Result<(Sha256, u64), WorkspaceError> {
+    if let Some(sha256) = get(&stamp) {
+        return Ok((sha256, stamp.stamp.size));
+    }
+    file.check()?;
+    let (mut hash, mut length) = (sha2::Sha256::new(), 0);
+    each_chunk(file, stamp.stamp.size, cancel, |chunk| {
+        hash.update(chunk);
+        length += chunk.len() as u64;
+        length <= max_bytes
+    })?;
+    let sha256 = Sha256::from_bytes(hash.finalize().into());
+    let unchanged = DeviceStamp::of(&file.stat()?) == stamp;
+    insert(unchanged.then_some(stamp), sha256);
+    Ok((sha256, length))
 }
