@@ -266,8 +266,6 @@ async fn restore_runs(
             report.needs_repair.push(unrestored);
         }
         note_tree(ledger.as_ref(), workspaces, &run.run_id).await?;
-        // The next start counts the files.
-        ledger.set_disk_usage(&run.run_id, None).await.map_err(database)?;
         report.runs += 1;
         failpoint::hit("restore.run");
     }

@@ -89,10 +89,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
     ///
     /// `NoSuchRun`.
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool, now: &str) -> Result<()>;
-    /// Sets the disk usage of a run; `None` if it has to be measured again.
-    async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
-    /// Returns the runs that have files and an unknown disk usage.
-    async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>>;
+    /// Sets the disk usage of a run.
+    async fn set_disk_usage(&self, run: &RunId, disk: Disk) -> Result<()>;
     /// Returns the number and total size of all runs that are not deleted, and the size of the history of all runs.
     async fn storage_totals(&self) -> Result<StorageTotals>;
     /// Counts the runs in each state and the pending approvals.

@@ -114,18 +114,8 @@ impl<B: Backend> Ledger for Store<B> {
         }
     }
 
-    async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
-        match disk {
-            Some(disk) => {
-                self.update_run(run, sql::SET_DISK_USAGE, [run.as_str().into(), disk.bytes.into(), disk.files.into()])
-                    .await
-            }
-            None => self.update_run(run, sql::CLEAR_DISK_USAGE, [run.as_str().into()]).await,
-        }
-    }
-
-    async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>> {
-        self.all(sql::RUNS_WITHOUT_DISK_USAGE, Vec::new()).await
+    async fn set_disk_usage(&self, run: &RunId, disk: Disk) -> Result<()> {
+        self.update_run(run, sql::SET_DISK_USAGE, [run.as_str().into(), disk.bytes.into(), disk.files.into()]).await
     }
 
     async fn storage_totals(&self) -> Result<StorageTotals> {

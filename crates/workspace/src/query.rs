@@ -1,7 +1,6 @@
 //! Read-only queries on a tree.
 
 pub(crate) mod bounded_entries;
-mod disk_usage;
 pub(crate) mod entry;
 mod explain;
 mod find;

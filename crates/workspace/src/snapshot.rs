@@ -19,11 +19,12 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use model::{FileKind, GitMode, LINK_MODE, LogicalPath, Record, Sha256};
+use model::{Disk, FileKind, GitMode, LINK_MODE, LogicalPath, Record, Sha256};
 use rustix::fs::FileType;
 
 use crate::base_files::manifest::FileIndex;
 use crate::base_files::{BaseEntry, BaseFiles};
+use crate::stamp::FileStamp;
 use crate::{Base, Workspace, WorkspaceError};
 
 /// The files of a run at one of its records: its base, and over it what its records have written.
@@ -240,6 +241,27 @@ impl SnapshotFile {
 }
 
 impl Workspace {
+    /// Returns the size of the tree, which has the files of `snapshot`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn disk_usage(&self, snapshot: &Snapshot) -> io::Result<Disk> {
+        let mut disk = Disk::default();
+        for (path, file) in snapshot.files() {
+            disk.files += 1;
+            disk.bytes += match file.location {
+                _ if file.is_link => 0,
+                ContentLocation::Base { size_bytes } => size_bytes,
+                ContentLocation::Ledger { .. } => match self.tree().root.find(&path) {
+                    Ok(found) => found.map_or(0, |found| FileStamp::of(&found.stat).size),
+                    Err(error) => error.unless_disk().map(|()| 0)?,
+                },
+            };
+        }
+        Ok(disk)
+    }
+
     /// Returns the bytes of a snapshot's file; for a link, its target. `None` if they were too many to be stored.
     ///
     /// Not filtered by policy: the caller must judge what it shows.

@@ -229,7 +229,6 @@ async fn open_service(
     };
     let objects = config.object_store.as_ref().map(open).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
-    measure_unmeasured(ledger.as_ref(), &workspaces, objects.is_some()).await?;
     let totals = ledger.storage_totals().await?;
     let resources = Resources {
         limits: config.limits.clone(),
@@ -316,36 +315,6 @@ async fn owner_of_folders(membership: Option<&Membership>, ledger: &dyn Ledger) 
     let Some(membership) = membership else { return Ok(None) };
     let instance = ledger.setting(ledger::INSTANCE).await?.unwrap_or_default();
     Ok(Some(format!("{} {instance}", membership.node.node_id)))
-}
-
-/// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas. With an object store,
-/// runs whose files are not here count as empty until a start finds them.
-async fn measure_unmeasured(
-    ledger: &dyn Ledger,
-    workspaces: &Arc<Workspaces>,
-    has_objects: bool,
-) -> Result<(), StartError> {
-    for run in ledger.runs_without_disk_usage().await? {
-        if has_objects && !workspaces.has_folder(&run).map_err(|error| StartError::data_dir(&error))? {
-            continue;
-        }
-        let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
-        let measured = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
-        match measured.map_err(io::Error::other).flatten() {
-            Ok(disk) => {
-                match ledger.set_disk_usage(&run, Some(disk)).await {
-                    // Another node measures it.
-                    Err(LedgerError::RunMoved(_)) => continue,
-                    stored => stored?,
-                }
-                let millis = started.elapsed().as_millis();
-                tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "measured the disk usage of a run");
-            }
-            // One damaged run must not keep the service from starting. It counts as empty until it is repaired.
-            Err(error) => tracing::warn!(run.id = %run, %error, "failed to measure the disk usage of a run"),
-        }
-    }
-    Ok(())
 }
 
 /// Waits for background work to finish and become durable. Work that takes longer is left to recovery at the next start:

@@ -201,8 +201,10 @@ async fn finish(run: &OfflineRun, journal: &[JournalEntry], point: ChainPoint) -
     run.note_tree(point).await?;
     let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([point.seq]).map(|seq| (id.clone(), seq)).collect();
     run.ledger.prune(&done).await.map_err(database)?;
-    // The files may have other sizes now: the next start counts them.
-    run.ledger.set_disk_usage(id, None).await.map_err(database)?;
+    // The files may have other sizes now.
+    let snapshot = run.expected().await?;
+    let disk = run.blocking("the workspace", move |workspace| Ok(workspace.disk_usage(&snapshot)?)).await?;
+    run.ledger.set_disk_usage(id, disk).await.map_err(database)?;
     run.ledger.set_needs_repair(id, false, &now()).await.map_err(database)?;
     run.blocking("the workspace", |workspace| Ok(workspace.clear_tmp(&[])?)).await
 }

@@ -328,12 +328,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.set_needs_repair(run, needs_repair, now)).await
     }
 
-    async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
+    async fn set_disk_usage(&self, run: &RunId, disk: Disk) -> Result<()> {
         self.pass(self.inner.set_disk_usage(run, disk)).await
-    }
-
-    async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>> {
-        self.pass(self.inner.runs_without_disk_usage()).await
     }
 
     async fn summary(&self) -> Result<Summary> {

@@ -14,13 +14,6 @@ pub(crate) const CLOSED_BEFORE: Select<ClosedRunKey> = Select {
 };
 pub(crate) const SET_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
-pub(crate) const CLEAR_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = NULL, disk_files = NULL \
-    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
-pub(crate) const RUNS_WITHOUT_DISK_USAGE: Select<RunId> = Select {
-    sql: "SELECT run_id FROM run JOIN run_head ON run_head.run_no = run.run_no \
-    WHERE state <> 'deleted' AND base_commit IS NOT NULL AND disk_bytes IS NULL ORDER BY run.run_no",
-    read: |row| rows::run_id(row, 0),
-};
 pub(crate) const STORAGE_TOTALS: Select<StorageTotals> = Select {
     sql: "SELECT coalesce(sum(CASE state WHEN 'deleted' THEN 0 ELSE 1 END), 0), \
     CAST(coalesce(sum(CASE state WHEN 'deleted' THEN 0 ELSE disk_bytes END), 0) AS BIGINT), \

@@ -344,7 +344,7 @@ async fn the_victim_of_a_deadlock_is_repeated() {
     assert_eq!(processes.db.append(read("r1", "a")).await.seq, 1);
     processes.db.execute("SELECT setval('attempts', 1, false)").await.unwrap();
     let disk = Disk { bytes: 7, files: 1 };
-    processes.other.set_disk_usage(&run_id("r1"), Some(disk)).await.unwrap();
+    processes.other.set_disk_usage(&run_id("r1"), disk).await.unwrap();
     assert_eq!(processes.other.run(&run_id("r1")).await.unwrap().unwrap().run.disk.tree(), disk);
 }
 

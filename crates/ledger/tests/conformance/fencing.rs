@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{Fence, LedgerError, NewCheckpoint, StoredCheckpoint};
-use model::{RunState, TokenId};
+use model::{Disk, RunState, TokenId};
 use rstest::rstest;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -106,7 +106,7 @@ async fn every_write_to_a_database_that_lost_acknowledged_commits_is_rejected() 
     assert_lost(ledger.set_run_state(&run, RunState::Closed, None).await.map(drop));
     assert_lost(ledger.set_run_state(&run, RunState::Deleted, None).await.map(drop));
     assert_lost(ledger.set_needs_repair(&run, true, "2026-01-01T00:00:00.000000Z").await);
-    assert_lost(ledger.set_disk_usage(&run, None).await);
+    assert_lost(ledger.set_disk_usage(&run, Disk::default()).await);
     assert_lost(ledger.prune(&[(run.clone(), 1)]).await);
     assert_lost(ledger.set_setting_once("name", "value").await.map(drop));
     let checkpoint = StoredCheckpoint { size: 0, position: 2, note: "note".into() };

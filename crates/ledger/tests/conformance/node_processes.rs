@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{Entry, Epoch, Fence, Ledger, LedgerError, Taken};
+use model::Disk;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::task::JoinHandle;
 
@@ -96,7 +97,7 @@ async fn a_paused_node_that_wakes_commits_nothing_to_a_run_that_was_taken() {
     // The epoch alone does not make it the owner.
     assert_moved(&a.append(vec![under(epoch, read("r1", "a"))]).await, "r1");
     assert_moved(&a.set_needs_repair(&run_id("r1"), true, "2026-01-01T00:00:00.000000Z").await, "r1");
-    assert_moved(&a.set_disk_usage(&run_id("r1"), None).await, "r1");
+    assert_moved(&a.set_disk_usage(&run_id("r1"), Disk::default()).await, "r1");
     a.prune(&[(run_id("r1"), 1), (run_id("r1"), 2)]).await.unwrap();
     a.give_back(&[(run_id("r1"), Epoch::FIRST), (run_id("r1"), epoch)]).await.unwrap();
     let settled = nodes.b.settled_run(&run_id("r1")).await.unwrap().unwrap();

@@ -272,7 +272,7 @@ async fn only_the_owner_changes_the_state_of_a_tree(#[values(Backend::Sqlite, Ba
     db.expire("a").await;
     let epoch = owned(db.take(&r2).await);
     assert_moved(&db.ledger.set_needs_repair(&r1, true, NOON).await, "r1");
-    assert_moved(&db.ledger.set_disk_usage(&r1, Some(Disk { bytes: 5, files: 1 })).await, "r1");
+    assert_moved(&db.ledger.set_disk_usage(&r1, Disk { bytes: 5, files: 1 }).await, "r1");
     db.ledger.prune(&[(r1.clone(), 1), (r2.clone(), 1), (run_id("unknown"), 1)]).await.unwrap();
     let pending = db.ledger.pending_journal(None).await.unwrap();
     assert_eq!(pending.iter().map(|entry| &entry.run_id).collect::<Vec<_>>(), [&r1]);
@@ -280,7 +280,7 @@ async fn only_the_owner_changes_the_state_of_a_tree(#[values(Backend::Sqlite, Ba
     assert!(!stored.needs_repair && stored.run.disk.tree() == Disk::default(), "{stored:?}");
 
     db.ledger.set_needs_repair(&r2, true, NOON).await.unwrap();
-    db.ledger.set_disk_usage(&r2, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
+    db.ledger.set_disk_usage(&r2, Disk { bytes: 5, files: 1 }).await.unwrap();
     let stored = db.ledger.run(&r2).await.unwrap().unwrap();
     assert!(stored.needs_repair && stored.run.disk.tree() == Disk { bytes: 5, files: 1 }, "{stored:?}");
     db.append(under(epoch, read("r2", "a"))).await;

@@ -141,15 +141,8 @@ async fn the_disk_usage_of_a_run_changes_with_each_record(
     assert_eq!(stored(&db, "r2").await.run.disk.tree(), Disk { bytes: 8, files: 7 });
     let history_bytes = stored(&db, "r1").await.run.disk.history_bytes + stored(&db, "r2").await.run.disk.history_bytes;
     assert_eq!(db.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 2, bytes: 128, history_bytes });
-    // An unknown disk usage remains unknown until it is measured and set.
     let r1 = new.run.run_id;
-    db.ledger.set_disk_usage(&r1, None).await.unwrap();
-    let mut more = write("r1", "tc_3", "c");
-    more.disk = DiskChange { bytes: 50, files: 1 };
-    db.try_append(more).await.unwrap();
-    assert_eq!(db.ledger.runs_without_disk_usage().await.unwrap(), std::slice::from_ref(&r1));
-    db.ledger.set_disk_usage(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
-    assert_eq!(db.ledger.runs_without_disk_usage().await.unwrap(), []);
+    db.ledger.set_disk_usage(&r1, Disk { bytes: 5, files: 1 }).await.unwrap();
     assert_eq!(stored(&db, "r1").await.run.disk.tree(), Disk { bytes: 5, files: 1 });
     db.ledger.set_run_state(&r1, RunState::Deleted, Some("2026-01-03T00:00:00Z")).await.unwrap();
     let totals = db.ledger.storage_totals().await.unwrap();

@@ -1,7 +1,7 @@
 //! The privileges of the service's role, which does not own the tables, as `deploy/roles.sql` creates it.
 
 use ledger::{Epoch, Role};
-use model::{ApprovalState, RunState, Sha256};
+use model::{ApprovalState, Disk, RunState, Sha256};
 
 use crate::approvals::{approval_decision, approval_request};
 use crate::harness::{Backend, RunChanges as _, TestDatabase, read, run_id};
@@ -55,7 +55,7 @@ async fn the_privileges_of_the_service_role_are_sufficient_for_a_node() {
     db.append(under(epoch, read("r0", "a"))).await;
     db.append(under(Epoch::FIRST, mutation("r1", "one", "src/a"))).await;
     db.ledger.prune(&[(run.clone(), 1)]).await.unwrap();
-    db.ledger.set_disk_usage(&run, None).await.unwrap();
+    db.ledger.set_disk_usage(&run, Disk::default()).await.unwrap();
     db.ledger.give_back(&[(run, Epoch::FIRST)]).await.unwrap();
     db.ledger.take_role(Role::Signing).await.unwrap();
     db.ledger.give_back_role(Role::Signing, Epoch::FIRST).await.unwrap();
