@@ -151,12 +151,12 @@ pub(super) async fn other_history(
 ) -> Result<Option<String>, StartError> {
     let found = engine::runs::compare_folder(ledger, workspaces, run, journal).await;
     Ok(match found.map_err(|error| StartError::failed("the run's history", &error))? {
-        FolderHistory::Missing | FolderHistory::Current(_) => None,
+        FolderHistory::Missing | FolderHistory::Current => None,
         FolderHistory::Outdated => {
             Some("its folder is an older copy, from before changes that the database has".to_owned())
         }
         FolderHistory::Diverged(ChainPoint::UNKNOWN) => {
-            Some("its folder is from before an older database was put in the place of its own".to_owned())
+            Some("its folder does not say which of the database's changes it has".to_owned())
         }
         FolderHistory::Diverged(reached) => {
             Some(format!("its folder has changes up to record {} of a history that the database has lost", reached.seq))

@@ -76,11 +76,7 @@ pub async fn clean_up(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>, is_olde
         );
     }
     let mut removed = blocking(workspaces, Workspaces::sweep).await?;
-    let with_files = Arc::new(runs_with_files(ledger).await?);
-    if is_older {
-        let with_files = Arc::clone(&with_files);
-        blocking(workspaces, move |all| all.distrust_folders_without_note(&with_files)).await?;
-    }
+    let with_files = runs_with_files(ledger).await?;
     for folder in blocking(workspaces, Workspaces::folders).await? {
         let run = folder.run.clone();
         // Few imports are unfinished: a run that was closed meanwhile has no files.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
 use model::{ApprovalId, Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
-use workspace::{ChainPoint, Tree};
+use workspace::Tree;
 
 pub use base_objects::{check_object, contents_of_bases, is_base_referenced, store_existing_base};
 pub use folder_history::{FolderHistory, compare_folder};
@@ -99,7 +99,7 @@ impl Engine {
             return Err(run_without_files(state).into());
         }
         let mut found = self.folder_history(run, epoch, &settled).await?;
-        if !matches!(found, FolderHistory::Current(_)) {
+        if found != FolderHistory::Current {
             if let Err(error) = Box::pin(self.fetch_files(run, epoch)).await {
                 if let Some(epoch) = epoch.filter(|_| error.is(Code::RunNeedsRepair)) {
                     self.give_back_without_files(run, epoch).await;
@@ -115,7 +115,9 @@ impl Engine {
             found = self.folder_history(run, epoch, &settled).await?;
         }
         // What has ended may have begun before this node lost the run and got it back.
-        let FolderHistory::Current(point) = found else { return Err(still_fetching().into()) };
+        if found != FolderHistory::Current {
+            return Err(still_fetching().into());
+        }
         let SettledRun { stored, journal } = settled;
         let pending = journal.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
@@ -124,7 +126,7 @@ impl Engine {
         let engine = Arc::clone(self);
         self.blocking(move || {
             failpoint::hit("open.loading");
-            let open_run = load(&engine, stored, epoch, &pending, (known, decisions, waiting), point)?;
+            let open_run = load(&engine, stored, epoch, &pending, (known, decisions, waiting))?;
             Ok(Arc::new(open_run))
         })
         .await
@@ -143,14 +145,13 @@ impl Engine {
     }
 }
 
-/// Opens the folder of a run. `point` is what a folder without a note has.
+/// Opens the folder of a run.
 fn load(
     engine: &Engine,
     stored: StoredRun,
     epoch: Option<Epoch>,
     pending: &[Step],
     (known, decisions, waiting): (KnownVersions, Decisions, Vec<(ApprovalId, u64)>),
-    point: ChainPoint,
 ) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk.tree());
@@ -168,7 +169,7 @@ fn load(
         }
         _ => error.into(),
     })?;
-    let tree_note = engine.workspaces.open_tree_note(&run.run_id, point)?;
+    let tree_note = engine.workspaces.open_tree_note(&run.run_id)?;
     let rules = if is_from_git { rules.with_base_folders(workspace.base().clone()) } else { rules };
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;

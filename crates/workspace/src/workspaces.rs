@@ -217,10 +217,12 @@ impl Workspaces {
         self.bases.touch(&id)?;
         let info = self.bases.info(&id)?;
         let mut staging = Staging::new(self)?;
-        staging.make_folders(&id)?;
+        run_base::write(&staging.dir, &id)?;
+        run_folders::mark_unfinished(&staging.dir)?;
+        tree_note::create(&staging.dir, ChainPoint::START)?;
         fsync_tree::sync(&staging.dir, 0)?;
         match rustix::fs::renameat_with(&self.dir, &*staging.name, &self.dir, run.as_str(), RenameFlags::NOREPLACE) {
-            Ok(()) => staging.kept = true,
+            Ok(()) => staging.is_finished = true,
             Err(Errno::EXIST | Errno::NOTEMPTY) => return Err(exists(run).into()),
             Err(errno) => return Err(errno.into()),
         }

@@ -91,7 +91,7 @@ impl Engine {
         // Waits until uncertain commits are decided: the tree must have every recorded change.
         let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
         let found = self.folder_history(run, epoch, &settled).await?;
-        if let FolderHistory::Current(_) = found {
+        if found == FolderHistory::Current {
             // Made by an earlier call, which did not wait for the end.
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Engine {
         let made = made.await?;
         let restored = match found {
             FolderHistory::Diverged(reached) => self.set_aside(run, epoch, head, reached, made).await?,
-            FolderHistory::Missing | FolderHistory::Outdated | FolderHistory::Current(_) => {
+            FolderHistory::Missing | FolderHistory::Outdated | FolderHistory::Current => {
                 let id = run.clone();
                 self.blocking(move || Ok(made.place(&id)?)).await?
             }

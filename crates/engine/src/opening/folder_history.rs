@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use ledger::{Epoch, JournalEntry, Ledger, SettledRun};
-use model::{Record, Run, RunId, Sha256};
+use model::{Record, Run, RunId};
 use workspace::{ChainPoint, FolderState, TreeNote, Workspaces};
 
 use super::recorded_base::recorded_base;
@@ -24,9 +24,8 @@ use crate::run::changes::Changes;
 pub enum FolderHistory {
     /// There is no folder here.
     Missing,
-    /// Its tree has every change that the journal does not have. The folder of an earlier version, which has no note, has every change
-    /// up to this record.
-    Current(ChainPoint),
+    /// Its tree has every change that the journal does not have.
+    Current,
     /// Its tree is older than the journal reaches back, or another node may have changed the run since.
     Outdated,
     /// Its tree has changes that the ledger does not have: this is the last record that its note names.
@@ -50,7 +49,7 @@ impl Engine {
             compare_folder(self.ledger.as_ref(), &self.workspaces, &settled.stored.run, &settled.journal).await?;
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         match found {
-            FolderHistory::Current(_) => {}
+            FolderHistory::Current => {}
             // Not one that was ever opened: another import under the same ID has left it.
             FolderHistory::Diverged(_) if self.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? => {
                 return Ok(FolderHistory::Outdated);
@@ -74,7 +73,8 @@ impl Engine {
         let state = self.blocking(move || Ok(workspaces.own_folder(&id, &epochs)?)).await?;
         match state {
             FolderState::Current => {}
-            FolderState::Unfinished if self.is_of_this_run(settled).await? => {
+            // The process that imported it has ended before it could confirm it. An import under the same ID may have another base.
+            FolderState::Unfinished if self.has_recorded_base(&settled.stored.run).await? => {
                 let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
                 self.blocking(move || Ok(workspaces.confirm_owned(&id, epoch.number())?)).await?;
             }
@@ -88,19 +88,9 @@ impl Engine {
         Ok(found)
     }
 
-    /// Whether a folder that was not confirmed has what the run started from, and everything that the run has changed since. The
-    /// process that imported it has ended before it could confirm it. Otherwise it is of another import under the same ID.
-    async fn is_of_this_run(&self, settled: &SettledRun) -> Result<bool, CallError> {
-        let run = &settled.stored.run;
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
-        if self.blocking(move || Ok(workspaces.tree_note(&id)?)).await?.is_some() {
-            // It names the first record of this run.
-            return Ok(true);
-        }
-        let is_whole = reaches_back(self.ledger.as_ref(), &run.run_id, 0, &settled.journal).await?;
-        let Some(recorded) = recorded_base(self.ledger.as_ref(), run).await?.filter(|_| is_whole) else {
-            return Ok(false);
-        };
+    /// Whether the folder of `run` has the base that the run started from.
+    async fn has_recorded_base(&self, run: &Run) -> Result<bool, CallError> {
+        let Some(recorded) = recorded_base(self.ledger.as_ref(), run).await? else { return Ok(false) };
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
         self.blocking(move || match workspaces.base_of(&id) {
             Ok(found) => Ok(found == recorded),
@@ -125,16 +115,11 @@ pub async fn compare_folder(
 ) -> Result<FolderHistory, CallError> {
     let (all, id) = (Arc::clone(workspaces), run.run_id.clone());
     let read = tokio::task::spawn_blocking(move || all.tree_note(&id)).await;
-    let noted = match read.map_err(|error| CallError::Internal(Box::new(error)))? {
+    let TreeNote { synced, begun } = match read.map_err(|error| CallError::Internal(Box::new(error)))? {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(FolderHistory::Missing);
         }
         noted => noted?,
-    };
-    let Some(TreeNote { synced, begun }) = noted else {
-        // An earlier version has left it, or an import was just committed. That version has synced every change before the journal
-        // dropped its steps, as this one does, and has opened every folder as it was: this is the same, for the last time.
-        return Ok(FolderHistory::Current(before_journal(ledger, run, journal).await?));
     };
     for point in [begun, synced] {
         if !is_in_chain(ledger, run, point).await? {
@@ -142,7 +127,7 @@ pub async fn compare_folder(
         }
     }
     let is_current = synced.seq == run.head_seq || reaches_back(ledger, &run.run_id, synced.seq, journal).await?;
-    Ok(if is_current { FolderHistory::Current(synced) } else { FolderHistory::Outdated })
+    Ok(if is_current { FolderHistory::Current } else { FolderHistory::Outdated })
 }
 
 /// Whether the run's chain has this record.
@@ -164,18 +149,6 @@ async fn reaches_back(ledger: &dyn Ledger, run: &RunId, seq: u64, journal: &[Jou
         }
     }
     Ok(true)
-}
-
-/// Returns the last record up to which the journal has no step.
-async fn before_journal(ledger: &dyn Ledger, run: &Run, journal: &[JournalEntry]) -> Result<ChainPoint, CallError> {
-    let first = journal.iter().map(|entry| entry.seq).min();
-    let before = match first.and_then(|first| first.checked_sub(1)) {
-        None => Some(ChainPoint { seq: run.head_seq, hash: run.head_hash }),
-        Some(0) => None,
-        Some(seq) => hash_of(ledger, run, seq).await?,
-    };
-    // The start of every chain.
-    Ok(before.unwrap_or(ChainPoint { seq: 0, hash: Sha256::ZERO }))
 }
 
 async fn hash_of(ledger: &dyn Ledger, run: &Run, seq: u64) -> Result<Option<ChainPoint>, CallError> {

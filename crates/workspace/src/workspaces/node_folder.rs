@@ -10,11 +10,10 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use model::RunId;
-use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::Workspaces;
-use super::run_folders::UNFINISHED;
+use super::run_folders::has_unfinished;
 use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
 
 /// The file in the folder of a run.
@@ -127,14 +126,6 @@ fn is_among(noted: Option<&(u64, String)>, owner: &str, epochs: &RangeInclusive<
     match noted {
         None => epochs.contains(&0),
         Some((noted, name)) => epochs.contains(noted) && name == owner,
-    }
-}
-
-fn has_unfinished(dir: &OwnedFd) -> io::Result<bool> {
-    match rustix::fs::statat(dir, UNFINISHED, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(_) => Ok(true),
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(errno.into()),
     }
 }
 

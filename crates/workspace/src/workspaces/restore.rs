@@ -3,17 +3,18 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use model::RunId;
-use rustix::fs::{Mode, RenameFlags};
+use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
 use super::base_parts::{
     CONTENTS_PART, FETCHED_PART, MANIFEST_PART, PACK, SEGMENT, SHALLOW_PART, damaged, set_fetched,
 };
-use super::{ChainPoint, FOLDERS, STAGING, Workspaces, run_base, run_copy, run_folders, tree_note};
+use super::staging::Staging;
+use super::{ChainPoint, Workspaces, run_base, run_copy, run_folders, tree_note};
 use crate::base::{Base, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::base_files::manifest::{self, MODE_LINK};
 use crate::base_files::{LOCATIONS_NAME, segment_names};
@@ -39,21 +40,18 @@ pub struct RestoredRun {
     pub own_bytes: u64,
 }
 
-/// The folder of a run that is made, and not in its place yet. Dropping it removes it, unless it was [placed](Self::place).
+/// The complete folder of a run that is not in its place yet. Dropping it removes it, unless it was [placed](Self::place).
 pub struct MadeRun {
-    folder: RunRestorer,
+    folder: Staging<Arc<Workspaces>>,
     restored: RestoredRun,
 }
 
-/// The folder of a run while it is made. Dropping it removes it, unless it was finished.
+/// The folder of a run while it is made. Dropping it removes it.
 pub struct RunRestorer {
-    workspaces: Arc<Workspaces>,
-    name: String,
-    dir: OwnedFd,
+    folder: Staging<Arc<Workspaces>>,
     base: Option<Arc<Base>>,
     /// The epoch under which this node owns the run, if several nodes share the ledger.
     epoch: Option<u64>,
-    is_finished: bool,
 }
 
 /// A base while it is made from its parts. Dropping it removes it.
@@ -85,13 +83,7 @@ impl Workspaces {
     ///
     /// If the disk fails.
     pub fn restorer(self: &Arc<Self>, epoch: Option<u64>) -> io::Result<RunRestorer> {
-        let name = self.own_name(STAGING);
-        rustix::fs::mkdirat(&self.dir, &*name, Mode::RWXU)?;
-        let dir = open_dir(&self.dir, &*name)?;
-        for folder in FOLDERS {
-            rustix::fs::mkdirat(&dir, folder, Mode::RWXU)?;
-        }
-        Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, base: None, epoch, is_finished: false })
+        Ok(RunRestorer { folder: Staging::new(Arc::clone(self))?, base: None, epoch })
     }
 
     /// Begins to make a base from its parts.
@@ -183,10 +175,11 @@ impl RunRestorer {
     /// If the disk fails.
     pub fn use_base(&mut self, run: &RunId, recorded: &RecordedBase) -> io::Result<bool> {
         // A folder that is replaced, or forked, has the same variant.
-        let of_run = self.workspaces.base_name(run).ok();
-        let Some(base) = self.workspaces.bases.find(recorded, of_run.as_deref())? else { return Ok(false) };
+        let Staging { workspaces, dir, .. } = &self.folder;
+        let of_run = workspaces.base_name(run).ok();
+        let Some(base) = workspaces.bases.find(recorded, of_run.as_deref())? else { return Ok(false) };
         // From here on, the folder keeps the base.
-        run_base::write(&self.dir, base.id())?;
+        run_base::write(dir, base.id())?;
         self.base = Some(base);
         Ok(true)
     }
@@ -198,7 +191,7 @@ impl RunRestorer {
     ///
     /// If the disk fails.
     pub fn mark_unfinished(&self) -> io::Result<()> {
-        run_folders::mark_unfinished(&self.dir)
+        run_folders::mark_unfinished(&self.folder.dir)
     }
 
     /// Adds the artifacts that [`bundle_artifacts`](Workspaces::bundle_artifacts) has archived.
@@ -207,7 +200,7 @@ impl RunRestorer {
     ///
     /// If the disk or `content` fails, or an entry is none of artifacts ([`io::ErrorKind::InvalidData`]).
     pub fn add_artifacts(&mut self, content: &mut dyn Read) -> io::Result<()> {
-        run_copy::unpack_artifacts(&self.dir, content)
+        run_copy::unpack_artifacts(&self.folder.dir, content)
     }
 
     /// Writes the run's own files of `snapshot`, which is that of `newest`, the newest record of the run, or unknown for a run that the
@@ -225,25 +218,26 @@ impl RunRestorer {
         contents: &dyn StoredContents,
         newest: ChainPoint,
     ) -> Result<MadeRun, WorkspaceError> {
-        let tree = open_dir(&self.dir, "repo").map_err(io::Error::from)?;
+        let Staging { workspaces, dir, .. } = &self.folder;
+        let tree = open_dir(dir, "repo").map_err(io::Error::from)?;
         let own = snapshot.write_changed(tree, contents)?;
         check_complete(&own)?;
         let restored = self.restored(snapshot, &own)?;
         if let Some(epoch) = self.epoch {
-            self.workspaces.note_owner(&self.dir, epoch)?;
+            workspaces.note_owner(dir, epoch)?;
         }
-        tree_note::create(&self.dir, newest)?;
-        let kept = self.workspaces.copy_kept(run, &self.dir)?;
+        tree_note::create(dir, newest)?;
+        let kept = workspaces.copy_kept(run, dir)?;
         let written = usize::try_from(restored.own_files).unwrap_or(usize::MAX);
-        fsync_tree::sync(&self.dir, written.saturating_add(kept))?;
+        fsync_tree::sync(dir, written.saturating_add(kept))?;
         failpoint::hit("restore.made");
-        Ok(MadeRun { folder: self, restored })
+        Ok(MadeRun { folder: self.folder, restored })
     }
 
     /// Returns what the tree has: the base, but for what the run has written.
     fn restored(&self, snapshot: &Snapshot, own: &RebuildReport) -> io::Result<RestoredRun> {
         let base = self.base()?;
-        let info = self.workspaces.bases.info(base.id())?;
+        let info = self.folder.workspaces.bases.info(base.id())?;
         let (mut files, mut bytes) = (info.files, info.bytes);
         let loaded = base.load()?;
         let manifest = &loaded.manifest;
@@ -253,20 +247,6 @@ impl RunRestorer {
         }
         let (own_files, own_bytes) = (own.files + own.links, own.bytes);
         Ok(RestoredRun { files: files + own_files, bytes: bytes + own_bytes, own_files, own_bytes })
-    }
-
-    fn move_into_place(&mut self, run: &RunId) -> io::Result<()> {
-        let all = &self.workspaces.dir;
-        match rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::NOREPLACE) {
-            Ok(()) => self.is_finished = true,
-            // The drop removes the outdated folder, which has the name of this one then.
-            Err(Errno::EXIST) => {
-                rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::EXCHANGE)?;
-                self.workspaces.notes.remove(run);
-            }
-            Err(errno) => return Err(errno.into()),
-        }
-        Ok(rustix::fs::fsync(all)?)
     }
 
     /// Returns the base.
@@ -286,7 +266,18 @@ impl MadeRun {
     ///
     /// If the disk fails.
     pub fn place(mut self, run: &RunId) -> io::Result<RestoredRun> {
-        self.folder.move_into_place(run)?;
+        let Staging { workspaces, name, is_finished, .. } = &mut self.folder;
+        let all = &workspaces.dir;
+        match rustix::fs::renameat_with(all, &**name, all, run.as_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => *is_finished = true,
+            // The drop removes the outdated folder, which has the name of this one then.
+            Err(Errno::EXIST) => {
+                rustix::fs::renameat_with(all, &**name, all, run.as_str(), RenameFlags::EXCHANGE)?;
+                workspaces.notes.remove(run);
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        rustix::fs::fsync(all)?;
         failpoint::hit("restore.placed");
         Ok(self.restored)
     }
@@ -314,18 +305,6 @@ impl MadeRun {
         }
         failpoint::hit("restore.placed");
         Ok((self.restored, name))
-    }
-}
-
-impl Drop for RunRestorer {
-    fn drop(&mut self) {
-        if self.is_finished {
-            return;
-        }
-        if let Err(error) = remove_tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
-            // The next start removes it.
-            tracing::warn!(%error, "the files of a run that could not be opened could not be removed");
-        }
     }
 }
 

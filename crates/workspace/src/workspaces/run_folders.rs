@@ -14,7 +14,7 @@ use crate::guard;
 use crate::remove::remove_tree;
 
 /// The file that marks a run's folder until the ledger is known to have the run.
-pub(super) const UNFINISHED: &str = ".unfinished";
+const UNFINISHED: &str = ".unfinished";
 /// The folder, in the data folder, for runs that the ledger does not know.
 const LOST: &str = "lost+found";
 
@@ -25,6 +25,15 @@ pub struct RunFolder {
     pub run: RunId,
     /// Whether the run was not [confirmed](Workspaces::confirm) yet.
     pub is_unfinished: bool,
+}
+
+/// Whether the folder `dir` is marked as one of a run that the ledger may not have.
+pub(super) fn has_unfinished(dir: &OwnedFd) -> io::Result<bool> {
+    match rustix::fs::statat(dir, UNFINISHED, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Marks the folder `dir` as one of a run that the ledger may not have.
@@ -78,11 +87,7 @@ impl Workspaces {
             Err(Errno::NOENT) => return Ok(false),
             dir => dir?,
         };
-        match rustix::fs::statat(&dir, UNFINISHED, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        has_unfinished(&dir)
     }
 
     /// Moves `run`'s folder to `lost+found/` in the data folder, and returns its name there.

@@ -1,49 +1,46 @@
-//! The folder of a run while it is imported.
+//! The folder of a run while it is made.
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::Mode;
 
-use super::{FOLDERS, STAGING, Workspaces, run_base, run_folders, tree_note};
+use super::{FOLDERS, STAGING, Workspaces};
 use crate::dir::open_dir;
 use crate::remove::remove_tree;
 
-/// A run's folder while it is imported. Dropping it removes it, unless it was kept.
-pub(super) struct Staging<'a> {
-    pub(super) workspaces: &'a Workspaces,
+/// The folder of a run, under a name of its own while it is made. Dropping it removes it, unless it is finished.
+pub(super) struct Staging<W: Deref<Target = Workspaces>> {
+    pub(super) workspaces: W,
     pub(super) name: String,
     pub(super) dir: OwnedFd,
-    pub(super) kept: bool,
+    /// Whether it is in its place.
+    pub(super) is_finished: bool,
 }
 
-impl<'a> Staging<'a> {
-    pub(super) fn new(workspaces: &'a Workspaces) -> io::Result<Self> {
+impl<W: Deref<Target = Workspaces>> Staging<W> {
+    /// Makes the folder with the empty folders of a run.
+    pub(super) fn new(workspaces: W) -> io::Result<Self> {
         let name = workspaces.own_name(STAGING);
         rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
         let dir = open_dir(&workspaces.dir, &*name)?;
-        Ok(Self { workspaces, name, dir, kept: false })
-    }
-
-    /// Makes the folders of the run, which starts from `base`, and the notes that it has until the ledger has the run.
-    pub(super) fn make_folders(&self, base: &str) -> io::Result<()> {
+        let staging = Self { workspaces, name, dir, is_finished: false };
         for folder in FOLDERS {
-            rustix::fs::mkdirat(&self.dir, folder, Mode::RWXU)?;
+            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU)?;
         }
-        run_base::write(&self.dir, base)?;
-        run_folders::mark_unfinished(&self.dir)?;
-        tree_note::reserve(&self.dir)
+        Ok(staging)
     }
 }
 
-impl Drop for Staging<'_> {
+impl<W: Deref<Target = Workspaces>> Drop for Staging<W> {
     fn drop(&mut self) {
-        if self.kept {
+        if self.is_finished {
             return;
         }
         if let Err(error) = remove_tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
             // The next start removes it.
-            tracing::warn!(%error, "the files of a failed import could not be removed");
+            tracing::warn!(%error, "the unfinished folder of a run could not be removed");
         }
     }
 }

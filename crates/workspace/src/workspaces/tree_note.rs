@@ -5,7 +5,7 @@
 //! step, so that the journal always reaches back to it. Nothing after `begun` was moved into the tree; it is written before that
 //! happens, but not synced by itself. The file has a constant size and is overwritten in place, which a full disk does not prevent.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{RunFolder, Workspaces};
+use super::Workspaces;
 use crate::apply::{fdatasync, sync_in_parallel};
 use crate::dir::{create_file, open_dir, open_file};
 
@@ -63,6 +63,8 @@ impl OpenNotes {
 }
 
 impl ChainPoint {
+    /// The start of every chain, before its first record.
+    pub const START: Self = Self { seq: 0, hash: Sha256::ZERO };
     /// A record that no ledger has.
     pub const UNKNOWN: Self = Self { seq: u64::MAX, hash: Sha256::ZERO };
 }
@@ -81,18 +83,15 @@ impl TreeNote {
         text.into_bytes()
     }
 
-    /// Parses a note. `None` for one that was never written. One that cannot be understood names records that no ledger has.
-    fn parse(text: &str) -> Option<Self> {
-        if text.trim().is_empty() {
-            return None;
-        }
+    /// Parses a note. One that cannot be understood names records that no ledger has.
+    fn parse(text: &str) -> Self {
         let mut lines = text.lines();
         let mut point = || {
             let (seq, hash) = lines.next()?.split_once(' ')?;
             Some(ChainPoint { seq: seq.parse().ok()?, hash: Sha256::parse(hash).ok()? })
         };
         let parsed = point().and_then(|synced| Some(Self { synced, begun: point()? }));
-        Some(parsed.unwrap_or(Self::at(ChainPoint::UNKNOWN)))
+        parsed.unwrap_or(Self::at(ChainPoint::UNKNOWN))
     }
 }
 
@@ -146,32 +145,28 @@ pub fn sync_notes(mut notes: Vec<(Arc<TreeNoteFile>, ChainPoint)>) -> io::Result
 }
 
 impl Workspaces {
-    /// Reads the note of `run`'s folder; `None` if it has none, which an earlier version has left.
+    /// Reads the note of `run`'s folder. A folder without one has records that no ledger has.
     ///
     /// # Errors
     ///
     /// If the folder is missing ([`ErrorKind::NotFound`]) or the disk fails.
-    pub fn tree_note(&self, run: &RunId) -> io::Result<Option<TreeNote>> {
+    pub fn tree_note(&self, run: &RunId) -> io::Result<TreeNote> {
         read(&open_dir(&self.dir, run.as_str())?)
     }
 
-    /// Opens the note of `run`'s folder. If it has none, writes that its tree has every change up to `point`, and no other. All that have
-    /// it open share one value: a run may be opened again while its last changes are synced.
+    /// Opens the note of `run`'s folder. All that have it open share one value: a run may be opened again while its last changes are
+    /// synced.
     ///
     /// # Errors
     ///
     /// If the folder is missing or the disk fails.
-    pub fn open_tree_note(&self, run: &RunId, point: ChainPoint) -> io::Result<Arc<TreeNoteFile>> {
+    pub fn open_tree_note(&self, run: &RunId) -> io::Result<Arc<TreeNoteFile>> {
         let mut open = self.notes.0.lock();
         if let Some(note) = open.get(run).and_then(Weak::upgrade) {
             return Ok(note);
         }
         let dir = open_dir(&self.dir, run.as_str())?;
-        let noted = read(&dir)?;
-        let note = noted.unwrap_or(TreeNote::at(point));
-        if noted.is_none() {
-            write(&dir, note)?;
-        }
+        let note = read(&dir)?;
         let opened = Arc::new(TreeNoteFile { dir, note: Mutex::new(note) });
         open.retain(|_, note| note.strong_count() > 0);
         open.insert(run.clone(), Arc::downgrade(&opened));
@@ -187,27 +182,6 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str())?;
         write(&dir, TreeNote::at(point))
     }
-
-    /// Notes in the folders of `runs` without a note that nobody knows what is in them: the database is older than the folders.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn distrust_folders_without_note(&self, runs: &HashSet<String>) -> io::Result<()> {
-        let is_finished = |folder: &RunFolder| !folder.is_unfinished && runs.contains(folder.run.as_str());
-        for folder in self.folders()?.into_iter().filter(is_finished) {
-            let dir = open_dir(&self.dir, folder.run.as_str())?;
-            if read(&dir)?.is_none() {
-                write(&dir, TreeNote::at(ChainPoint::UNKNOWN))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Creates the file without a note in `dir`, the folder of a run that is being imported, so that its space is taken.
-pub(super) fn reserve(dir: &OwnedFd) -> io::Result<()> {
-    create_file(dir, NAME)?.write_all_at(&[b' '; BYTES], 0)
 }
 
 /// Writes the note into `dir`, which becomes the folder of a run and is synced as a whole.
@@ -215,17 +189,13 @@ pub(super) fn create(dir: &OwnedFd, point: ChainPoint) -> io::Result<()> {
     create_file(dir, NAME)?.write_all_at(&TreeNote::at(point).to_bytes(), 0)
 }
 
-fn read(dir: &OwnedFd) -> io::Result<Option<TreeNote>> {
-    let file = match open_file(dir, NAME) {
-        Err(Errno::NOENT) => return Ok(None),
-        file => file?,
+fn read(dir: &OwnedFd) -> io::Result<TreeNote> {
+    let mut bytes = Vec::new();
+    match open_file(dir, NAME) {
+        Err(Errno::NOENT) => 0,
+        file => file?.take(BYTES as u64).read_to_end(&mut bytes)?,
     };
-    let mut text = String::new();
-    match file.take(BYTES as u64).read_to_string(&mut text) {
-        // Not text, so not a note.
-        Err(error) if error.kind() == ErrorKind::InvalidData => Ok(Some(TreeNote::at(ChainPoint::UNKNOWN))),
-        read => read.map(|_| TreeNote::parse(&text)),
-    }
+    Ok(TreeNote::parse(&String::from_utf8_lossy(&bytes)))
 }
 
 fn open_to_write(dir: &OwnedFd) -> io::Result<File> {
@@ -259,11 +229,10 @@ mod tests {
     fn a_note_parses_as_it_was_written() {
         for note in [TreeNote::at(ChainPoint::UNKNOWN), TreeNote { synced: point(0), begun: point(7) }] {
             let bytes = note.to_bytes();
-            assert_eq!((bytes.len(), TreeNote::parse(std::str::from_utf8(&bytes).unwrap())), (BYTES, Some(note)));
+            assert_eq!((bytes.len(), TreeNote::parse(std::str::from_utf8(&bytes).unwrap())), (BYTES, note));
         }
-        assert_eq!(TreeNote::parse(&" ".repeat(BYTES)), None);
-        for text in ["7\n", "7 x\n8 y\n", "\0"] {
-            assert_eq!(TreeNote::parse(text), Some(TreeNote::at(ChainPoint::UNKNOWN)), "{text:?}");
+        for text in ["", "7\n", "7 x\n8 y\n", "\0"] {
+            assert_eq!(TreeNote::parse(text), TreeNote::at(ChainPoint::UNKNOWN), "{text:?}");
         }
     }
 
@@ -273,7 +242,7 @@ mod tests {
         let dir = open_dir(rustix::fs::CWD, folder.path()).unwrap();
         write(&dir, TreeNote::at(point(3))).unwrap();
         let file = TreeNoteFile { dir, note: Mutex::new(TreeNote::at(point(3))) };
-        let noted = || read(&file.dir).unwrap().unwrap();
+        let noted = || read(&file.dir).unwrap();
         file.begin(point(5)).unwrap();
         assert_eq!(noted(), TreeNote { synced: point(3), begun: point(5) });
         file.begin(point(4)).unwrap();

@@ -265,12 +265,10 @@ async fn assert_newer(run: &Run) {
     assert_one_story(run).await;
 }
 
-/// What an earlier version of the program has left.
+/// A folder whose note was lost is not trusted: the files are made again, and it is kept.
 #[rstest]
 #[tokio::test]
-async fn a_folder_without_a_note_is_opened_as_it_is_and_gets_one(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-) {
+async fn a_folder_without_a_note_is_set_aside(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
     run.replace("a.txt", "one\n", &sha256("a\n")).await.ok();
@@ -298,9 +296,7 @@ async fn the_only_copy_of_a_run_whose_import_was_not_confirmed_is_kept() {
     let files = [("a.txt", "a\n"), (".gitignore", "*.log\n"), ("old.log", "ignored\n")];
     let run = node.run_with_files(&files, json!({"runId": "r"})).await;
     assert!(node.stop().success());
-    for name in [".reached", ".unfinished"] {
-        std::fs::write(node.workspace("r").join(name), "").unwrap();
-    }
+    leave_unconfirmed(&node);
     nodes::start(&mut node);
     let run = node.reconnect(&run);
     assert_eq!(raw(&run, "a.txt").await, "a\n", "{}", node.log());
@@ -321,10 +317,15 @@ async fn the_folder_of_another_import_is_not_taken_for_that_of_the_run() {
     std::fs::remove_dir_all(node.workspace("r")).unwrap();
     copy_folder(&node.workspace("other"), &node.workspace("r"));
     std::fs::remove_file(node.workspace("r").join(".owner")).unwrap();
-    for name in [".reached", ".unfinished"] {
-        std::fs::write(node.workspace("r").join(name), "").unwrap();
-    }
+    leave_unconfirmed(&node);
     nodes::start(&mut node);
     assert_eq!(raw(&node.reconnect(&run), "a.txt").await, "a\n");
     assert_eq!(raw(&node.reconnect(&other), "a.txt").await, "other\n");
+}
+
+/// Gives the folder of the run `r` what it has before an import is confirmed.
+fn leave_unconfirmed(server: &Server) {
+    let start = format!("0 {}\n", "0".repeat(64));
+    std::fs::write(server.workspace("r").join(".reached"), start.repeat(2)).unwrap();
+    std::fs::write(server.workspace("r").join(".unfinished"), "").unwrap();
 }
