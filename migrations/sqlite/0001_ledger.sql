@@ -258,19 +258,6 @@ CREATE TABLE approval_vote (
 ) STRICT;
 CREATE UNIQUE INDEX approval_vote_by_approval ON approval_vote (approval_id, lower(voter), coalesce(voted_at, ''));
 
--- Which version of a file a reviewer has viewed. The path is hashed as well: an index of PostgreSQL holds no long one.
-CREATE TABLE viewed_mark (
-  mark_no INTEGER PRIMARY KEY,
-  operator TEXT NOT NULL,
-  run_no INTEGER NOT NULL,
-  path_sha256 BLOB NOT NULL,
-  path TEXT NOT NULL,
-  version TEXT NOT NULL,
-  viewed_at TEXT NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX viewed_mark_by_file ON viewed_mark (run_no, operator, path_sha256);
-CREATE INDEX viewed_mark_by_operator ON viewed_mark (operator, mark_no);
-
 -- Where a run's chain stood when a checkpoint was made; the leaves of one tree, from 0.
 CREATE TABLE checkpoint_leaf (
   leaf_no INTEGER PRIMARY KEY,

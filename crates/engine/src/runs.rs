@@ -11,7 +11,6 @@ mod own_view;
 mod process;
 mod run_tokens;
 mod update;
-mod viewed;
 
 use async_recursion::async_recursion as boxed;
 use std::io::Read;
@@ -50,7 +49,6 @@ pub use exports::{BundleCommit, Export, ExportFormat, ExportedState, MAX_AUTHOR,
 pub use listing::RunQuery;
 pub use own_view::{OwnRun, RunUsage};
 pub use update::UpdateRunRequest;
-pub use viewed::{ViewedFiles, ViewedRequest};
 
 /// The maximum number of forks that a run lists.
 const MAX_FORKS: u32 = 1000;

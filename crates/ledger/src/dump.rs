@@ -61,7 +61,7 @@ const OF_APPROVAL: Owner =
     Owner::Via { parent: "approval", on: "t.approval_id = p.approval_id", order: "p.approval_no" };
 
 /// The tables, each after those of its part that it refers to. The part of the service is read last, since leaves refer to runs.
-pub(crate) const TABLES: [DumpTable; 29] = [
+pub(crate) const TABLES: [DumpTable; 28] = [
     table("setting", Owner::Service, "name"),
     table("node", Owner::Service, "node_id"),
     table("node_role", Owner::Service, "role"),
@@ -87,7 +87,6 @@ pub(crate) const TABLES: [DumpTable; 29] = [
     table("step", Owner::Run, "seq, place"),
     table("approval", Owner::Run, "approval_no"),
     table("approval_vote", OF_APPROVAL, "vote_no"),
-    table("viewed_mark", Owner::Run, "mark_no"),
     table("checkpoint_leaf", Owner::Service, "leaf_no"),
     table("object_reference", Owner::Run, "object"),
     table("object_path", Owner::Run, "path_sha256"),

@@ -55,7 +55,6 @@ pub use store::keyed_answers::KeyedAnswers;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::stats::StatsFilter;
-pub use store::viewed_marks::{MAX_VIEWED_MARKS, ViewedMarks};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ClosedRunKey, ConnectionCounts, JournalEntry, JournalledRun, LedgerPage, PageSize, RecordData,
@@ -73,7 +72,7 @@ pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMarks + WebhookLog + Send + Sync {
+pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLog + Send + Sync {
     /// Stores a new run with its first token, and appends `entries`: its first records, and for a fork that of the run that it is
     /// made from. Returns them.
     ///
@@ -138,9 +137,6 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + ViewedMar
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>>;
     /// Returns the newest operator of that name, in any letter case.
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>>;
-    /// Returns the names of the operators' tokens that were made after `since` (RFC 3339, UTC), revoked ones included, each with who
-    /// made it: an operator, or `command line`.
-    async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>>;
 
     /// Appends `entries`, all or none, as consecutive records of one run, beside which there may be one [of any
     /// owner](Entry::is_of_any_owner) in another chain. No two may have the same client-supplied ID.

@@ -336,17 +336,6 @@ pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
     Ok((row.int(0)?, OperatorToken { operator, secret_sha256: sha256(&row.bytes(2)?)? }))
 }
 
-/// The names of the tokens that were made since `$1`, and who made each.
-pub(crate) const OPERATOR_ORIGINS: Select<(OperatorName, String)> = Select {
-    sql: "SELECT name, created_by FROM operator_token WHERE created_at > $1 ORDER BY operator_no",
-    read: operator_origin,
-};
-
-/// Reads a row of [`OPERATOR_ORIGINS`].
-pub(crate) fn operator_origin(row: &dyn RowReader) -> Result<(OperatorName, String)> {
-    Ok((operator_name(&row.text(0)?)?, row.text(1)?))
-}
-
 fn operator_name(text: &str) -> Result<OperatorName> {
     OperatorName::parse(text).map_err(|_| damaged("operator name"))
 }

@@ -6,7 +6,6 @@ pub(crate) mod nodes;
 pub(crate) mod objects;
 mod sql;
 pub(crate) mod stats;
-pub(crate) mod viewed_marks;
 pub(crate) mod webhooks;
 
 use async_trait::async_trait;
@@ -240,10 +239,6 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(found.map(|(_, operator)| operator))
     }
 
-    async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
-        self.all(rows::OPERATOR_ORIGINS, vec![since.into()]).await
-    }
-
     async fn settle_operators(&self) -> Result<()> {
         // It waits for every other transaction.
         self.0.transact_alone(Vec::new()).await.map(drop)
@@ -389,7 +384,6 @@ impl<B: Backend> Ledger for Store<B> {
             sql::GIVE_BACK_OBJECTS,
             sql::DELETE_OBJECT_REFERENCES,
             sql::DELETE_OBJECT_PATHS,
-            viewed_marks::DELETE_OF_RUN,
             newest_versions::DELETE_OF_RUN,
         ];
         let of_objects = of_objects.map(|sql| Statement::new(sql, [run.as_str().into()]));

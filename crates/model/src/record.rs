@@ -238,22 +238,12 @@ pub struct Record {
     pub trace_id: Option<String>,
 }
 
-/// A check outside of the service, attested by a caller with the permission `evidence:attest`.
+/// A check outside of the service, which an event of the run describes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Evidence {
-    /// The command that was run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// An event of the run that describes the check instead of `command` and `exitCode`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_id: Option<String>,
-    /// The command's exit code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
-    /// Hash of the command's output.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output_sha256: Option<Sha256>,
+    /// The event.
+    pub event_id: ToolCallId,
 }
 
 impl Record {

@@ -657,18 +657,6 @@ pub struct ApprovalVote {
     pub on_behalf_of: Option<String>,
 }
 
-/// That a reviewer has viewed a version of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ViewedMark {
-    /// The file.
-    pub path: LogicalPath,
-    /// What names the version, such as a hash of the file or of its diff.
-    pub version: String,
-    /// When the mark was set, RFC 3339 UTC.
-    pub viewed_at: String,
-}
-
 /// The number of approvers of an approval that an earlier version stored.
 const fn one_approver() -> u64 {
     1

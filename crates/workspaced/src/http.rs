@@ -78,7 +78,6 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(runs::exports::get_bundle))
         .routes(routes!(runs::issue_token, runs::list_tokens))
         .routes(routes!(runs::get_usage))
-        .routes(routes!(runs::viewed::list_viewed, runs::viewed::set_viewed))
         .routes(routes!(runs::revoke_token))
         .routes(routes!(operators::create_operator, operators::list_operators))
         .routes(routes!(operators::get_operator, operators::revoke_operator))

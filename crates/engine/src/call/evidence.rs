@@ -1,6 +1,4 @@
-//! The evidence that a caller sends with a mutation.
-
-use std::borrow::Cow;
+//! The event that a caller names as the evidence of a mutation.
 
 use model::{EventKind, Evidence, EvidenceFact, Outcome, Permission, Record, Refusal, RunId, ToolCallId};
 use serde_json::{Map, Value};
@@ -15,14 +13,12 @@ use crate::tools::apply_changeset::APPLY_CHANGESET;
 pub(crate) const EVENT_SUFFIX: &str = ".command";
 /// What follows the ID of a call in that of the change set of its command.
 pub(crate) const SET_SUFFIX: &str = ".changes";
-/// The maximum length of the command, in bytes.
-const MAX_COMMAND_BYTES: usize = 4 * 1024;
 /// The member of a command's record with the paths in its sandbox that differ from the run.
 pub(crate) const DIFFERS: &str = "differs";
 /// The member with their number.
 pub(crate) const DIFFERS_COUNT: &str = "differsCount";
 /// What to send.
-const HINT: &str = "Give `command` and `exitCode`, and optionally `outputSha256`; or the `eventId` of an event alone.";
+const HINT: &str = "Give the `eventId` of an event of the run, and nothing else.";
 
 impl Call {
     /// Takes the member `evidence` of a mutation's input.
@@ -35,21 +31,18 @@ impl Call {
         if !self.caller.permissions.contains(&Permission::EvidenceAttest) {
             return Err(forbidden(&[Permission::EvidenceAttest]));
         }
-        let mut evidence: Evidence =
+        let evidence: Evidence =
             serde_json::from_value(value).map_err(|_| Refusal::invalid("`evidence` does not fit the call", HINT))?;
-        check(&evidence)?;
-        let command = evidence.command.as_deref().map(model::redact);
-        if let Some(Cow::Owned(redacted)) = command {
-            evidence.command = Some(redacted);
-            let value = serde_json::to_value(&evidence).unwrap_or_default();
-            self.replace_input("evidence", value);
+        if model::credential_in(evidence.event_id.as_str().as_bytes()).is_some() {
+            return Err(Refusal::invalid("`evidence.eventId` is not the ID of an event", HINT));
         }
         self.evidence = Some(evidence);
         Ok(())
     }
 
     /// Sets the evidence of a call that does not have it in its input, also for when it is executed later.
-    pub(crate) fn set_evidence(&mut self, evidence: Evidence) {
+    pub(crate) fn set_evidence(&mut self, event_id: ToolCallId) {
+        let evidence = Evidence { event_id };
         let value = serde_json::to_value(&evidence).unwrap_or_default();
         self.replace_input("evidence", value);
         self.evidence = Some(evidence);
@@ -71,9 +64,8 @@ impl Engine {
     /// `INVALID_REQUEST` if the run has no such event of a check; the errors of the ledger.
     pub(crate) async fn evidence_fact(&self, call: &Call) -> Result<EvidenceFact, CallError> {
         let Some(evidence) = &call.evidence else { return Ok(EvidenceFact::Missing) };
-        let Some(id) = evidence.event_id.as_deref() else { return Ok(fact_of(evidence.exit_code.map(i64::from))) };
         // Boxed, so that the future of any other call is smaller.
-        Box::pin(self.fact_of_event(&call.run_id, &parse_id(id)?)).await
+        Box::pin(self.fact_of_event(&call.run_id, &evidence.event_id)).await
     }
 
     async fn fact_of_event(&self, run: &RunId, id: &ToolCallId) -> Result<EvidenceFact, CallError> {
@@ -119,7 +111,7 @@ impl Engine {
         };
         let Some(record) = record else {
             let message = format!("the run has no event `{id}` of kind command, test or evidence");
-            return Err(Refusal::invalid(message, "Append the event first, or give `command` and `exitCode`.").into());
+            return Err(Refusal::invalid(message, "Append the event first.").into());
         };
         serde_json::from_str(&record.text).map_err(|error| CallError::Internal(Box::new(error)))
     }
@@ -136,36 +128,6 @@ pub(crate) fn found_other_files(data: Option<&Value>) -> bool {
 /// Whether events of this tool can be evidence.
 pub(crate) fn is_check(tool: &str) -> bool {
     [EventKind::Command, EventKind::Test, EventKind::Evidence].map(EventKind::tool).contains(&tool)
-}
-
-fn check(evidence: &Evidence) -> Result<(), Refusal> {
-    let Evidence { command, event_id, exit_code, output_sha256 } = evidence;
-    if let Some(id) = event_id {
-        let is_alone = command.is_none() && exit_code.is_none() && output_sha256.is_none();
-        parse_id(id)?;
-        return if is_alone {
-            Ok(())
-        } else {
-            Err(Refusal::invalid("`evidence` has `eventId` and other members", HINT))
-        };
-    }
-    let command = command.as_deref().unwrap_or_default();
-    if command.len() > MAX_COMMAND_BYTES {
-        let message = format!("`evidence.command` has {} bytes; the limit is {MAX_COMMAND_BYTES}", command.len());
-        return Err(Refusal::invalid(message, "Shorten the command.").with_details(|details| {
-            (details.limit, details.actual) = (Some(MAX_COMMAND_BYTES as u64), Some(command.len() as u64));
-        }));
-    }
-    if command.trim().is_empty() || command.contains('\0') {
-        return Err(Refusal::invalid("`evidence.command` is missing, empty or contains a NUL character", HINT));
-    }
-    if exit_code.is_none() { Err(Refusal::invalid("`evidence.exitCode` is missing", HINT)) } else { Ok(()) }
-}
-
-fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
-    let is_credential = model::credential_in(id.as_bytes()).is_some();
-    let parsed = ToolCallId::parse(id).ok().filter(|_| !is_credential);
-    parsed.ok_or_else(|| Refusal::invalid("`evidence.eventId` is not the ID of an event", HINT))
 }
 
 /// What a command with this exit code says as evidence.

@@ -7,7 +7,7 @@ use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
 use ledger::{Appended, Entry};
-use model::{Code, Evidence, EvidenceFact, LogicalPath, Permission, Refusal, RunId, Sha256, ToolCallId, json};
+use model::{Code, EvidenceFact, LogicalPath, Permission, Refusal, RunId, Sha256, ToolCallId, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::Instrument as _;
@@ -165,7 +165,7 @@ pub(super) struct CommandSet {
     /// What the command says as evidence.
     pub(super) evidence_fact: EvidenceFact,
     /// The ID of the command's event.
-    pub(super) event_id: String,
+    pub(super) event_id: ToolCallId,
     /// The event.
     pub(super) event: Entry,
 }
@@ -242,8 +242,7 @@ impl Calls {
         let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
         (call.tool_call_id, call.client_supplied_id) = (set.id, true);
         call.on_behalf_of = Some(set.on_behalf_of);
-        let evidence = Evidence { command: None, event_id: Some(set.event_id), exit_code: None, output_sha256: None };
-        call.set_evidence(evidence);
+        call.set_evidence(set.event_id);
         let mut parsed = ParsedChangeset::new(call, members, Some(set.event), set.evidence_fact);
         let layer = self.reserve(&mut parsed, layer).await?;
         self.apply_parsed(parsed, layer).await
@@ -447,10 +446,9 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &Receiv
     });
     match event {
         Ok((event, id)) => {
-            let id = id.to_string();
             let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
             let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
-            call.set_evidence(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });
+            call.set_evidence(id);
             ParsedChangeset::new(call, members, Some(event), evidence_fact)
         }
         Err(refusal) => without(call, members.and(Err(refusal))),

@@ -630,7 +630,7 @@ impl Calls {
             on_conflict: result.on_conflict,
             on_denied: result.on_denied,
             evidence_fact: if may_attest { fact } else { EvidenceFact::Unattested },
-            event_id: event_id.to_string(),
+            event_id: event_id.clone(),
             event,
         };
         let set_id = set.id.clone();

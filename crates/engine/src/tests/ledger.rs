@@ -12,11 +12,11 @@ use ledger::{
     DueDelivery, EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger,
     LedgerError, LedgerPage, NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, PageSize, RecordData, RecordFilter,
     Result, Role, RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode,
-    StoredRecord, StoredRun, Summary, Taken, TakenRole, ViewedMarks, WebhookLog,
+    StoredRecord, StoredRun, Summary, Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, Fork, LogicalPath, OperatorName, OperatorToken, Record, Run,
-    RunId, Sha256, Token, ToolCallId, ViewedMark, WebhookDelivery, WebhookEvent, WebhookMessage,
+    RunId, Sha256, Token, ToolCallId, WebhookDelivery, WebhookEvent, WebhookMessage,
 };
 
 /// How a call of the ledger fails.
@@ -214,21 +214,6 @@ impl KeyedAnswers for FailingLedger {
 }
 
 #[async_trait]
-impl ViewedMarks for FailingLedger {
-    async fn viewed_marks(&self, operator: &str, run: &RunId) -> Result<Vec<ViewedMark>> {
-        self.pass(self.inner.viewed_marks(operator, run)).await
-    }
-
-    async fn set_viewed_mark(&self, operator: &str, run: &RunId, mark: &ViewedMark) -> Result<()> {
-        self.pass(self.inner.set_viewed_mark(operator, run, mark)).await
-    }
-
-    async fn remove_viewed_mark(&self, operator: &str, run: &RunId, path: &LogicalPath) -> Result<()> {
-        self.pass(self.inner.remove_viewed_mark(operator, run, path)).await
-    }
-}
-
-#[async_trait]
 impl ObjectLog for FailingLedger {
     async fn reserve_object(&self, object: &str) -> Result<Option<i64>> {
         self.pass(self.inner.reserve_object(object)).await
@@ -398,10 +383,6 @@ impl Ledger for FailingLedger {
 
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
         self.pass(self.inner.operator(name)).await
-    }
-
-    async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
-        self.pass(self.inner.operator_origins(since)).await
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {

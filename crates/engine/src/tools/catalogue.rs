@@ -113,12 +113,10 @@ fn evidence_schema() -> Value {
     json!({
         "type": "object",
         "additionalProperties": false,
-        "description": "A check that the caller attests, for files that the policy changes only with evidence: `command` and `exitCode`, or `eventId`. Requires the permission `evidence:attest`. It is recorded.",
+        "description": "A check, for files that the policy changes only with evidence. Requires the permission `evidence:attest`. It is recorded.",
+        "required": ["eventId"],
         "properties": {
-            "command": {"type": "string", "minLength": 1, "maxLength": 4096, "description": "The command that was run, at most 4 KiB. Credentials in it are replaced by `[redacted: kind]`."},
-            "exitCode": {"type": "integer", "minimum": i32::MIN, "maximum": i32::MAX, "description": "Its exit code. Only 0 counts as evidence."},
-            "outputSha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "Hash of its output."},
-            "eventId": {"type": "string", "minLength": 1, "maxLength": 128, "description": "An event of the run of kind `command`, `test` or `evidence` instead; it counts if its `data.exitCode` is 0."},
+            "eventId": {"type": "string", "minLength": 1, "maxLength": 128, "description": "An event of the run of kind `command`, `test` or `evidence`. It counts if its `data.exitCode` is 0."},
         },
     })
 }

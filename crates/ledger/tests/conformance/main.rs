@@ -28,6 +28,5 @@ mod preconditions;
 mod runs;
 mod service_role;
 mod tampering;
-mod viewed_marks;
 mod webhooks;
 mod write_ahead_log;

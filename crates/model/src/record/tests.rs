@@ -87,12 +87,7 @@ fn the_stored_text_is_the_json_of_the_record() {
     drafts[2].files.clear();
     let input = serde_json::json!({ "z": [{ "y": 0.1, "hash": hostile, "b": {} }], "a": hostile, "n": -1e-7 });
     drafts[2].input = input.as_object().cloned();
-    drafts[1].evidence = Some(Evidence {
-        command: Some(hostile.into()),
-        event_id: None,
-        exit_code: Some(0),
-        output_sha256: Some(Sha256::ZERO),
-    });
+    drafts[1].evidence = Some(Evidence { event_id: ToolCallId::parse("tests-1").unwrap() });
     (drafts[0].request_id, drafts[0].trace_id) = (Some(hostile.into()), Some("0".repeat(32)));
     for draft in drafts {
         let (record, text) = draft.link(6, Sha256::of(b"head"));

@@ -3,7 +3,6 @@
 pub(crate) mod archive;
 pub(crate) mod exports;
 pub(crate) mod forks;
-pub(crate) mod viewed;
 
 use std::sync::Arc;
 

@@ -22,4 +22,3 @@ mod shared_bases;
 mod sources;
 mod stop;
 mod updates;
-mod viewed;

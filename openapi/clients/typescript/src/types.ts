@@ -63,10 +63,7 @@ export interface ApplyPatchInput {
 }
 
 export interface ApplyPatchInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface ApplyPatchOutput {
@@ -597,10 +594,7 @@ export interface DeleteFileInput {
 }
 
 export interface DeleteFileInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface DeleteFileOutput {
@@ -710,10 +704,7 @@ export interface EditFileInput {
 }
 
 export interface EditFileInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface EditFileOutput {
@@ -754,10 +745,7 @@ export type EntryType = "file" | "directory" | "symlink" | "other";
 export type EventKind = "prompt" | "model" | "command" | "test" | "message" | "handoff" | "evidence" | "link";
 
 export interface Evidence {
-  command?: string | null;
-  eventId?: string | null;
-  exitCode?: number | null;
-  outputSha256?: Sha256 | null;
+  eventId: ToolCallId;
 }
 
 export type ExpectedVersion = string;
@@ -982,10 +970,7 @@ export interface MoveFileInput {
 }
 
 export interface MoveFileInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface MoveFileOutput {
@@ -1469,10 +1454,7 @@ export interface ReplaceRangeInput {
 }
 
 export interface ReplaceRangeInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface ReportApproval {
@@ -1618,10 +1600,7 @@ export interface RevertCallsInput {
 }
 
 export interface RevertCallsInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface RevertCallsOutput {
@@ -2095,21 +2074,6 @@ export interface UploadedArtifact {
 
 export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
 
-export interface ViewedFiles {
-  items: Array<ViewedMark>;
-}
-
-export interface ViewedMark {
-  path: LogicalPath;
-  version: string;
-  viewedAt: string;
-}
-
-export interface ViewedRequest {
-  path: string;
-  version?: string | null;
-}
-
 export type WarningCode = "WEAKENS_TEST" | "DELETES_TEST" | "CREDENTIAL_LIKE" | "NEW_HOST" | "DENIED_BEFORE" | "OUTSIDE_WRITE" | "STALE" | "TESTS_FAILED" | "TESTS_NOT_ON_THIS_TREE";
 
 export interface WebhookDelivery {
@@ -2152,10 +2116,7 @@ export interface WriteFileInput {
 }
 
 export interface WriteFileInputEvidence {
-  command?: string;
-  eventId?: string;
-  exitCode?: number;
-  outputSha256?: string;
+  eventId: string;
 }
 
 export interface WriteFileOutput {

@@ -140,17 +140,16 @@ impl Collector {
 
     /// Notes whether what a command changed is in the run.
     fn add_change_set(&mut self, record: &Record) {
-        let event = record.evidence.as_ref().and_then(|evidence| evidence.event_id.as_deref());
+        let event = record.evidence.as_ref().map(|evidence| &evidence.event_id);
         let Some(event) = event.filter(|_| record.tool == APPLY_CHANGESET.name) else { return };
-        let Ok(event) = ToolCallId::parse(event) else { return };
         // One of build output alone is done, and has written nothing.
         let seq = (record.outcome != Outcome::Ok).then_some(record.seq);
-        self.not_applied.retain(|(other, _)| *other != event);
-        if let Some(command) = self.commands.iter_mut().find(|command| command.id == event) {
+        self.not_applied.retain(|(other, _)| other != event);
+        if let Some(command) = self.commands.iter_mut().find(|command| command.id == *event) {
             command.not_applied_seq = seq;
             command.is_current &= seq.is_none();
         }
-        self.not_applied.extend(seq.map(|seq| (event, seq)));
+        self.not_applied.extend(seq.map(|seq| (event.clone(), seq)));
         if self.not_applied.len() > MAX_COMMANDS {
             self.not_applied.pop_front();
         }

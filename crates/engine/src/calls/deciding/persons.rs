@@ -1,24 +1,17 @@
 //! Which persons stand behind votes and calls: four eyes are those of different persons.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use model::{Approval, ApprovalVote, OperatorName, RUN_TOKEN_ACTOR, Record, Run, RunId};
+use model::{Approval, ApprovalVote, RUN_TOKEN_ACTOR, Record, Run, RunId};
 
 use crate::CallError;
 use crate::admission::operators::{OF_ISSUER, OPERATOR};
 use crate::calls::Calls;
-use crate::clock::now_plus;
 use crate::history::content_history;
 use ledger::RecordFilter;
 
-/// How long an operator stands for the one who created it, or who replaced its token.
-const STANDS_FOR_CREATOR_SECONDS: i64 = 30 * 24 * 3600;
 /// Records that are searched at a time.
 const PAGE: u32 = 500;
-
-/// Which operators have lately made which: whoever makes a token can use it.
-#[derive(Debug, Default)]
-pub(crate) struct Origins(BTreeMap<String, BTreeSet<String>>);
 
 /// An operator, and the persons for whom it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,54 +25,24 @@ fn fold(name: &str) -> String {
     model::fold_name(name.trim()).trim().to_owned()
 }
 
-impl Origins {
-    pub(crate) fn new(made: impl IntoIterator<Item = (OperatorName, String)>) -> Self {
-        let mut origins: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (name, creator) in made {
-            // The command line is no operator: whoever has it has the database.
-            if OperatorName::parse(&creator).is_ok() {
-                origins.entry(fold(name.as_str())).or_default().insert(fold(&creator));
-            }
-        }
-        Self(origins)
-    }
-
-    /// Returns the name, and those of all who stand behind it.
-    fn behind(&self, name: &str) -> BTreeSet<String> {
-        let (mut found, mut open) = (BTreeSet::new(), vec![fold(name)]);
-        while let Some(name) = open.pop() {
-            open.extend(self.0.get(&name).into_iter().flatten().cloned());
-            if !found.insert(name) {
-                // Two operators may have replaced each other's tokens.
-                open.retain(|other| !found.contains(other));
-            }
-        }
-        found
-    }
-
+impl Persons {
     /// The persons of an operator.
-    pub(crate) fn of_operator(&self, name: &str) -> Persons {
-        Persons { operator: fold(name), names: self.behind(name) }
+    pub(crate) fn of_operator(name: &str) -> Self {
+        Self { operator: fold(name), names: BTreeSet::from([fold(name)]) }
     }
 
     /// The persons of a vote: the person whom it names, and the operator, unless its token names nobody.
-    pub(crate) fn of_vote(&self, vote: &ApprovalVote) -> Persons {
-        let operator = vote.operator.as_str();
-        match &vote.on_behalf_of {
-            Some(person) if fold(operator) == OPERATOR => {
-                Persons { operator: fold(operator), names: self.behind(person) }
+    pub(crate) fn of_vote(vote: &ApprovalVote) -> Self {
+        let mut persons = Self::of_operator(vote.operator.as_str());
+        if let Some(person) = &vote.on_behalf_of {
+            if persons.operator == OPERATOR {
+                persons.names.clear();
             }
-            Some(person) => {
-                let mut persons = self.of_operator(operator);
-                persons.names.extend(self.behind(person));
-                persons
-            }
-            None => self.of_operator(operator),
+            persons.names.insert(fold(person));
         }
+        persons
     }
-}
 
-impl Persons {
     /// Whether one person may be behind both.
     pub(crate) fn overlap(&self, other: &Self) -> bool {
         self.operator == other.operator || !self.names.is_disjoint(&other.names)
@@ -87,11 +50,6 @@ impl Persons {
 }
 
 impl Calls {
-    /// Returns who has lately made which operator.
-    pub(crate) async fn origins(&self) -> Result<Origins, CallError> {
-        Ok(Origins::new(self.engine.ledger.operator_origins(&now_plus(-STANDS_FOR_CREATOR_SECONDS)).await?))
-    }
-
     /// Returns the operators behind the call that waits for `approval`: who asked, and who made the call for it, such as the runner of a
     /// command, which could bring a change of its own.
     pub(crate) async fn operators_of_call(&self, approval: &Approval, run: &Run) -> Result<Vec<String>, CallError> {
@@ -156,47 +114,30 @@ fn name_of(actor: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use model::OperatorName;
 
-    fn origins(made: &[(&str, &str)]) -> Origins {
-        Origins::new(made.iter().map(|(name, by)| (OperatorName::parse(name).unwrap(), (*by).to_owned())))
-    }
+    use super::*;
 
     fn vote(operator: &str, person: Option<&str>) -> ApprovalVote {
         ApprovalVote { operator: OperatorName::parse(operator).unwrap(), on_behalf_of: person.map(str::to_owned) }
     }
 
     #[test]
-    fn operators_stand_for_their_creators_and_a_vote_for_the_person_that_it_names() {
-        let made = origins(&[
-            ("bob", "ada"),
-            ("eve", "bob"),
-            ("zoe", "command line"),
-            ("kim", "operator"),
-            ("one", "two"),
-            ("two", "one"),
-        ]);
+    fn a_vote_is_that_of_the_operator_and_of_the_person_that_it_names() {
         for (one, other, is_same) in [
             (vote("ada", None), vote("Ada", None), true),
-            (vote("ada", None), vote("bob", None), true),
-            (vote("ada", None), vote("eve", None), true),
-            (vote("bob", None), vote("eve", None), true),
-            (vote("ada", None), vote("zoe", None), false),
-            (vote("ada", None), vote("kim", None), false),
-            (vote("one", None), vote("two", None), true),
+            (vote("ada", None), vote("bob", None), false),
             // A shared token is one voter, and stands for whom it names.
             (vote("operator", Some("ada")), vote("operator", Some("zoe")), true),
             (vote("operator", Some("ADA ")), vote("ada", None), true),
-            (vote("operator", Some("ada")), vote("eve", None), true),
             (vote("operator", Some("ada")), vote("zoe", None), false),
-            (vote("operator", Some("ada")), vote("kim", None), false),
             // A named operator cannot vote as somebody else.
             (vote("ada", Some("zoe")), vote("ada", None), true),
             (vote("ada", Some("zoe")), vote("zoe", None), true),
-            (vote("ada", Some("zoe")), vote("bob", None), true),
-            (vote("zoe", Some("ada")), vote("bob", None), true),
+            (vote("ada", Some("zoe")), vote("bob", None), false),
+            (vote("zoe", Some("ada")), vote("ada", None), true),
         ] {
-            let (left, right) = (made.of_vote(&one), made.of_vote(&other));
+            let (left, right) = (Persons::of_vote(&one), Persons::of_vote(&other));
             assert_eq!((left.overlap(&right), right.overlap(&left)), (is_same, is_same), "{one:?} {other:?}");
         }
     }

@@ -8,7 +8,7 @@ use crate::approvals::decide::{DecidingPerson, decision_of};
 use crate::call::record::Failure;
 use crate::call_error::refusals::run_not_found;
 use crate::calls::Calls;
-use crate::calls::deciding::persons::Origins;
+use crate::calls::deciding::persons::Persons;
 use crate::run::chain_head::ChainHead;
 
 /// An operator's approval among those that the call needs.
@@ -43,21 +43,20 @@ impl Calls {
         if approval.approvers <= 1 && !approval.not_creator {
             return Ok(Vote { given: 1, needed: 1, is_repeated: false });
         }
-        let origins = self.origins().await?;
         let (operator, on_behalf_of) = (decider.operator.name.clone(), decider.on_behalf_of.clone());
         let vote = ApprovalVote { operator, on_behalf_of };
         self.keep_votes_that_count(approval).await?;
-        let persons = origins.of_vote(&vote);
+        let persons = Persons::of_vote(&vote);
         let mut counted = Vec::new();
         for known in &approval.votes {
-            let others = origins.of_vote(known);
+            let others = Persons::of_vote(known);
             if !counted.iter().any(|person| others.overlap(person)) {
                 counted.push(others);
             }
         }
         let is_repeated = counted.iter().any(|others| persons.overlap(others));
         if approval.not_creator && !is_repeated {
-            self.check_not_creator(approval, &vote, &origins).await?;
+            self.check_not_creator(approval, &vote).await?;
         }
         let given = counted.len() as u64 + u64::from(!is_repeated);
         Ok(Vote { given, needed: approval.approvers, is_repeated })
@@ -82,16 +81,11 @@ impl Calls {
     }
 
     /// Checks that nobody approves a call of a run that the same person has created, or a call of the same person.
-    async fn check_not_creator(
-        &self,
-        approval: &Approval,
-        vote: &ApprovalVote,
-        origins: &Origins,
-    ) -> Result<(), CallError> {
+    async fn check_not_creator(&self, approval: &Approval, vote: &ApprovalVote) -> Result<(), CallError> {
         let run = self.engine.ledger.run(&approval.run_id).await?.ok_or_else(run_not_found)?.run;
         let callers = self.operators_of_call(approval, &run).await?;
-        let persons = origins.of_vote(vote);
-        let is_behind = |name: &str| persons.overlap(&origins.of_operator(name));
+        let persons = Persons::of_vote(vote);
+        let is_behind = |name: &str| persons.overlap(&Persons::of_operator(name));
         let done = if run.created_by.as_ref().is_some_and(|creator| is_behind(creator.as_str())) {
             "created the run"
         } else if callers.iter().any(|caller| is_behind(caller)) {
@@ -138,8 +132,7 @@ impl Calls {
 
 /// The refusal of a vote that is not that of another person.
 fn same_person(message: String) -> Refusal {
-    let hint = "Ask another operator with the scope `approve`: another person, whom the policy requires. An operator stands for the one \
-        who created it or replaced its token in the last 30 days.";
+    let hint = "Ask another operator with the scope `approve`: another person, whom the policy requires.";
     Refusal::new(Code::Forbidden, message, hint)
         .with_details(|details| details.reasons = vec!["approval:notCreator".to_owned()])
 }

@@ -44,7 +44,7 @@ export interface AuditRecord {
   decision: "ALLOW" | "REQUIRE_APPROVAL" | "DENY"; outcome: Outcome; code?: string; durationMicros: number;
   artifactUris: string[]; diffSha256?: string; requestId?: string; traceId?: string; prevHash: string; hash: string;
   input?: { summary?: string; data?: unknown; [member: string]: unknown };
-  evidence?: { command?: string; exitCode?: number; eventId?: string };
+  evidence?: { eventId: string };
 }
 
 /** Whose call a record is, also one of an earlier version. */

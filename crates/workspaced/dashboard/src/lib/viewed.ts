@@ -1,14 +1,8 @@
-/**
- * Which files a reviewer has viewed, by run, until a file's diff becomes another. The service keeps the marks of an operator that may
- * decide; the browser those of others, and of the first token, which names nobody.
- */
+/** Which files a reviewer has viewed, by run, until a file's diff becomes another. This browser keeps the marks. */
 
 import { useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
-import { get, runPath, send } from "./api.ts";
 import { digest, type FileDiff } from "./diff.ts";
-import { useLoad } from "./hooks.ts";
-import { needsPerson } from "./person.ts";
 
 const KEY = "workspaced.viewed";
 /** Marks of so many runs are kept, those that were used last. */
@@ -27,28 +21,19 @@ function readAll(): [scope: string, marks: Marks][] {
   }
 }
 
-export interface Viewed { has: (file: FileDiff) => boolean; set: (file: FileDiff, isViewed: boolean) => void; isLoading: boolean; error?: Error }
+export interface Viewed { has: (file: FileDiff) => boolean; set: (file: FileDiff, isViewed: boolean) => void }
 
 /** The marks of a reviewer on the files of a run. */
 export function useViewed(rights: Rights, run: string): Viewed {
-  const isKept = rights.decide && !needsPerson(rights);
-  const address = `${runPath(run)}/viewed`;
   const scope = JSON.stringify([rights.operator, run]);
-  const [own, setOwn] = useState(() => new Map(isKept ? [] : (readAll().find(([name]) => name === scope)?.[1] ?? [])));
-  const [error, setError] = useState<Error>();
-  const load = useLoad(isKept ? `viewed ${run}` : "", async (signal) => new Map((await get<{ items: { path: string; version: string }[] }>(address, signal)).items.map(({ path, version }) => [path, version])));
-  // What was set here since the marks were read counts before them; an empty version is no mark.
-  const versionOf = (path: string) => own.get(path) ?? load.data?.get(path);
+  const [marks, setMarks] = useState(() => new Map<string, string>(readAll().find(([name]) => name === scope)?.[1]));
   return {
-    isLoading: isKept && !load.data && !load.error,
-    error: error ?? load.error,
-    has: (file) => versionOf(file.path) === digest(file),
+    has: (file) => marks.get(file.path) === digest(file),
     set: (file, isViewed) => {
-      const next = new Map(own);
+      const next = new Map(marks);
       next.delete(file.path);
-      if (isViewed || isKept) next.set(file.path, isViewed ? digest(file) : "");
-      setOwn(next);
-      if (isKept) return void send(address, { method: "PUT", body: { path: file.path, ...(isViewed ? { version: digest(file) } : {}) } }).then(() => setError(undefined), setError);
+      if (isViewed) next.set(file.path, digest(file));
+      setMarks(next);
       const all = [[scope, [...next].slice(-MOST_FILES)], ...readAll().filter(([name]) => name !== scope)].slice(0, MOST_RUNS);
       try {
         localStorage.setItem(KEY, JSON.stringify(all));

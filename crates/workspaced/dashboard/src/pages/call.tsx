@@ -61,7 +61,7 @@ function Decision({ record }: { record: AuditRecord }) {
       <dt>Decision</dt><dd><span title={record.decision}>{verdictInWords(record)}</span>{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
       {hasFailed ? record.reasons.length > 0 && <><dt>Error</dt><dd class="wrap">{record.reasons.map((reason) => <div key={reason} class="tone-bad"><Foreign text={reason} /></div>)}</dd></>
         : <><dt>Rules</dt><dd class="wrap inline">{record.reasons.length ? (record.outcome === "pending" ? <Rules rules={record.reasons} /> : record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)) : "none"}</dd></>}
-      {record.evidence && <><dt>Evidence</dt><dd>{record.evidence.eventId !== undefined ? <EvidenceEvent run={record.runId} id={record.evidence.eventId} /> : <Foreign text={`${record.evidence.command ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} />}</dd></>}
+      {record.evidence && <><dt>Evidence</dt><dd><EvidenceEvent run={record.runId} id={record.evidence.eventId} /></dd></>}
     </dl>
   );
 }

@@ -58,7 +58,7 @@ export interface Evidence {
 /** Reads the command that made a set of changes: it ran with them, and what it tested afterwards was the change. */
 async function readOwnCommand({ runId, toolCallId }: Approval, signal: AbortSignal): Promise<AuditRecord | undefined> {
   const { evidence } = await readCall(runId, toolCallId, signal);
-  return evidence?.eventId === undefined ? undefined : await readCall(runId, evidence.eventId, signal);
+  return evidence && await readCall(runId, evidence.eventId, signal);
 }
 
 /** Reads what was run for a change. */

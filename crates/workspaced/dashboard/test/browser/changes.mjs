@@ -46,31 +46,6 @@ export async function changed_files_are_a_tree_that_is_filtered_and_marked({ bas
   await close();
 }
 
-export async function the_service_keeps_what_a_reviewer_has_viewed({ base, operator, open }) {
-  const call = await startRun(operator, "kept-marks");
-  for (const path of ["a.rs", "b.rs"]) await call("write_file", { path, content: "x\n", reason: "start" });
-  const first = await open("approver");
-  await first.page.goto(`${base}/runs/kept-marks?tab=changes`);
-  const kept = first.page.waitForResponse((response) => response.request().method() === "PUT" && response.url().endsWith("/viewed"));
-  await first.page.locator(".diff-file", { hasText: "a.rs" }).getByLabel("viewed").check();
-  assert.equal((await kept).status(), 204);
-  await first.page.getByText("1 of 2 viewed").waitFor();
-  assert.equal(await first.page.evaluate(() => localStorage.getItem("workspaced.viewed")), null);
-  await first.close();
-  // In another browser too, until the file is another.
-  const second = await open("approver");
-  await second.page.goto(`${base}/runs/kept-marks?tab=changes`);
-  await second.page.getByText("1 of 2 viewed").waitFor();
-  assert.equal(await second.page.locator(".diff-file", { hasText: "a.rs" }).getByText("folded").count(), 1);
-  await call("write_file", { path: "a.rs", content: "y\n", mode: "REPLACE_EXISTING", expectedSha256: "seen", reason: "another" });
-  await second.page.getByText("0 of 2 viewed").waitFor();
-  // A mark that is not kept is no secret.
-  await second.page.route("**/v1/runs/kept-marks/viewed", (route) => (route.request().method() === "PUT" ? route.fulfill({ status: 503, contentType: "application/problem+json", body: "{}" }) : route.continue()));
-  await second.page.locator(".diff-file", { hasText: "b.rs" }).getByLabel("viewed").check();
-  await second.page.getByRole("alert").filter({ hasText: "Keeping what you have viewed failed." }).waitFor();
-  await second.close();
-}
-
 export async function a_comment_on_a_line_reaches_the_agent({ base, operator, open }) {
   const call = await startRun(operator, "commented");
   await call("write_file", { path: "src/a.rs", content: "let a = 1;\nlet b = 2;\n", reason: "start" });

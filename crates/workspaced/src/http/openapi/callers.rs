@@ -77,7 +77,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "nextCommand"
         | "reportCommand"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
-        "approveCall" | "denyCall" | "commentOnRun" | "setViewed" => (Deciders::SCOPES, false),
+        "approveCall" | "denyCall" | "commentOnRun" => (Deciders::SCOPES, false),
         "listNodes" | "getStats" => (Auditors::SCOPES, false),
         "getFile" => (Auditors::SCOPES, true),
         "listRuns"
@@ -87,7 +87,6 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "listTokens"
         | "getRunUsage"
         | "compareRuns"
-        | "listViewed"
         | "listAudit"
         | "streamAudit"
         | "exportAudit"

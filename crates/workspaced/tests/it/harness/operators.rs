@@ -15,19 +15,6 @@ impl Server {
         (name, Client::new(&self.base, Some(created["token"].as_str().unwrap())))
     }
 
-    /// As [`named_operator`](Self::named_operator), made so long ago that it stands for nobody else.
-    pub(crate) async fn person(&self, name: &str, scopes: &[&str]) -> (String, Client) {
-        let made = self.named_operator(name, scopes).await;
-        self.made_long_ago(&made.0).await;
-        made
-    }
-
-    /// Makes an operator older than the time for which it stands for its creator.
-    pub(crate) async fn made_long_ago(&self, name: &str) {
-        let sql = format!("UPDATE operator_token SET created_at = '2020-01-01T00:00:00.000000Z' WHERE name = '{name}'");
-        assert_eq!(self.database.tamper(&sql).await.unwrap(), 1, "{name}");
-    }
-
     /// Revokes an operator.
     pub(crate) async fn revoke_operator(&self, name: &str) {
         let answer = self.operator().delete(&format!("/v1/operators/{name}")).await;

@@ -48,9 +48,8 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 7] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems", "/.well-known"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 29] = [
+const AUDITORS: [&str; 28] = [
     "/v1/runs/{run}/compare/{other}",
-    "/v1/runs/{run}/viewed",
     "/v1/runs/{run}/usage",
     "/v1/runs/{run}/tokens",
     "/v1/nodes",

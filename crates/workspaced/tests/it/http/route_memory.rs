@@ -316,10 +316,6 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             ..of_run(run, "post /v1/runs/{run}/comments", &json!({"text": "x", "onBehalfOf": "ada"}), 32)
         },
         MeasuredRequest {
-            status: 204,
-            ..of_run(run, "put /v1/runs/{run}/viewed", &json!({"path": "large.txt", "version": "1"}), 16)
-        },
-        MeasuredRequest {
             status: 201,
             ..of_run(run, "post /v1/runs/{run}/events/batch", &json!({"events": vec![event.clone(); 50]}), 192)
         },
@@ -362,7 +358,6 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /v1/runs/{run}/drift",
         "get /v1/runs/{run}/report",
         "get /v1/runs/{run}/usage",
-        "get /v1/runs/{run}/viewed",
         "get /v1/nodes",
         "get /v1/stats",
         "get /v1/operators",

@@ -37,9 +37,9 @@ async fn the_issuer_of_a_run_token_may_not_approve_its_calls(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
-    let (ada, by_ada) = server.person("ada", &["orchestrate"]).await;
-    let (_, by_bob) = server.person("bob", &["approve"]).await;
-    let (carol, by_carol) = server.person("carol", &["orchestrate"]).await;
+    let (ada, by_ada) = server.named_operator("ada", &["orchestrate"]).await;
+    let (_, by_bob) = server.named_operator("bob", &["approve"]).await;
+    let (carol, by_carol) = server.named_operator("carol", &["orchestrate"]).await;
     let run = run(&server, &by_carol, json!({"notCreator": true})).await;
     let issued = by_ada.post(&format!("/v1/runs/{}/tokens", run.id), json!({})).await.is(201);
     let own = Client::new(&server.base, issued["token"].as_str());
@@ -55,50 +55,10 @@ async fn the_issuer_of_a_run_token_may_not_approve_its_calls(
 
 #[rstest]
 #[tokio::test]
-async fn an_operator_stands_for_its_creator_for_30_days(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let server = Server::shared(backend).await;
-    let (ada, by_ada) = server.person("ada", &["orchestrate"]).await;
-    let make = |name: String| {
-        let by_ada = by_ada.clone();
-        let base = server.base.clone();
-        async move {
-            let body = json!({"name": name, "scopes": ["orchestrate"]});
-            let made = by_ada.post("/v1/operators", body).await.is(201);
-            Client::new(&base, made["token"].as_str())
-        }
-    };
-    let (second, third) = (format!("second-{ada}"), format!("third-{ada}"));
-    let by_second = make(second.clone()).await;
-    // As the creator of the run.
-    let created = run(&server, &by_ada, json!({"notCreator": true})).await;
-    let id = ask(&created, &created.agent, "one").await;
-    refused(&by_second, &id, json!({}), "approval:notCreator").await;
-    refused(&by_second, &id, json!({"onBehalfOf": "somebody else"}), "approval:notCreator").await;
-    // As one of several.
-    let several = run(&server, &server.operator(), json!({"approvers": 2})).await;
-    let two = ask(&several, &several.agent, "two").await;
-    assert_eq!(approve(&by_ada, &two, json!({})).await.ok()["state"], "pending");
-    repeated(&by_second, &two, json!({})).await;
-    // What it creates itself, and a token that it replaced, stand for the same person.
-    let made = by_second.post("/v1/operators", json!({"name": third, "scopes": ["approve"]})).await.is(201);
-    repeated(&Client::new(&server.base, made["token"].as_str()), &two, json!({})).await;
-    let (bob, _) = server.person("bob", &["approve"]).await;
-    let taken = by_ada.post(&format!("/v1/operators/{bob}/tokens"), json!({})).await.is(201);
-    repeated(&Client::new(&server.base, taken["token"].as_str()), &two, json!({})).await;
-    // After 30 days it stands for itself.
-    server.made_long_ago(&second).await;
-    assert_eq!(approve(&by_second, &id, json!({})).await.ok()["state"], "approved");
-    assert_eq!(approve(&by_second, &two, json!({})).await.ok()["state"], "approved");
-}
-
-#[rstest]
-#[tokio::test]
 async fn one_person_approves_once_by_name_and_by_token(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (ada, by_ada) = server.person("ada", &["approve"]).await;
-    let (bob, by_bob) = server.person("bob", &["approve"]).await;
+    let (ada, by_ada) = server.named_operator("ada", &["approve"]).await;
+    let (bob, by_bob) = server.named_operator("bob", &["approve"]).await;
     let run = run(&server, &server.operator(), json!({"approvers": 2})).await;
     let id = ask(&run, &run.agent, "one").await;
     let first = approve(&server.operator(), &id, json!({"onBehalfOf": ada})).await.ok();
@@ -124,9 +84,9 @@ async fn one_person_approves_once_by_name_and_by_token(#[values(Backend::Sqlite,
 #[tokio::test]
 async fn the_vote_of_a_revoked_operator_does_not_count(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (ada, by_ada) = server.person("ada", &["approve"]).await;
-    let (bob, by_bob) = server.person("bob", &["approve"]).await;
-    let (eve, by_eve) = server.person("eve", &["approve"]).await;
+    let (ada, by_ada) = server.named_operator("ada", &["approve"]).await;
+    let (bob, by_bob) = server.named_operator("bob", &["approve"]).await;
+    let (eve, by_eve) = server.named_operator("eve", &["approve"]).await;
     let run = run(&server, &server.operator(), json!({"approvers": 2})).await;
     let id = ask(&run, &run.agent, "one").await;
     approve(&by_ada, &id, json!({})).await.ok();
@@ -154,8 +114,8 @@ async fn an_operator_that_is_made_anew_approves_anew(
     #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
-    let (ada, by_ada) = server.person("ada", &["approve"]).await;
-    let (bob, by_bob) = server.person("bob", &["approve"]).await;
+    let (ada, by_ada) = server.named_operator("ada", &["approve"]).await;
+    let (bob, by_bob) = server.named_operator("bob", &["approve"]).await;
     let run = run(&server, &server.operator(), json!({"approvers": 2})).await;
     let id = ask(&run, &run.agent, "one").await;
     approve(&by_ada, &id, json!({})).await.ok();

@@ -81,7 +81,7 @@ async fn several_operators_must_approve(#[values(Backend::Sqlite, Backend::Postg
     assert_eq!(run.get().await["policy"]["approval"], json!({"approvers": 3, "notCreator": false}));
     let mut operators = Vec::new();
     for name in ["ada", "bob", "eve"] {
-        operators.push(server.person(name, &["approve"]).await);
+        operators.push(server.named_operator(name, &["approve"]).await);
     }
     let [(ada, by_ada), (bob, by_bob), (eve, by_eve)] = &operators[..] else { panic!() };
     let id = ask(&run, "one", "new\n").await;
@@ -138,8 +138,8 @@ async fn one_denial_ends_an_approval_that_others_have_given(
 ) {
     let server = Server::shared(backend).await;
     let run = run(&server, &server.operator(), json!({"approvers": 2})).await;
-    let (ada, by_ada) = server.person("ada", &["approve"]).await;
-    let (bob, by_bob) = server.person("bob", &["approve"]).await;
+    let (ada, by_ada) = server.named_operator("ada", &["approve"]).await;
+    let (bob, by_bob) = server.named_operator("bob", &["approve"]).await;
     let id = ask(&run, "one", "new\n").await;
     approve(&by_ada, &id).await.ok();
     let denied = decide(&by_bob, &id, "deny", json!({})).await.ok();
@@ -161,7 +161,7 @@ async fn concurrent_approvals_execute_the_call_once(#[values(Backend::Sqlite, Ba
     let server = Server::shared(backend).await;
     let mut clients = Vec::new();
     for name in ["a", "b", "c", "d"] {
-        clients.push(server.person(name, &["approve"]).await.1);
+        clients.push(server.named_operator(name, &["approve"]).await.1);
     }
     for _ in 0..5 {
         let run = run(&server, &server.operator(), json!({"approvers": 3})).await;
@@ -183,8 +183,8 @@ async fn the_creator_of_a_run_may_not_approve_its_calls(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
-    let (ada, by_ada) = server.person("ada", &["orchestrate"]).await;
-    let (bob, by_bob) = server.person("bob", &["orchestrate"]).await;
+    let (ada, by_ada) = server.named_operator("ada", &["orchestrate"]).await;
+    let (bob, by_bob) = server.named_operator("bob", &["orchestrate"]).await;
     let run = run(&server, &by_ada, json!({"notCreator": true})).await;
     assert_eq!(run.get().await["createdBy"], ada);
     let id = ask(&run, "one", "new\n").await;

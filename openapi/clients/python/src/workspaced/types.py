@@ -69,10 +69,7 @@ class ApplyPatchInput(TypedDict):
 
 
 class ApplyPatchInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 class ApplyPatchOutput(TypedDict):
@@ -611,10 +608,7 @@ class DeleteFileInput(TypedDict):
 
 
 class DeleteFileInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 class DeleteFileOutput(TypedDict):
@@ -725,10 +719,7 @@ class EditFileInput(TypedDict):
 
 
 class EditFileInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 class EditFileOutput(TypedDict):
@@ -773,10 +764,7 @@ EventKind: TypeAlias = "Literal['prompt', 'model', 'command', 'test', 'message',
 
 
 class Evidence(TypedDict):
-    command: NotRequired[str | None]
-    eventId: NotRequired[str | None]
-    exitCode: NotRequired[int | None]
-    outputSha256: NotRequired[Sha256 | None]
+    eventId: ToolCallId
 
 
 ExpectedVersion: TypeAlias = "str"
@@ -1009,10 +997,7 @@ MoveFileInput = TypedDict("MoveFileInput", {
 
 
 class MoveFileInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 MoveFileOutput = TypedDict("MoveFileOutput", {
@@ -1505,10 +1490,7 @@ class ReplaceRangeInput(TypedDict):
 
 
 class ReplaceRangeInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 class ReportApproval(TypedDict):
@@ -1654,10 +1636,7 @@ class RevertCallsInput(TypedDict):
 
 
 class RevertCallsInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 class RevertCallsOutput(TypedDict):
@@ -2143,21 +2122,6 @@ class UploadedArtifact(TypedDict):
 Verdict: TypeAlias = "Literal['ALLOW', 'REQUIRE_APPROVAL', 'DENY']"
 
 
-class ViewedFiles(TypedDict):
-    items: list[ViewedMark]
-
-
-class ViewedMark(TypedDict):
-    path: LogicalPath
-    version: str
-    viewedAt: str
-
-
-class ViewedRequest(TypedDict):
-    path: str
-    version: NotRequired[str | None]
-
-
 WarningCode: TypeAlias = "Literal['WEAKENS_TEST', 'DELETES_TEST', 'CREDENTIAL_LIKE', 'NEW_HOST', 'DENIED_BEFORE', 'OUTSIDE_WRITE', 'STALE', 'TESTS_FAILED', 'TESTS_NOT_ON_THIS_TREE']"
 
 
@@ -2203,10 +2167,7 @@ class WriteFileInput(TypedDict):
 
 
 class WriteFileInputEvidence(TypedDict):
-    command: NotRequired[str]
-    eventId: NotRequired[str]
-    exitCode: NotRequired[int]
-    outputSha256: NotRequired[str]
+    eventId: str
 
 
 class WriteFileOutput(TypedDict):

@@ -63,7 +63,7 @@ export function Changes({ run, rights }: { run: Run; rights: Rights }) {
   const viewed = useViewed(rights, run.runId);
   const read = more.version === load.data?.version ? more.read : undefined;
   const files = useMemo(() => (load.data ? filesOf(load.data, read ?? new Map()) : []), [load.data, read]);
-  if (!load.data || viewed.isLoading) return load.error ? <Failed error={load.error} what="Reading the changes" retry={load.reload} /> : <Loading what="the changes" />;
+  if (!load.data) return load.error ? <Failed error={load.error} what="Reading the changes" retry={load.reload} /> : <Loading what="the changes" />;
   const { data } = load;
   const readFile = (path: string) => void readDiff(run.runId, undefined, path).then(
     ({ diff }) => setMore((before) => ({ version: data.version, error: undefined, read: new Map([...(before.version === data.version ? before.read : []), ...parseDiff(diff).map((file): [string, FileDiff] => [file.path, file])]) })),
@@ -76,7 +76,6 @@ export function Changes({ run, rights }: { run: Run; rights: Rights }) {
       {pending.error && <Failed error={pending.error} what="Reading what waits" retry={pending.reload} />}
       {outside.error && <Failed error={outside.error} what="Reading the changes from outside" retry={outside.reload} />}
       {comments.error && <Failed error={comments.error} what="Reading the comments" retry={comments.reload} />}
-      {viewed.error && <Failed error={viewed.error} what="Keeping what you have viewed" />}
       {more.error && <Failed error={more.error} what="Reading the diff of a file" />}
       {!data.filesChanged ? <><p class="state">The files are as they were at the base.</p><Waiting approvals={waiting} /></>
         : <Boundary what="the changes"><FilesDiff key={data.version} files={files} viewed={viewed} readFile={readFile} readLines={rights.audit ? lineReader(run.runId, undefined) : undefined} show={rights.audit ? setImage : undefined}
