@@ -1,4 +1,4 @@
-//! The report of a run, for people who review it: what was read, written, refused and approved, by file and in order.
+//! The report of a run, for people who review it: what was read, written, refused and approved. The list of its records tells the order.
 //!
 //! A report is bounded in bytes for every run, and says how much it leaves out.
 
@@ -24,13 +24,14 @@ use crate::run::lifecycle::shown_source;
 use crate::{CallError, reconcile};
 
 use collect::{Collected, Collector, cut, fit};
-use entry::is_zero;
-pub(super) use entry::{EntryKind, ReportEntry};
 
 /// Records per query.
 const PAGE: u32 = 500;
 /// The most approvals that are looked at.
 const MAX_APPROVALS: u32 = 200;
+/// The most paths and the most reasons of an approval.
+const MAX_PATHS: usize = 10;
+const MAX_REASONS: usize = 5;
 /// The most bytes of JSON of the approvals.
 const MAX_APPROVAL_BYTES: usize = 32 * 1024;
 
@@ -93,10 +94,10 @@ pub struct RunReport {
     pub approvals: Vec<ReportApproval>,
     /// Number of approvals that are left out.
     pub more_approvals: u64,
-    /// What happened, in order. Consecutive reads are one entry. In a long run, entries in the middle are left out.
-    pub timeline: Vec<ReportEntry>,
-    /// Number of entries that are left out of `timeline`.
-    pub more_entries: u64,
+    /// When the newest record was made, without those of people who only looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub last_at: Option<String>,
 }
 
 /// The result of verifying the run's chain.
@@ -325,8 +326,7 @@ impl Audit {
             more_commands: collected.more_commands,
             more_approvals: all - approvals.len() as u64,
             approvals,
-            timeline: collected.timeline,
-            more_entries: collected.more_entries,
+            last_at: collected.last_at,
         };
         Ok((report, chain))
     }
@@ -403,14 +403,19 @@ impl ReportApproval {
             tool: approval.tool,
             state: approval.state,
             reason: cut(&approval.reason),
-            reasons: approval.reasons.iter().take(entry::MAX_REASONS).map(|reason| cut(reason)).collect(),
-            paths: approval.files.iter().take(entry::MAX_PATHS).map(|file| cut(file.path.as_str())).collect(),
+            reasons: approval.reasons.iter().take(MAX_REASONS).map(|reason| cut(reason)).collect(),
+            paths: approval.files.iter().take(MAX_PATHS).map(|file| cut(file.path.as_str())).collect(),
             decided_by: approval.decided_by,
             on_behalf_of: approval.on_behalf_of.as_deref().map(cut),
             edited_seq: approval.edited_seq,
             note: approval.note.as_deref().map(cut),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 pub(super) fn budgets(run: &Run, usage: &Usage) -> Vec<ReportBudget> {

@@ -738,8 +738,6 @@ export interface Entry {
   type: EntryType;
 }
 
-export type EntryKind = "read" | "write" | "dry_run" | "refused" | "approval_requested" | "failed" | "event" | "command" | "lifecycle" | "export";
-
 export type EntryType = "file" | "directory" | "symlink" | "other";
 
 export type EventKind = "prompt" | "model" | "command" | "test" | "message" | "handoff" | "evidence" | "link";
@@ -1518,24 +1516,6 @@ export interface ReportDiffFile {
   status: string;
 }
 
-export interface ReportEntry {
-  actor: string;
-  code?: Code | null;
-  durationMicros?: number | null;
-  kind: EntryKind;
-  lastSeq?: number | null;
-  left?: Array<LeftEntry>;
-  leftCount?: number;
-  morePaths?: number;
-  paths: Array<string>;
-  reason?: string | null;
-  reasons?: Array<string>;
-  seq: number;
-  summary?: string | null;
-  timestamp: string;
-  tool: string;
-}
-
 export interface ReportFile {
   kind?: FileKind | null;
   lastSeq: number;
@@ -1711,16 +1691,15 @@ export interface RunReport {
   headHash: Sha256;
   headSeq: number;
   labels: { [name: string]: string };
+  lastAt?: string | null;
   moreApprovals: number;
   moreCommands: number;
-  moreEntries: number;
   moreFiles: number;
   policyProfile: string;
   prompt?: string | null;
   runId: RunId;
   source: { [name: string]: unknown };
   state: RunState;
-  timeline: Array<ReportEntry>;
   verification?: ReportVerification | null;
 }
 

@@ -6,7 +6,7 @@ use model::{By, LogicalPath, Outcome, Record, ToolCallId, excerpt};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::entry::{EntryKind, ReportEntry, paths_of};
+use super::entry::{EntryKind, paths_of};
 use super::{ReportCommand, ReportCounts, ReportFile};
 use crate::call::evidence::ATTESTED;
 use crate::call::evidence::{DIFFERS_COUNT, found_other_files};
@@ -18,9 +18,6 @@ const COMMANDS: [&str; 2] = ["event.command", "event.test"];
 const MAX_COMMANDS: usize = 50;
 /// The longest text of a report, in characters.
 const MAX_TEXT: usize = 300;
-/// The most bytes of JSON of the first and of the last entries.
-const MAX_FIRST_BYTES: usize = 96 * 1024;
-const MAX_LAST_BYTES: usize = 64 * 1024;
 /// The most bytes of JSON of the files.
 const MAX_FILE_BYTES: usize = 96 * 1024;
 /// The most bytes of paths that are held while records are collected.
@@ -33,8 +30,7 @@ pub(in crate::audit) struct Collected {
     pub(super) more_files: u64,
     pub(in crate::audit) commands: Vec<ReportCommand>,
     pub(super) more_commands: u64,
-    pub(super) timeline: Vec<ReportEntry>,
-    pub(super) more_entries: u64,
+    pub(super) last_at: Option<String>,
 }
 
 /// Collects records up to a given one.
@@ -46,14 +42,8 @@ pub(super) struct Collector {
     path_bytes: usize,
     /// Mentions of paths that are not in `files`.
     unlisted: u64,
-    /// The reads since the last record that was none.
-    reads: Option<ReportEntry>,
-    first: Vec<ReportEntry>,
-    first_bytes: usize,
-    /// The newest entries that are not in `first`, each with its size.
-    last: VecDeque<(ReportEntry, usize)>,
-    last_bytes: usize,
-    more_entries: u64,
+    /// When the newest record was made, without those of people who only looked.
+    last_at: Option<String>,
     /// The newest commands and tests.
     commands: VecDeque<ReportCommand>,
     more_commands: u64,
@@ -71,12 +61,7 @@ impl Collector {
             files: BTreeMap::new(),
             path_bytes: 0,
             unlisted: 0,
-            reads: None,
-            first: Vec::new(),
-            first_bytes: 0,
-            last: VecDeque::new(),
-            last_bytes: 0,
-            more_entries: 0,
+            last_at: None,
             commands: VecDeque::new(),
             more_commands: 0,
             not_applied: VecDeque::new(),
@@ -99,6 +84,7 @@ impl Collector {
             self.counts.records += 1;
             return;
         }
+        self.last_at = Some(record.timestamp.clone());
         self.count(kind);
         self.counts.denied += u64::from(record.is_denied());
         self.add_change_set(record);
@@ -109,32 +95,21 @@ impl Collector {
         for left in record.left.iter().filter_map(|left| LogicalPath::parse(&left.path).ok()) {
             self.add_file(&left, record, EntryKind::Refused);
         }
-        match (&mut self.reads, kind) {
-            (Some(reads), EntryKind::Read) => reads.add_read(record),
-            (None, EntryKind::Read) => self.reads = Some(ReportEntry::of(record, kind)),
-            _ => {
-                self.end_reads();
-                self.add_entry(ReportEntry::of(record, kind));
-            }
-        }
     }
 
     /// Returns what was collected.
-    pub(super) fn finish(mut self) -> Collected {
-        self.end_reads();
+    pub(super) fn finish(self) -> Collected {
         let mut files: Vec<_> = self.files.into_values().collect();
         files.sort_by_key(|file| (file.writes == 0, file.refused == 0));
         let all = files.len() as u64;
         let files = fit(files, MAX_FILE_BYTES);
-        let timeline = self.first.into_iter().chain(self.last.into_iter().map(|(entry, _)| entry)).collect();
         Collected {
             commands: self.commands.into(),
             more_commands: self.more_commands,
             counts: self.counts,
             more_files: all - files.len() as u64 + self.unlisted,
             files,
-            timeline,
-            more_entries: self.more_entries,
+            last_at: self.last_at,
         }
     }
 
@@ -236,35 +211,7 @@ impl Collector {
                 file.writes += 1;
             }
             EntryKind::Refused => file.refused += 1,
-            EntryKind::DryRun
-            | EntryKind::ApprovalRequested
-            | EntryKind::Failed
-            | EntryKind::Event
-            | EntryKind::Command
-            | EntryKind::Lifecycle => {}
-        }
-    }
-
-    fn end_reads(&mut self) {
-        if let Some(reads) = self.reads.take() {
-            self.add_entry(reads);
-        }
-    }
-
-    fn add_entry(&mut self, entry: ReportEntry) {
-        let bytes = size_of_json(&entry);
-        if self.last.is_empty() && self.first_bytes + bytes <= MAX_FIRST_BYTES {
-            self.first_bytes += bytes;
-            self.first.push(entry);
-            return;
-        }
-        self.last_bytes += bytes;
-        self.last.push_back((entry, bytes));
-        while self.last_bytes > MAX_LAST_BYTES
-            && let Some((_, bytes)) = self.last.pop_front()
-        {
-            self.last_bytes -= bytes;
-            self.more_entries += 1;
+            _ => {}
         }
     }
 }

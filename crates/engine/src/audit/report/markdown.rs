@@ -4,31 +4,25 @@
 
 use std::fmt::Write as _;
 
-use super::{EntryKind, ReportApproval, ReportCommand, ReportDiffFile, ReportEntry, ReportFile, RunReport};
-use model::{ApprovalState, DeniedEntry};
+use super::{ReportApproval, ReportCommand, ReportDiffFile, ReportFile, RunReport};
+use model::ApprovalState;
 use serde_json::Value;
 
-/// The most bytes of the whole text: hosts of pull requests take 65,536 characters.
-const MAX_BYTES: usize = 60_000;
-/// The most bytes of the lists.
+/// The most bytes of the lists, so that the whole text has at most 60,000: hosts of pull requests take 65,536 characters.
 const MAX_LABEL_BYTES: usize = 4_000;
 const MAX_FILE_BYTES: usize = 12_000;
 const MAX_DIFF_BYTES: usize = 9_000;
 const MAX_COMMAND_BYTES: usize = 7_000;
 const MAX_APPROVAL_BYTES: usize = 7_000;
-const MAX_TIMELINE_BYTES: usize = 17_000;
 /// The longest quoted text, in characters.
 const MAX_QUOTED: usize = 160;
 /// The longest quoted task, in characters.
 const MAX_TASK: usize = 500;
-/// What begins and ends the folded timeline.
-const FOLDED: &str = "\n<details>\n<summary>Timeline</summary>\n\n";
-const UNFOLDED: &str = "\n</details>\n";
 /// Paths of one line.
 const MAX_PATHS: usize = 4;
 
 impl RunReport {
-    /// Returns the report as Markdown of at most 60,000 bytes: first what a reviewer decides by, the record of every call last, folded.
+    /// Returns the report as Markdown of at most 60,000 bytes. What a reviewer decides by comes first.
     pub fn to_markdown(&self) -> String {
         let mut out = format!("# Run {}\n", quote(self.run_id.as_str()));
         if let Some(prompt) = &self.prompt {
@@ -42,12 +36,6 @@ impl RunReport {
         let files = self.files.iter().map(file_line);
         write_list(&mut out, "Files", files, self.more_files, MAX_FILE_BYTES);
         self.write_run(&mut out);
-        let mut timeline = String::new();
-        write_bounded(&mut timeline, self.timeline.iter().map(entry_line), self.more_entries, MAX_TIMELINE_BYTES);
-        if !timeline.is_empty() {
-            out.truncate(end_of_line(&out, MAX_BYTES - timeline.len() - FOLDED.len() - UNFOLDED.len()));
-            out.extend([FOLDED, &timeline, UNFOLDED]);
-        }
         out
     }
 
@@ -128,14 +116,6 @@ impl RunReport {
     }
 }
 
-/// Returns where the last line ends that is within `max` bytes, so that no quoted text is left open.
-fn end_of_line(text: &str, max: usize) -> usize {
-    if text.len() <= max {
-        return text.len();
-    }
-    text[..text.floor_char_boundary(max)].rfind('\n').map_or(0, |end| end + 1)
-}
-
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -205,7 +185,7 @@ fn approval_line(approval: &ReportApproval) -> String {
         ApprovalState::Expired => "expired",
         ApprovalState::Failed => "approved, but failed",
     };
-    let mut line = format!("- {} {}", quote(&approval.tool), paths_text(&approval.paths, 0));
+    let mut line = format!("- {} {}", quote(&approval.tool), paths_text(&approval.paths));
     let _ = write!(line, ": **{state}**");
     if let Some(decided_by) = &approval.decided_by {
         let _ = write!(line, " by {}", quote(decided_by));
@@ -223,45 +203,9 @@ fn approval_line(approval: &ReportApproval) -> String {
     line
 }
 
-fn entry_line(entry: &ReportEntry) -> String {
-    let number = match entry.last_seq {
-        Some(last) => format!("{}-{last}", entry.seq),
-        None => entry.seq.to_string(),
-    };
-    let what = match entry.kind {
-        EntryKind::Read => "read".to_owned(),
-        EntryKind::Write => format!("**{}**", plain(&entry.tool)),
-        EntryKind::DryRun => format!("{} (dry run)", plain(&entry.tool)),
-        EntryKind::Refused => {
-            format!("{} **refused** {}", plain(&entry.tool), entry.code.map_or("", model::Code::as_str))
-        }
-        EntryKind::ApprovalRequested => format!("{} requires approval", plain(&entry.tool)),
-        EntryKind::Failed => format!("{} **failed**", plain(&entry.tool)),
-        EntryKind::Event | EntryKind::Command | EntryKind::Lifecycle | EntryKind::Export => plain(&entry.tool),
-    };
-    let mut line = format!("- {number} {what}");
-    if !entry.paths.is_empty() {
-        let _ = write!(line, " {}", paths_text(&entry.paths, entry.more_paths));
-    }
-    if entry.left_count > 0 {
-        let left = |left: &DeniedEntry| format!("{} ({})", quote(&left.path), quote(&left.rule));
-        let shown: Vec<_> = entry.left.iter().take(MAX_PATHS).map(left).collect();
-        let more = entry.left_count - shown.len() as u64;
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let _ = write!(line, "; **denied** {}{more}", shown.join(", "));
-    }
-    if let Some(summary) = &entry.summary {
-        let _ = write!(line, ": {}", quote(summary));
-    }
-    if let Some(reason) = &entry.reason {
-        let _ = write!(line, "; reason: {}", quote(reason));
-    }
-    line
-}
-
-fn paths_text(paths: &[String], more: u64) -> String {
+fn paths_text(paths: &[String]) -> String {
     let shown: Vec<_> = paths.iter().take(MAX_PATHS).map(|path| quote(path)).collect();
-    let omitted = paths.len().saturating_sub(MAX_PATHS) as u64 + more;
+    let omitted = paths.len().saturating_sub(MAX_PATHS);
     if omitted > 0 { format!("{} and {omitted} more", shown.join(", ")) } else { shown.join(", ") }
 }
 

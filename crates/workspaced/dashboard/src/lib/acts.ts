@@ -1,7 +1,7 @@
 /** Who did what: a record in the words of an audit. */
 
 import { visiblePath } from "./format.ts";
-import { type AuditRecord, madeBy, type Report } from "./types.ts";
+import { type AuditRecord, madeBy } from "./types.ts";
 import { decisionInWords } from "./words.ts";
 
 /** The operator that the first token names. */
@@ -42,15 +42,6 @@ export function endOf(record: AuditRecord): { state: string; text?: string } {
   if (record.outcome === "pending") return { state: "pending", text: number ? `approved, ${number} of ${of}` : "asked a person" };
   if (record.outcome === "refused") return { state: record.decision === "DENY" ? "blocked" : "failed" };
   return { state: record.outcome };
-}
-
-const ENTRIES = new Map([["approval_requested", "asked a person"], ["refused", "not done"], ["failed", "service error"], ["dry_run", "dry run"]]);
-const ENDS = new Map([["denied", "denied"], ["failed", "not decided: the run ended"], ["expired", "expired"]]);
-
-/** What an entry of a report is about, in the words of the timeline. */
-export function entryInWords({ kind, reasons = [] }: Pick<Report["timeline"][number], "kind" | "reasons">): string {
-  const end = kind === "refused" ? reasons.map((rule) => /^approval:[^:]+:(\w+)$/.exec(rule)?.[1]).find(Boolean) : undefined;
-  return ENDS.get(end ?? "") ?? ENTRIES.get(kind) ?? kind;
 }
 
 /** Refusals of requests that policy did not judge. */

@@ -111,6 +111,5 @@ export interface Report {
   commands: { seq: number; tool: string; summary: string; exitCode?: number; isCurrent: boolean; notAppliedSeq?: number; isAttested: boolean; treeSha256?: string }[];
   moreCommands: number;
   approvals: { approvalId: string; tool: string; state: Approval["state"]; reason?: string; paths: string[]; decidedBy?: string; onBehalfOf?: string; editedSeq?: number; note?: string }[];
-  timeline: { seq: number; kind: string; tool: string; timestamp: string; reason?: string; summary?: string; code?: string; reasons?: string[]; paths: string[] }[];
-  moreEntries: number;
+  lastAt?: string;
 }

@@ -67,7 +67,7 @@ function RunHeader({ run, report, verdict, stop, rights, changed }: HeaderProps)
   const origin = run.parent?.source ?? run.source;
   const [repository, task, agent] = [repositoryOf(run.labels) ?? origin.url ?? origin.path, taskOf(run.labels), agentOf(run.labels)];
   const others = Object.entries(run.labels).filter(([name, value]) => value !== repository && value !== task && name !== "agent" && name !== "model");
-  const last = report?.timeline.at(-1)?.timestamp;
+  const last = report?.lastAt;
   return (
     <header class="run-header">
       <div class="run-title">

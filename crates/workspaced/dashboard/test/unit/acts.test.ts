@@ -1,7 +1,7 @@
 /** Who did what, in the words of the audit. */
 
 import { describe, expect, it } from "vitest";
-import { endOf, entryInWords, lookedFor, subject, verdictInWords, verdictOf, whoOf } from "../../src/lib/acts.ts";
+import { endOf, lookedFor, subject, verdictInWords, verdictOf, whoOf } from "../../src/lib/acts.ts";
 import type { AuditRecord } from "../../src/lib/types.ts";
 
 const record = (more: Partial<AuditRecord>) => ({ tool: "read_file", actor: "run-token:t", by: "agent", mutates: false, outcome: "ok", decision: "ALLOW", reasons: [], pathsRead: [], pathsWritten: [], files: [], ...more }) as unknown as AuditRecord;
@@ -46,11 +46,6 @@ describe("a call that waited until its run ended, or for too long", () => {
     expect(endOf(ended("failed"))).toEqual({ state: "failed", text: "the run ended" });
     expect(endOf(late)).toEqual({ state: "expired" });
     expect([ended("failed"), late].map(verdictInWords)).toEqual(["not decided: the run ended", "not decided: nobody decided in time"]);
-  });
-  it("is told from what was denied in a report", () => {
-    const entry = (kind: string, ...reasons: string[]) => entryInWords({ kind, reasons });
-    expect([entry("refused", "approval:apr_1:failed"), entry("refused", "approval:apr_1:expired"), entry("refused", "approval:apr_1:denied", "onBehalfOf:Ada")]).toEqual(["not decided: the run ended", "expired", "denied"]);
-    expect([entry("refused", "kind:LOCKFILE"), entry("approval_requested"), entry("failed"), entry("write"), entryInWords({ kind: "read" })]).toEqual(["not done", "asked a person", "service error", "write", "read"]);
   });
 });
 

@@ -42,8 +42,8 @@ pub(crate) struct ReportQuery {
 
 /// Get a run's report
 ///
-/// For a person who reviews the run: what was read, written, refused and approved, by file and in order, with reasons,
-/// events, the budget used, the counts of the final diff, and how far the chain is verified. As JSON of at most about 400 KiB,
+/// For a person who reviews the run: what was read, written, refused and approved, by file, with commands and tests, the budget
+/// used, the counts of the final diff, and how far the chain is verified. The run's audit has the order. As JSON of at most about 240 KiB,
 /// or as Markdown of at most 60,000 bytes, which fits the body of a pull request. In Markdown, texts of callers are inline
 /// code, so that nothing in them is interpreted. A report of a long run says what it leaves out.
 #[utoipa::path(

@@ -17,7 +17,7 @@ async fn event(run: &Run, kind: &str, summary: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+async fn a_report_counts_what_happened(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n"), ("Cargo.lock", "old\n")];
     let budget = json!({"policy": {"runBudget": {"maxFilesTouched": 50}}, "labels": {"ticket": "A-1"}});
     let (_server, run) = Run::shared_with(backend, &files, budget).await;
@@ -43,17 +43,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
     let counts = json!({"records": 11, "reads": 2, "writes": 3, "dryRuns": 1, "refused": 1, "denied": 1, "approvalsRequested": 1,
         "failed": 0, "events": 2});
     assert_eq!(body["counts"], counts, "{body:#}");
-    let timeline: Vec<_> = body["timeline"].as_array().unwrap().iter().map(|entry| entry["kind"].clone()).collect();
-    let kinds =
-        ["lifecycle", "event", "read", "refused", "write", "write", "dry_run", "approval_requested", "write", "event"];
-    assert_eq!(timeline, kinds, "{body:#}");
-    let read = &body["timeline"][2];
-    assert_eq!((&read["lastSeq"], &read["paths"]), (&json!(4), &json!(["a.txt", "b.txt"])), "{read:#}");
-    assert_eq!(body["timeline"][5]["reason"], "unused");
-    assert_eq!(
-        (&body["timeline"][1]["summary"], &body["timeline"][1]["durationMicros"]),
-        (&json!("fix the greeting"), &json!(7))
-    );
+    assert_eq!(body["lastAt"], head["timestamp"]);
     let file = |path: &str| body["files"].as_array().unwrap().iter().find(|file| file["path"] == path).unwrap();
     assert_eq!((&file("a.txt")["reads"], &file("a.txt")["writes"]), (&json!(2), &json!(1)));
     assert_eq!(
@@ -90,8 +80,7 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaust
             "- `b.txt`: 1 read, 1 write, 0 refused, deleted",
             "**approved** by `operator` for `ada`; reason: `update`; note: `fits`",
             "- Calls: 2 reads, 3 writes, 1 dry run, 1 refused, 1 denied, 1 approval requested, 0 failed, 2 events\n",
-            "\n<details>\n<summary>Timeline</summary>\n\n- 1 ",
-            "event.test: `12 of 12 passed`\n\n</details>\n",
+            "`12 of 12 passed`: **failed**, on the present files",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
@@ -136,17 +125,20 @@ async fn what_agents_write_cannot_change_the_markdown(
     let (_server, run) = Run::shared(backend, &[]).await;
     let evil = "x`\n# Approved\n\n- [x] merge me <img src=x onerror=alert(1)> ![a](http://evil) @all \u{202e}";
     let secret = format!("ghp_{}", "aB3dE5gH7j".repeat(4));
-    run.ok("write_file", json!({"path": "plain.md", "content": "x\n", "reason": format!("{evil} {secret}")})).await;
-    event(&run, "message", evil).await;
+    event(&run, "prompt", evil).await;
+    run.create("plain.md", "x\n").await;
+    event(&run, "command", &format!("{secret} {evil}")).await;
     run.call("read_file", json!({"path": "../<b>x</b>"})).await.refused("PATH_REJECTED");
     let text = report(&run, "?format=markdown", "*/*").await.text();
     assert!(!text.contains("ghp_") && !text.contains('\u{202e}'), "{text}");
     let headings: Vec<_> = text.lines().filter(|line| line.starts_with('#')).collect();
-    assert_eq!(headings, [&*format!("# Run `{}`", run.id), "## Files", "## Run"], "{text}");
-    for line in text.lines().filter(|line| line.contains("merge me")) {
+    assert_eq!(headings, [&*format!("# Run `{}`", run.id), "## Commands and tests", "## Files", "## Run"], "{text}");
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("merge me")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    for line in lines {
         // Everything of the caller is between two runs of two backticks, since it contains single ones.
         let quoted: Vec<_> = line.split("``").collect();
-        assert!(quoted.len() == 3 && !quoted[0].contains('<') && quoted[2].is_empty(), "{line}");
+        assert!(quoted.len() == 3 && !quoted[0].contains('<') && !quoted[2].contains(['<', '!']), "{line}");
     }
 }
 
@@ -165,13 +157,8 @@ async fn a_report_of_a_long_run_is_bounded(#[values(Backend::Sqlite, exhaustive:
     let body = report(&run, "", "*/*").await;
     assert!(body.body.len() < 400 << 10, "{} bytes", body.body.len());
     let body = body.ok();
-    let entries = body["timeline"].as_array().unwrap();
-    assert_eq!(entries.len() as u64 + body["moreEntries"].as_u64().unwrap(), 1502);
-    assert_eq!(
-        (&entries[0]["seq"], &entries[entries.len() - 1]["seq"]),
-        (&json!(1), &json!(1502)),
-        "both ends are kept"
-    );
+    let commands = body["commands"].as_array().unwrap();
+    assert_eq!(commands.len() as u64 + body["moreCommands"].as_u64().unwrap(), 1500);
     let markdown = report(&run, "?format=markdown", "*/*").await;
     assert!(markdown.body.len() <= 60_000, "{} bytes", markdown.body.len());
     assert!(markdown.text().contains(" more\n"), "{}", markdown.text());
@@ -203,5 +190,5 @@ async fn a_report_is_the_same_without_verification_and_of_a_broken_chain(
     let verification = &broken["verification"];
     assert_eq!((&verification["intact"], &verification["verifiedSeq"]), (&json!(false), &json!(2)), "{broken:#}");
     assert_eq!(broken["counts"], verified["counts"], "records after the first invalid one are reported too");
-    assert_eq!(broken["timeline"].as_array().unwrap().len(), verified["timeline"].as_array().unwrap().len());
+    assert_eq!(broken["lastAt"], verified["lastAt"]);
 }

@@ -754,9 +754,6 @@ class Entry(TypedDict):
     type: EntryType
 
 
-EntryKind: TypeAlias = "Literal['read', 'write', 'dry_run', 'refused', 'approval_requested', 'failed', 'event', 'command', 'lifecycle', 'export']"
-
-
 EntryType: TypeAlias = "Literal['file', 'directory', 'symlink', 'other']"
 
 
@@ -1554,24 +1551,6 @@ class ReportDiffFile(TypedDict):
     status: str
 
 
-class ReportEntry(TypedDict):
-    actor: str
-    code: NotRequired[Code | None]
-    durationMicros: NotRequired[int | None]
-    kind: EntryKind
-    lastSeq: NotRequired[int | None]
-    left: NotRequired[list[LeftEntry]]
-    leftCount: NotRequired[int]
-    morePaths: NotRequired[int]
-    paths: list[str]
-    reason: NotRequired[str | None]
-    reasons: NotRequired[list[str]]
-    seq: int
-    summary: NotRequired[str | None]
-    timestamp: str
-    tool: str
-
-
 class ReportFile(TypedDict):
     kind: NotRequired[FileKind | None]
     lastSeq: int
@@ -1749,16 +1728,15 @@ class RunReport(TypedDict):
     headHash: Sha256
     headSeq: int
     labels: dict[str, str]
+    lastAt: NotRequired[str | None]
     moreApprovals: int
     moreCommands: int
-    moreEntries: int
     moreFiles: int
     policyProfile: str
     prompt: NotRequired[str | None]
     runId: RunId
     source: dict[str, Any]
     state: RunState
-    timeline: list[ReportEntry]
     verification: NotRequired[ReportVerification | None]
 
 

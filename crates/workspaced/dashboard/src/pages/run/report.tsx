@@ -2,7 +2,6 @@ import { useEffect, useState } from "preact/hooks";
 import { get, getText, runPath } from "../../lib/api.ts";
 import { count, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
-import { entryInWords } from "../../lib/acts.ts";
 import { callHref, runHref } from "../../lib/route.ts";
 import type { Report } from "../../lib/types.ts";
 import { VERIFY_AT_ONCE } from "../../lib/verify.ts";
@@ -62,9 +61,6 @@ export function ReportTab({ run, head }: { run: string; head: number }) {
         <tbody>{report.files.map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet" title={file.kind}>{kindInWords(file.kind ?? "")}</td><td class="number">{count(file.reads)}</td><td class="number">{count(file.writes)}</td><td class="number">{count(file.refused)}</td><td class="number"><a href={callHref(run, file.lastSeq)}>#{file.lastSeq}</a></td></tr>)}</tbody>
       </table></div>
       {report.moreFiles > 0 && <p class="quiet">{count(report.moreFiles)} more files are not listed.</p>}
-      <h2>In order</h2>
-      <ol class="rows">{report.timeline.map((entry) => <li key={entry.seq}><a href={callHref(run, entry.seq)}>#{entry.seq} <code>{entry.tool}</code></a> {entryInWords(entry)} {entry.paths.slice(0, 3).map(visible).join(", ")} <Foreign class="quiet" text={entry.reason ?? entry.summary ?? ""} /> {entry.code && <code class="tone-bad">{entry.code}</code>}</li>)}</ol>
-      {report.moreEntries > 0 && <p class="quiet">{count(report.moreEntries)} more entries are in the timeline.</p>}
     </article>
   );
 }
