@@ -42,7 +42,7 @@ use crate::output::{print, progress};
 use crate::replay::is_inside;
 use config::StartError;
 use config::{BackupConfig, ConfigError};
-use data_dir::{IDENTITY, check_identity, token_key};
+use data_dir::{IDENTITY, check_identity};
 
 /// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
@@ -218,17 +218,12 @@ fn copy_files(
     path: &Path,
     copied: &SnapshotContents,
 ) -> Result<Vec<NamedFile>, StartError> {
-    let mut wanted = vec![(IDENTITY, config.data_dir.join(IDENTITY))];
-    if config.include_key {
-        wanted.push((token_key::KEY_FILE, config.data_dir.join(token_key::KEY_FILE)));
-    }
-    let mut files = Vec::new();
-    for (name, from) in wanted {
-        files.extend(folder.add_named(name, &from).map_err(|error| match error {
-            BackupCopyError::Source(error) => StartError::failed(from.display().to_string(), &error),
-            BackupCopyError::Target(error) => failed(&error),
-        })?);
-    }
+    let from = config.data_dir.join(IDENTITY);
+    let identity = folder.add_named(IDENTITY, &from).map_err(|error| match error {
+        BackupCopyError::Source(error) => StartError::failed(from.display().to_string(), &error),
+        BackupCopyError::Target(error) => failed(&error),
+    })?;
+    let mut files: Vec<_> = identity.into_iter().collect();
     if signing::copy_log(&config.checkpoint_file, copied, &path.join(CHECKPOINTS))? {
         files.push(BackupFolder::named(path, CHECKPOINTS).map_err(|error| failed(&error))?);
     }

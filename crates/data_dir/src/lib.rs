@@ -6,7 +6,6 @@ mod instance;
 pub mod leftovers;
 mod lock;
 mod node;
-pub mod token_key;
 
 pub use self::disk::DiskProbe;
 pub use self::instance::{Continuity, Instance};

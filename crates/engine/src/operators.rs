@@ -16,7 +16,7 @@ use model::{Refusal, Sha256};
 use crate::admission::rate_limit::RateLimiter;
 use crate::engine::Engine;
 
-pub use crate::admission::idempotency::{DerivationKey, KeyedRequest};
+pub use crate::admission::idempotency::KeyedRequest;
 pub use crate::admission::operators::{AUDIT, LoadError, OPERATOR, OperatorIdentity, parse_name};
 pub use crate::admission::pools::{operator_party, run_party, token_parties};
 pub use crate::admission::rate_limit::{OpenStream, RateState, RequestPermit};

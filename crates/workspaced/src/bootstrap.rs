@@ -36,7 +36,7 @@ use cluster::objects::open_objects;
 use config::StartError;
 use config::http_limits::HttpLimits;
 use config::{Config, ConfigError, TlsFiles};
-use data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
+use data_dir::{Continuity, DataDirLock, DiskProbe, leftovers};
 use retention::{ArchiveSource, ArchiveStore, Archiver, NO_GRANT};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
@@ -210,12 +210,8 @@ async fn open_service(
     let (continuity, membership) = take_over_or_join(config, lock, &ledger).await?;
     // Before anything that a webhook is notified of.
     let webhooks = Webhooks::open(&config.webhooks, Arc::clone(&ledger), membership.clone()).await?;
-    let derivation_key = match &config.node {
-        Some(node) => token_key::of_nodes(&node.secret),
-        None => token_key::load_or_create(&config.data_dir)?,
-    };
     let failures_per_minute = config.http_limits.auth_failures_per_minute;
-    let settings = TokenSettings { configured: config.tokens.clone(), failures_per_minute, derivation_key };
+    let settings = TokenSettings { configured: config.tokens.clone(), failures_per_minute };
     let (tokens, first_token) = Tokens::load(settings, ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note(), membership.clone()).await?;
     let owner = owner_of_folders(membership.as_deref(), ledger.as_ref()).await?;

@@ -13,17 +13,13 @@ use serde::Serialize;
 use crate::backup::{CHECKPOINT_KEY, CHECKPOINTS};
 use crate::output::{print, print_chain};
 use config::MigrateStoreConfig;
-use data_dir::{IDENTITY, token_key};
+use data_dir::IDENTITY;
 
 /// The files of a data folder that are in no database.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 3] = [
     (IDENTITY, "without it, a single service does not start with a new data folder; nodes write their own"),
     (CHECKPOINT_KEY, "signs checkpoints; nodes can have it in WORKSPACED_CHECKPOINT_KEY"),
     (CHECKPOINTS, "the signed checkpoints; nodes complete it"),
-    (
-        token_key::KEY_FILE,
-        "repeats the tokens of requests with an Idempotency-Key; nodes use the cluster secret instead",
-    ),
 ];
 
 /// The result of the command, as JSON.

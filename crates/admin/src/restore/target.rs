@@ -19,12 +19,12 @@ use crate::offline_run::database;
 use crate::output::progress;
 use config::StartError;
 use config::{ConfigError, RestoreConfig};
-use data_dir::{DataDirLock, IDENTITY, token_key};
+use data_dir::{DataDirLock, IDENTITY};
 
 /// The names in a data folder that a restore does not write and leaves alone.
 const ALLOWED: [&str; 2] = ["lock", "lost+found"];
 /// The files of a backup that go into the data folder under the same name.
-const FILES: [&str; 4] = [IDENTITY, CHECKPOINTS, CHECKPOINT_KEY, token_key::KEY_FILE];
+const FILES: [&str; 3] = [IDENTITY, CHECKPOINTS, CHECKPOINT_KEY];
 
 /// A locked data folder with a restored database.
 pub(super) struct RestoredFolder {

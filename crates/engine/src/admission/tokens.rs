@@ -4,7 +4,7 @@ pub(crate) mod form;
 pub(crate) mod lookups;
 mod peers;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,18 +12,17 @@ use std::time::Duration;
 
 use ledger::Ledger;
 use lru::LruCache;
-use model::{Operator, Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
+use model::{Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-use crate::admission::idempotency::{DerivationKey, KeyedRequest, OPERATOR_TOKEN, RUN_TOKEN};
 use crate::admission::operators::{AUDIT, KnownOperators, LoadError, OPERATOR, OperatorIdentity};
 use crate::clock::{latest, new_token_id, parse_time};
 use crate::metrics;
 
-use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token, token_of};
+use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token};
 use self::lookups::{LookupKind, Lookups};
 use self::peers::PeerFailures;
 pub use self::peers::network_of;
@@ -32,8 +31,6 @@ pub use self::peers::network_of;
 const OPERATOR_SETTING: &str = "operator_token_sha256";
 /// Maximum number of cached tokens of each kind.
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// Token hashes that are read from the ledger at a time.
-const PAGE: u32 = 10_000;
 /// How often a stream checks whether its token has expired.
 pub(crate) const TOKEN_TICK: Duration = Duration::from_secs(1);
 
@@ -64,23 +61,17 @@ pub struct TokenSettings {
     pub configured: ConfiguredTokens,
     /// Maximum requests per minute from one address without a valid token; 0 if there is no limit.
     pub failures_per_minute: u32,
-    /// The secret from which tokens of keyed requests are derived.
-    pub derivation_key: DerivationKey,
 }
 
 /// The valid tokens that this process knows.
 pub struct Tokens {
     pub(crate) operators: KnownOperators,
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
-    /// The first 8 bytes of the hash of every run token that may be valid. A million tokens take 16 MB.
-    known: Mutex<HashSet<u64>>,
-    /// Run tokens that are not in `known`, and operators that are not known.
-    unknown_runs: Lookups,
-    unknown_operators: Lookups,
+    run_lookups: Lookups,
+    operator_lookups: Lookups,
     /// The verified tokens of an issuer, with the hashes of the keys that have signed them. Others are verified again.
     pub(crate) of_issuer: Mutex<LruCache<Sha256, (Sha256, Identity)>>,
     failures: PeerFailures,
-    derivation_key: DerivationKey,
     /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
     revocations: watch::Sender<u64>,
 }
@@ -144,12 +135,10 @@ impl Tokens {
         let tokens = Self {
             operators: KnownOperators::load(configured, ledger).await?,
             cache: Mutex::new(LruCache::new(CACHED)),
-            known: Mutex::new(known_hashes(ledger).await?),
-            unknown_runs: Lookups::default(),
-            unknown_operators: Lookups::default(),
+            run_lookups: Lookups::default(),
+            operator_lookups: Lookups::default(),
             of_issuer: Mutex::new(LruCache::new(CACHED)),
             failures: PeerFailures::new(settings.failures_per_minute),
-            derivation_key: settings.derivation_key,
             revocations: watch::Sender::new(0),
         };
         Ok((tokens, printed))
@@ -166,11 +155,6 @@ impl Tokens {
         self.operators.reconfigure(configured.identities(orchestrate)?).await?;
         self.announce_revocation();
         Ok(())
-    }
-
-    /// Adds a token that is about to be stored, so that it is valid as soon as it is stored.
-    pub fn note(&self, token: &Token) {
-        self.known.lock().insert(hash_prefix(&token.secret_sha256));
     }
 
     /// Counts a request without a valid token.
@@ -193,29 +177,9 @@ impl Tokens {
         self.failures.tidy();
     }
 
-    /// Generates the secret of the run token `token`; derives it if it is created by a keyed request.
-    pub(crate) fn secret(&self, keyed: Option<&KeyedRequest>, token: &TokenId) -> String {
-        match keyed {
-            Some(request) => token_of(RUN_PREFIX, self.derivation_key.bytes(RUN_TOKEN, request, token.as_str())),
-            None => new_token(RUN_PREFIX),
-        }
-    }
-
-    /// Derives the secret of an operator that is created by a keyed request.
-    pub(crate) fn operator_secret(&self, request: &KeyedRequest, operator: &Operator) -> String {
-        // With the time, because an operator of the same name may be created under the same key again.
-        let token = format!("{} {}", operator.created_at.as_deref().unwrap_or_default(), operator.name);
-        token_of(OPERATOR_PREFIX, self.derivation_key.bytes(OPERATOR_TOKEN, request, &token))
-    }
-
     /// Returns the token with this hash if it is cached. It may have expired.
     pub(crate) fn cached(&self, hash: &Sha256) -> Option<Arc<Token>> {
         self.cache.lock().get(hash).cloned()
-    }
-
-    /// Whether a run token with this hash may be valid.
-    pub(crate) fn is_known(&self, hash: &Sha256) -> bool {
-        self.known.lock().contains(&hash_prefix(hash))
     }
 
     /// Reads tokens from the ledger and caches them. They may have expired.
@@ -224,42 +188,24 @@ impl Tokens {
         let found = ledger.tokens(hashes).await?;
         let is_valid = |token: &Token| !token.revoked && hashes.iter().any(|hash| same(&token.secret_sha256, hash));
         let found: Vec<_> = found.into_iter().filter(is_valid).map(Arc::new).collect();
-        for hash in hashes {
-            if !found.iter().any(|token| token.secret_sha256 == *hash) {
-                // It was revoked. Its next use is that of an unknown token.
-                self.known.lock().remove(&hash_prefix(hash));
-            }
-        }
-        for token in &found {
-            let mut cache = self.cache.lock();
-            if *self.revocations.borrow() == revocations {
+        let mut cache = self.cache.lock();
+        if *self.revocations.borrow() == revocations {
+            for token in &found {
                 cache.put(token.secret_sha256, Arc::clone(token));
             }
-            drop(cache);
-            self.note(token);
         }
         Ok(found)
     }
 
-    /// Forgets a token of `run` that was revoked.
-    pub(crate) fn revoked(&self, run: &RunId, token: &TokenId) {
+    /// Forgets the token of `run` that was revoked, or all of its tokens.
+    pub(crate) fn revoked(&self, run: &RunId, token: Option<&TokenId>) {
         let mut cache = self.cache.lock();
-        let known = cache.iter().find(|(_, known)| known.token_id == *token && known.run_id == *run);
-        if let Some(hash) = known.map(|(hash, _)| *hash) {
-            cache.pop(&hash);
-        }
-        // Under the lock, so that a lookup that began before does not cache the token.
-        self.announce_revocation();
-    }
-
-    /// Forgets the tokens of `run`, which were revoked.
-    pub(crate) fn revoked_all(&self, run: &RunId) {
-        let mut cache = self.cache.lock();
-        let hashes: Vec<_> = cache.iter().filter(|(_, known)| known.run_id == *run).map(|(hash, _)| *hash).collect();
+        let is_revoked = |known: &Token| known.run_id == *run && token.is_none_or(|token| known.token_id == *token);
+        let hashes: Vec<_> = cache.iter().filter(|(_, known)| is_revoked(known)).map(|(hash, _)| *hash).collect();
         for hash in hashes {
             cache.pop(&hash);
         }
-        // As for one token.
+        // Under the lock, so that a lookup that began before does not cache a token.
         self.announce_revocation();
     }
 
@@ -278,8 +224,8 @@ impl Tokens {
     /// Returns the tokens that wait to be looked up.
     pub(crate) fn lookups(&self, kind: LookupKind) -> &Lookups {
         match kind {
-            LookupKind::Runs => &self.unknown_runs,
-            LookupKind::Operators => &self.unknown_operators,
+            LookupKind::Runs => &self.run_lookups,
+            LookupKind::Operators => &self.operator_lookups,
         }
     }
 
@@ -287,22 +233,6 @@ impl Tokens {
     pub(crate) fn announce_revocation(&self) {
         self.revocations.send_modify(|count| *count += 1);
     }
-}
-
-/// Loads the prefixes of the hashes of all tokens that may be valid.
-async fn known_hashes(ledger: &dyn Ledger) -> ledger::Result<HashSet<u64>> {
-    let (mut known, mut after) = (HashSet::new(), Sha256::ZERO);
-    loop {
-        let page = ledger.token_hashes(&after, &latest(), PAGE).await?;
-        let Some(last) = page.last() else { return Ok(known) };
-        after = *last;
-        known.extend(page.iter().map(hash_prefix));
-    }
-}
-
-/// Returns the first 8 bytes of a hash.
-fn hash_prefix(hash: &Sha256) -> u64 {
-    hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 async fn load_or_generate(ledger: &dyn Ledger) -> ledger::Result<(Sha256, Option<String>)> {
@@ -337,12 +267,12 @@ fn same(one: &Sha256, other: &Sha256) -> bool {
 }
 
 impl IssueTokenRequest {
-    /// Generates the token, with the secret that `secret` generates for its ID. Only the second value has the secret.
+    /// Generates the token. Only the second value has the secret.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST` for an empty list of permissions, an invalid time or a time in the past.
-    pub fn issue(self, run: &RunId, secret: impl FnOnce(&TokenId) -> String) -> Result<(Token, IssuedToken), Refusal> {
+    pub fn issue(self, run: &RunId) -> Result<(Token, IssuedToken), Refusal> {
         let permissions: BTreeSet<_> = match self.permissions {
             None => BTreeSet::from(Permission::DEFAULT),
             Some(permissions) if permissions.is_empty() => {
@@ -355,7 +285,7 @@ impl IssueTokenRequest {
         };
         let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
         let token_id = new_token_id();
-        let secret = secret(&token_id);
+        let secret = new_token(RUN_PREFIX);
         let token = Token {
             token_id,
             run_id: run.clone(),
@@ -375,10 +305,10 @@ impl IssueTokenRequest {
 }
 
 impl IssuedToken {
-    /// Returns the same token with another secret.
+    /// Returns the token without its secret.
     #[must_use]
-    pub(crate) fn with_secret(&self, secret: String) -> Self {
-        Self { token: secret, ..self.clone() }
+    pub(crate) fn without_secret(&self) -> Self {
+        Self { token: String::new(), ..self.clone() }
     }
 }
 

@@ -48,7 +48,7 @@ impl Calls {
         let entry = lifecycle::stopped(&run, caller, &request.reason);
         let work = async move {
             calls.engine.append_change(entry).await?;
-            calls.engine.tokens.revoked_all(&run);
+            calls.engine.tokens.revoked(&run, None);
             calls.desk.stop(&run);
             tracing::info!(run.id = %run, "the agent of a run was stopped");
             calls.engine.run(&run).await

@@ -1,12 +1,12 @@
 //! Identifies callers by their tokens; issues and revokes run tokens.
 
 pub(crate) mod issuer;
-mod unknown_tokens;
 
 use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use ledger::{Appended, Entry, LedgerError, RequiredToken, TokenHolder};
@@ -21,9 +21,12 @@ use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_T
 use crate::call_error::refusals::{refusal_of, run_not_found};
 use crate::caller::Caller;
 use crate::clock::latest;
+use crate::engine::Engine;
 use crate::operators::Operators;
 use crate::run::lifecycle;
 
+/// The pause after a query for operators, which reads all of them.
+const OPERATOR_PAUSE: Duration = Duration::from_millis(50);
 /// What a caller with the scope `audit` may do in a run.
 const AUDIT_PERMISSIONS: [Permission; 5] =
     [Permission::FileList, Permission::FileRead, Permission::FileSearch, Permission::FileDiff, Permission::AuditRead];
@@ -63,8 +66,8 @@ impl Caller {
 impl Operators {
     /// Returns the owner of a token; `None` if it is unknown, expired or revoked.
     ///
-    /// Known tokens are cached. The ledger is queried for an unknown token only if its checksum is valid, one query at a time for
-    /// all that wait. Only a token that is not valid counts towards the limit of failures of `peer`.
+    /// The ledger is queried for a token that is not cached only if its checksum is valid, one query at a time for all that wait. Only
+    /// a token that is not valid counts towards the limit of failures of `peer`.
     ///
     /// # Errors
     ///
@@ -83,25 +86,17 @@ impl Operators {
             let cached = tokens.cached(hash);
             let found = match TokenForm::of(token) {
                 _ if cached.is_some() => cached,
-                TokenForm::Run if tokens.is_known(hash) => self.look_up(hash).await?,
                 TokenForm::Foreign => None,
+                TokenForm::Run => self.look_up(LookupKind::Runs, hash).await?,
                 // A single service knows all operators.
                 TokenForm::Operator if self.engine.ledger.node().is_none() => None,
                 // Another node may have issued it a moment ago.
                 TokenForm::Operator => {
-                    self.look_up_unknown(LookupKind::Operators, hash).await?;
+                    self.look_up(LookupKind::Operators, hash).await?;
                     if let Some(operator) = tokens.operators.find(hash) {
                         return Ok(Some(Identity::Operator(operator)));
                     }
                     None
-                }
-                TokenForm::Run => {
-                    self.look_up_unknown(LookupKind::Runs, hash).await?;
-                    let cached = tokens.cached(hash);
-                    match cached {
-                        None if tokens.is_known(hash) => self.look_up(hash).await?,
-                        cached => cached,
-                    }
                 }
             };
             let found = found.filter(|token| !has_expired(token));
@@ -112,11 +107,44 @@ impl Operators {
         })
     }
 
-    async fn look_up(&self, hash: &Sha256) -> ledger::Result<Option<Arc<Token>>> {
-        Ok(self.engine.tokens.look_up(self.engine.ledger.as_ref(), &[*hash]).await?.pop())
+    /// Looks up a token that is not cached, in one query with the others that wait. Returns a valid token of a run; a valid operator is
+    /// known afterwards.
+    async fn look_up(self: &Arc<Self>, kind: LookupKind, hash: &Sha256) -> Result<Option<Arc<Token>>, CallError> {
+        let (found, is_first) = self.engine.tokens.lookups(kind).add(*hash);
+        if is_first {
+            let operators = Arc::clone(self);
+            self.engine.tasks.spawn(async move { operators.run_lookups(kind).await });
+        }
+        found.await.map_err(|_| LedgerError::Unavailable("tokens cannot be looked up".into()).into())
     }
 
-    /// Issues another token for a run. A repetition under the same key returns the first answer.
+    async fn run_lookups(&self, kind: LookupKind) {
+        let (tokens, ledger) = (&self.engine.tokens, self.engine.ledger.as_ref());
+        while let Some(waiting) = tokens.lookups(kind).next() {
+            let hashes: Vec<_> = waiting.iter().map(|(hash, _)| *hash).collect();
+            let found = match kind {
+                LookupKind::Runs => tokens.look_up(ledger, &hashes).await,
+                LookupKind::Operators => tokens.operators.refresh(ledger).await.map(|()| Vec::new()),
+            };
+            match found {
+                Ok(found) => {
+                    for (hash, answer) in waiting {
+                        let token = found.iter().find(|token| token.secret_sha256 == hash).cloned();
+                        // A request that has left waits for nothing.
+                        let _ = answer.send(token);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "failed to look up tokens");
+                }
+            }
+            if kind == LookupKind::Operators {
+                tokio::time::sleep(OPERATOR_PAUSE).await;
+            }
+        }
+    }
+
+    /// Issues another token for a run. A repetition under the same key issues one more.
     ///
     /// # Errors
     ///
@@ -131,39 +159,13 @@ impl Operators {
         Box::pin(async move {
             let (operators, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
             let work = async move {
-                operators
-                    .engine
-                    .once(keyed.as_ref(), operators.create_token(&run, &caller, request, keyed.as_ref()))
-                    .await
+                let engine = &operators.engine;
+                let create = engine.create_token(&run, &caller, request.clone(), keyed.as_ref());
+                let repeat = |_: IssuedToken| engine.create_token(&run, &caller, request, None);
+                engine.once(keyed.as_ref(), create, repeat).await
             };
             self.engine.detached(work).await
         })
-    }
-
-    /// Issues a token, whatever was answered under its key.
-    async fn create_token(
-        &self,
-        run: &RunId,
-        caller: &Caller,
-        request: IssueTokenRequest,
-        keyed: Option<&KeyedRequest>,
-    ) -> Result<IssuedToken, CallError> {
-        self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?;
-        let (token, issued) = request.issue(run, |id| self.engine.tokens.secret(keyed, id))?;
-        self.engine.tokens.note(&token);
-        let mut entry = lifecycle::token_issued(&token, caller);
-        entry.keyed_answer = keyed.map(|keyed| (keyed.answer(&issued.with_secret(String::new())), latest()));
-        match self.engine.append(vec![entry]).await {
-            Ok(Appended::Recorded(_)) => {}
-            Ok(Appended::PreconditionFailed(failed)) => return Err(refusal_of(failed).into()),
-            Ok(other) => {
-                return Err(CallError::Internal(format!("the ledger rejected a token as {other:?}").into()));
-            }
-            Err(LedgerError::AlreadyExists) if keyed.is_some() => return Err(key_taken().into()),
-            Err(error) => return Err(error.into()),
-        }
-        tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
-        Ok(issued)
     }
 
     /// Waits until the token with this hash is revoked or has expired.
@@ -195,7 +197,11 @@ impl Operators {
                 continue;
             }
             let cached = tokens.cached(hash);
-            let found = if cached.is_some() { Ok(cached) } else { self.look_up(hash).await };
+            let found = if cached.is_some() {
+                Ok(cached)
+            } else {
+                tokens.look_up(self.engine.ledger.as_ref(), &[*hash]).await.map(|mut found| found.pop())
+            };
             match found {
                 Ok(found) if found.as_ref().is_none_or(|token| has_expired(token)) => return,
                 Ok(_) => {}
@@ -248,9 +254,36 @@ impl Operators {
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()
             );
         }
-        self.engine.tokens.revoked(run, token);
+        self.engine.tokens.revoked(run, Some(token));
         tracing::info!(run.id = %run, token.id = %token, "token revoked");
         Ok(())
+    }
+}
+
+impl Engine {
+    /// Issues a token, whatever was answered under its key.
+    pub(crate) async fn create_token(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        request: IssueTokenRequest,
+        keyed: Option<&KeyedRequest>,
+    ) -> Result<IssuedToken, CallError> {
+        self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        let (token, issued) = request.issue(run)?;
+        let mut entry = lifecycle::token_issued(&token, caller);
+        entry.keyed_answer = keyed.map(|keyed| keyed.answer(&issued.without_secret()));
+        match self.append(vec![entry]).await {
+            Ok(Appended::Recorded(_)) => {}
+            Ok(Appended::PreconditionFailed(failed)) => return Err(refusal_of(failed).into()),
+            Ok(other) => {
+                return Err(CallError::Internal(format!("the ledger rejected a token as {other:?}").into()));
+            }
+            Err(LedgerError::AlreadyExists) if keyed.is_some() => return Err(key_taken().into()),
+            Err(error) => return Err(error.into()),
+        }
+        tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
+        Ok(issued)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Creates, lists and revokes operators. Every change goes on if its caller disconnects, so that memory follows the ledger.
+//! Creates, lists and revokes operators. Every change runs to completion even if the client disconnects, so that memory follows the
+//! ledger.
 
 use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
@@ -6,19 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ledger::{KeyedAnswer, Ledger, LedgerError, OperatorChange};
+use ledger::{KeyedAnswer, LedgerError, OperatorChange};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::{OperatorIdentity, parse_name};
-use crate::admission::tokens::Tokens;
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
-use crate::clock::{latest, now};
-use crate::engine::keyed_requests::WithToken;
+use crate::clock::now;
 use crate::operators::Operators;
+use crate::operators::rotate::RotateTokenRequest;
 use crate::page::{Cursor, List, Page};
 
 /// How long after a failure the operators are read again.
@@ -56,8 +56,7 @@ pub struct CreatedOperator {
 impl CreatedOperator {
     /// Returns the answer to a keyed request as it is stored, without the secret, and the current time.
     pub(crate) fn keyed_answer(&self, keyed: Option<&KeyedRequest>) -> Option<(KeyedAnswer, String)> {
-        let without_secret = || Self { token: String::new(), ..self.clone() };
-        keyed.map(|keyed| (keyed.answer(&without_secret()), latest()))
+        keyed.map(|keyed| keyed.answer(&Self { token: String::new(), ..self.clone() }))
     }
 }
 
@@ -68,15 +67,6 @@ impl CreateOperatorRequest {
     ///
     /// `INVALID_REQUEST` for a malformed or reserved name, an empty list of scopes, an invalid time or a time in the past.
     pub fn issue(self, created_by: &str) -> Result<(OperatorToken, CreatedOperator), Refusal> {
-        self.issue_with(created_by, |_| new_token(OPERATOR_PREFIX))
-    }
-
-    /// As [`issue`](Self::issue), with the secret that `secret` generates for the operator.
-    fn issue_with(
-        self,
-        created_by: &str,
-        secret: impl FnOnce(&Operator) -> String,
-    ) -> Result<(OperatorToken, CreatedOperator), Refusal> {
         let name = parse_name(&self.name)?;
         let scopes: BTreeSet<_> = self.scopes.into_iter().collect();
         if scopes.is_empty() {
@@ -92,30 +82,15 @@ impl CreateOperatorRequest {
             expires_at,
             revoked_at: None,
         };
-        let secret = secret(&operator);
+        let secret = new_token(OPERATOR_PREFIX);
         let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
         Ok((token, CreatedOperator { operator, token: secret }))
     }
 }
 
-impl WithToken for CreatedOperator {
-    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
-        tokens.operator_secret(request, &self.operator)
-    }
-
-    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
-        // Another operator may have the name by now.
-        Ok(ledger.operator(&self.operator.name).await?.is_some_and(|found| found.secret_sha256 == sha256))
-    }
-
-    fn with_token(self, secret: String) -> Self {
-        Self { token: secret, ..self }
-    }
-}
-
 impl Operators {
-    /// Creates an operator with a token of its own. A repetition under the same key returns the first answer. Goes on if the caller
-    /// disconnects.
+    /// Creates an operator with a token of its own. A repetition under the same key replaces the token. Runs to completion even if
+    /// the client disconnects.
     ///
     /// # Errors
     ///
@@ -129,7 +104,15 @@ impl Operators {
         Box::pin(async move {
             let operators = Arc::clone(self);
             let work = async move {
-                operators.engine.once(keyed.as_ref(), operators.add_operator(request, &creator, keyed.as_ref())).await
+                let create = operators.add_operator(request, &creator, keyed.as_ref());
+                let repeat = |first: CreatedOperator| {
+                    let (operators, creator) = (&operators, &creator);
+                    async move {
+                        let name = first.operator.name.as_str();
+                        operators.replace_operator_token(name, RotateTokenRequest::default(), creator, None).await
+                    }
+                };
+                operators.engine.once(keyed.as_ref(), create, repeat).await
             };
             self.engine.detached(work).await
         })
@@ -142,10 +125,7 @@ impl Operators {
         creator: &OperatorIdentity,
         keyed: Option<&KeyedRequest>,
     ) -> Result<CreatedOperator, CallError> {
-        let (token, created) = request.issue_with(creator.name.as_str(), |operator| match keyed {
-            Some(keyed) => self.engine.tokens.operator_secret(keyed, operator),
-            None => new_token(OPERATOR_PREFIX),
-        })?;
+        let (token, created) = request.issue(creator.name.as_str())?;
         let operators = &self.engine.tokens.operators;
         let _changing = operators.changes.lock().await;
         let name = token.operator.name.clone();
@@ -155,11 +135,7 @@ impl Operators {
         operators.check_count()?;
         operators.check(creator)?;
         let change = OperatorChange::Create { token: token.clone(), answer: created.keyed_answer(keyed) };
-        match self.change_operator(creator, change).await {
-            Ok(_) => {}
-            Err(LedgerError::AlreadyExists) => return Err(name_taken(&name).into()),
-            Err(error) => return Err(self.failed_change(error)),
-        }
+        self.change_operator(creator, change, || name_taken(&name)).await?;
         operators.add(token);
         tracing::info!(operator.name = %name, operator.created_by = %creator.name, "operator created");
         Ok(created)
@@ -206,20 +182,13 @@ impl Operators {
     }
 
     async fn remove_operator(self: &Arc<Self>, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
-        let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
+        let hint = "Remove it from the configuration, and send the service SIGHUP or restart it.";
+        let name = self.stored_name(raw, hint)?;
         let operators = &self.engine.tokens.operators;
-        if operators.is_fixed(&name) {
-            let message = format!("the operator `{name}` is set by the configuration of the service");
-            return Err(Refusal::invalid(
-                message,
-                "Remove it from the configuration, and send the service SIGHUP or restart it.",
-            )
-            .into());
-        }
         let _changing = operators.changes.lock().await;
         operators.check(revoker)?;
         let change = OperatorChange::Revoke { name: name.clone(), at: now() };
-        let revoked = self.change_operator(revoker, change).await.map_err(|error| self.failed_change(error))?;
+        let revoked = self.change_operator(revoker, change, no_such_operator).await?;
         if !revoked && self.engine.ledger.operator(&name).await?.is_none() {
             return Err(no_such_operator().into());
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use ledger::{LedgerError, OperatorChange};
-use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Sha256};
+use ledger::OperatorChange;
+use model::{Code, Operator, OperatorToken, Refusal, Sha256};
 use serde::Deserialize;
 
 use crate::CallError;
@@ -56,16 +56,6 @@ impl RotateTokenRequest {
     /// `INVALID_REQUEST` for an overlap that is too long, an invalid time or a time in the past; also without a time if the present
     /// token has expired.
     pub fn issue(self, present: Operator, created_by: &str) -> Result<TokenRotation, Refusal> {
-        self.issue_with(present, created_by, |_| new_token(OPERATOR_PREFIX))
-    }
-
-    /// As [`issue`](Self::issue), with the secret that `secret` generates for the operator.
-    fn issue_with(
-        self,
-        present: Operator,
-        created_by: &str,
-        secret: impl FnOnce(&Operator) -> String,
-    ) -> Result<TokenRotation, Refusal> {
         let overlap = self.overlap_seconds.unwrap_or(DEFAULT_OVERLAP_SECONDS);
         if overlap > MAX_OVERLAP_SECONDS {
             let message = format!("`overlapSeconds` is more than {MAX_OVERLAP_SECONDS}");
@@ -87,7 +77,7 @@ impl RotateTokenRequest {
         };
         let created_by = Some(created_by.to_owned());
         let operator = Operator { created_at: Some(now()), created_by, expires_at, revoked_at: None, ..present };
-        let secret = secret(&operator);
+        let secret = new_token(OPERATOR_PREFIX);
         let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
         Ok(TokenRotation {
             token,
@@ -99,8 +89,8 @@ impl RotateTokenRequest {
 }
 
 impl Operators {
-    /// Gives an operator another token. The present one is valid for a while beside it. A repetition under the same key returns the
-    /// first answer.
+    /// Gives an operator another token. The present one is valid for a while beside it. A repetition under the same key gives it one
+    /// more.
     ///
     /// # Errors
     ///
@@ -115,37 +105,31 @@ impl Operators {
         Box::pin(async move {
             let (operators, raw) = (Arc::clone(self), raw.to_owned());
             let work = async move {
-                let replace = operators.replace_operator_token(&raw, request, &rotator, keyed.as_ref());
-                operators.engine.once(keyed.as_ref(), replace).await
+                let replace = operators.replace_operator_token(&raw, request.clone(), &rotator, keyed.as_ref());
+                let repeat = |_: CreatedOperator| operators.replace_operator_token(&raw, request, &rotator, None);
+                operators.engine.once(keyed.as_ref(), replace, repeat).await
             };
             self.engine.detached(work).await
         })
     }
 
     /// Gives an operator another token, whatever was answered under its key.
-    async fn replace_operator_token(
+    pub(super) async fn replace_operator_token(
         self: &Arc<Self>,
         raw: &str,
         request: RotateTokenRequest,
         rotator: &OperatorIdentity,
         keyed: Option<&KeyedRequest>,
     ) -> Result<CreatedOperator, CallError> {
-        let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
+        let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
+        let name = self.stored_name(raw, hint)?;
         let operators = &self.engine.tokens.operators;
-        if operators.is_fixed(&name) {
-            let message = format!("the operator `{name}` is set by the configuration of the service");
-            let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
-            return Err(Refusal::invalid(message, hint).into());
-        }
         let _changing = operators.changes.lock().await;
         operators.check_count()?;
         operators.check(rotator)?;
         let present = self.engine.ledger.operator(&name).await?.filter(|present| present.operator.revoked_at.is_none());
         let present = present.ok_or_else(no_such_operator)?;
-        let rotation = request.issue_with(present.operator, rotator.name.as_str(), |operator| match keyed {
-            Some(keyed) => self.engine.tokens.operator_secret(keyed, operator),
-            None => new_token(OPERATOR_PREFIX),
-        })?;
+        let rotation = request.issue(present.operator, rotator.name.as_str())?;
         let TokenRotation { token, created, ends_at, overlaps } = rotation;
         let change = OperatorChange::ReplaceToken {
             token: token.clone(),
@@ -153,11 +137,8 @@ impl Operators {
             is_valid_until: overlaps,
             answer: created.keyed_answer(keyed),
         };
-        match self.change_operator(rotator, change).await {
-            Ok(true) => {}
-            Ok(false) => return Err(no_such_operator().into()),
-            Err(LedgerError::AlreadyExists) => return Err(key_taken().into()),
-            Err(error) => return Err(self.failed_change(error)),
+        if !self.change_operator(rotator, change, key_taken).await? {
+            return Err(no_such_operator().into());
         }
         operators.replace(&present.secret_sha256, token, overlaps.then_some(ends_at.as_str()));
         self.engine.tokens.announce_revocation();

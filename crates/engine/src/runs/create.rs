@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures_util::future::BoxFuture;
-use ledger::{Entry, Epoch, KeyedAnswer, Ledger, LedgerError, StoredRun};
+use ledger::{Entry, Epoch, LedgerError, StoredRun};
 use model::{
     Code, Disk, DiskUse, ForkedFrom, ImportReport, LogicalPath, Mount, PeopleCounts, PolicyOverrides, Refusal, Rules,
     Run, RunCounts, RunId, RunState, Sha256, Source, Token, Usage,
@@ -27,11 +27,9 @@ use super::report_of;
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
-use crate::admission::tokens::Tokens;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
 use crate::caller::Caller;
-use crate::clock::{latest, new_run_id, now};
-use crate::engine::keyed_requests::WithToken;
+use crate::clock::{new_run_id, now};
 use crate::run::import_registry::ImportGuard;
 use crate::run::lifecycle;
 use crate::run::quota::{NewRunSlot, RunDisk};
@@ -120,22 +118,9 @@ struct CheckedMounts {
     paths: Vec<(String, String)>,
 }
 
-impl WithToken for CreatedRun {
-    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
-        self.token.secret(tokens, request)
-    }
-
-    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
-        self.token.is_stored(ledger, sha256).await
-    }
-
-    fn with_token(self, secret: String) -> Self {
-        Self { token: self.token.with_token(secret), ..self }
-    }
-}
-
 impl Runs {
-    /// Creates a run. A repetition under the same key returns the first answer. Goes on if the caller disconnects.
+    /// Creates a run. A repetition under the same key returns the run with another token. Runs to completion even if the client
+    /// disconnects.
     ///
     /// # Errors
     ///
@@ -154,7 +139,15 @@ impl Runs {
             let work = async move {
                 // Boxed, so that who waits for it does not carry its size.
                 let create = Box::pin(runs.create(request, creator, &caller, keyed.clone(), answer));
-                runs.engine.once(keyed.as_ref(), create).await
+                let repeat = |first: CreatedRun| {
+                    let (engine, caller) = (&runs.engine, &caller);
+                    async move {
+                        let request = IssueTokenRequest::default();
+                        let token = engine.create_token(&first.run.run_id, caller, request, None).await?;
+                        Ok(CreatedRun { token, ..first })
+                    }
+                };
+                runs.engine.once(keyed.as_ref(), create, repeat).await
             };
             self.engine.detached(work).await
         })
@@ -208,10 +201,10 @@ impl Runs {
             let message = format!("{MAX_BACKGROUND_IMPORTS} imports are waiting already");
             return Err(Refusal::new(Code::Unavailable, message, "Try again once some of them have ended.").into());
         }
-        self.engine.tokens.note(&token);
         let mut entry = lifecycle::created(&stored.run, &token, caller, None);
         let run = lifecycle::after_creation(&stored.run, &entry);
-        entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
+        entry.keyed_answer =
+            keyed.map(|keyed| keyed.answer(&CreatedRun { run: run.clone(), token: issued.without_secret() }));
         let done = match self.store_run(&stored, &token, vec![entry]).await {
             Ok(()) => Ok(CreatedRun { run, token: issued }),
             Err(LedgerError::AlreadyExists) => return Err(exists(&id).into()),
@@ -251,7 +244,6 @@ impl Runs {
             }
             return Err(refusal.into());
         }
-        self.engine.tokens.note(&token);
         let recorded = made.as_ref().map(|made| &made.base.recorded);
         let mut entry = lifecycle::created(&stored.run, &token, caller, recorded);
         if let Some(made) = made {
@@ -259,7 +251,8 @@ impl Runs {
         }
         // The ledger links the same draft to the same head.
         let run = lifecycle::after_creation(&stored.run, &entry);
-        entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
+        entry.keyed_answer =
+            keyed.map(|keyed| keyed.answer(&CreatedRun { run: run.clone(), token: issued.without_secret() }));
         if has_files {
             self.note_creation(&run).await?;
         }
@@ -374,8 +367,7 @@ impl Runs {
             }
             (_, requested) => self.check_mounts(requested.unwrap_or_default(), &rules)?,
         };
-        let (token, issued) =
-            IssueTokenRequest::default().issue(&run_id, |id| self.engine.tokens.secret(keyed.as_ref(), id))?;
+        let (token, issued) = IssueTokenRequest::default().issue(&run_id)?;
         let mut run = Run {
             run_id,
             state: RunState::Preparing,
@@ -485,12 +477,6 @@ fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
     };
     let listing = tree.list(rules, &query, &AtomicBool::new(false)).map_err(|_| unusable())?;
     Ok(listing.entries.into_iter().map(|entry| entry.path).collect())
-}
-
-/// Returns the answer to a keyed request as it is stored: without the token's secret.
-fn keyed_answer(keyed: &KeyedRequest, run: &Run, issued: &IssuedToken) -> (KeyedAnswer, String) {
-    let without_secret = CreatedRun { run: run.clone(), token: issued.with_secret(String::new()) };
-    (keyed.answer(&without_secret), latest())
 }
 
 /// Returns the error of a second attempt, which leaves the outcome of the first one uncertain.

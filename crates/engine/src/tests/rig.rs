@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::operators::{ConfiguredTokens, DerivationKey, OperatorIdentity, TokenSettings, Tokens};
+use crate::operators::{ConfiguredTokens, OperatorIdentity, TokenSettings, Tokens};
 use crate::runs::{CreateRunRequest, CreationAnswer};
 use crate::{CallError, Caller, Limits, Services, tools};
 use ::ledger::{Ledger, NodeIdentity, NodeLog as _};
@@ -69,7 +69,6 @@ impl Rig {
         let settings = TokenSettings {
             configured: ConfiguredTokens { operator: Some(operator().secret_sha256), ..ConfiguredTokens::default() },
             failures_per_minute: 0,
-            derivation_key: DerivationKey::new([0; 32]),
         };
         let (tokens, _) = Tokens::load(settings, ledger.as_ref()).await.unwrap();
         let workspaces = Arc::new(Workspaces::open(folder.path(), &[]).unwrap());

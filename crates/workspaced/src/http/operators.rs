@@ -18,7 +18,7 @@ use crate::service::Service;
 
 /// Create an operator
 ///
-/// The token is returned only here, and to repetitions under the same `Idempotency-Key`. A name belongs to one operator until that one is revoked.
+/// The token is returned only here. A repetition under the same `Idempotency-Key` replaces it, and the first one ends after an hour. A name belongs to one operator until that one is revoked.
 #[utoipa::path(
     post, path = "/v1/operators", tag = "operators", operation_id = "createOperator",
     request_body = CreateOperatorRequest,
@@ -93,7 +93,7 @@ pub(crate) async fn get_operator(
 
 /// Replace an operator's token
 ///
-/// The new token is returned only here, and to repetitions under the same `Idempotency-Key`. The present one stays valid for
+/// The new token is returned only here. A repetition under the same `Idempotency-Key` gives one more. The present one stays valid for
 /// `overlapSeconds`, so that no call is refused while its holder changes to the new one. A second request within the overlap does not
 /// change when an earlier token ends, except that with `overlapSeconds` 0 every earlier token ends at once. Revoking the operator
 /// ends every token of it. An operator of the configuration has its tokens there.

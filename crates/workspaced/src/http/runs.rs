@@ -32,7 +32,7 @@ use crate::service::Service;
 /// cancels its import. A closed connection cancels neither. A run with an `archive` source is returned at once and stays `preparing` until the
 /// archive is uploaded. A run with a `run` source is a fork: it starts with the files of that run at a record, its policy is that of that
 /// run by default, and the chain of that run gets the record `run.fork` in the same commit. It is always answered once it is open. The token's
-/// secret is returned only here, and to repetitions under the same `Idempotency-Key`.
+/// secret is returned only here. A repetition under the same `Idempotency-Key` returns the run with another token.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
     params(
@@ -253,7 +253,7 @@ pub(crate) async fn list_tokens(
 
 /// Issue a token for a run
 ///
-/// The secret is returned only here, and to repetitions under the same `Idempotency-Key`.
+/// The secret is returned only here. A repetition under the same `Idempotency-Key` issues another token.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "issueToken",
     params(

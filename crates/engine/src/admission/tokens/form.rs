@@ -45,7 +45,7 @@ pub(crate) fn new_token(prefix: &str) -> String {
 }
 
 /// Generates a token with the given prefix from `random` bytes.
-pub(crate) fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
+fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
     let mut token = format!("{prefix}_");
     let digit = |number: u8| char::from(BASE_62[usize::from(number) % BASE_62.len()]);
     while token.len() < prefix.len() + 1 + SECRET_CHARS {

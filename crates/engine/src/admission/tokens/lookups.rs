@@ -1,11 +1,12 @@
-//! Tokens that this process does not know yet are looked up together, in one query after the other.
+//! Tokens that are not cached are looked up together, in one query after the other.
 //!
-//! Of several nodes, another one may have issued a token a moment ago. So its first request here must be answered, however many
-//! invalid tokens arrive meanwhile, and from whatever address: a load balancer has one for all callers.
+//! The first request of a valid token must be answered, however many invalid tokens arrive meanwhile, and from whatever address: a
+//! load balancer has one for all callers.
 
 use std::mem;
+use std::sync::Arc;
 
-use model::Sha256;
+use model::{Sha256, Token};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -25,16 +26,18 @@ pub(crate) enum LookupKind {
 #[derive(Default)]
 pub(crate) struct Lookups(Mutex<WaitingLookups>);
 
+/// A hash, and what its request waits for: the token, if it is valid and that of a run. It is dropped if the query fails.
+type Lookup = (Sha256, oneshot::Sender<Option<Arc<Token>>>);
+
 #[derive(Default)]
 struct WaitingLookups {
-    /// Each with what its request waits for: whether the query has succeeded.
-    tokens: Vec<(Sha256, oneshot::Sender<bool>)>,
+    tokens: Vec<Lookup>,
     is_running: bool,
 }
 
 impl Lookups {
     /// Adds a token. Returns what its request waits for, and whether the caller has to start the queries.
-    pub(crate) fn add(&self, hash: Sha256) -> (oneshot::Receiver<bool>, bool) {
+    pub(crate) fn add(&self, hash: Sha256) -> (oneshot::Receiver<Option<Arc<Token>>>, bool) {
         let (done, is_done) = oneshot::channel();
         let mut waiting = self.0.lock();
         waiting.tokens.push((hash, done));
@@ -42,7 +45,7 @@ impl Lookups {
     }
 
     /// Takes the tokens of the next query, those that have waited longest; `None` if none waits any more.
-    pub(crate) fn next(&self) -> Option<Vec<(Sha256, oneshot::Sender<bool>)>> {
+    pub(crate) fn next(&self) -> Option<Vec<Lookup>> {
         let mut waiting = self.0.lock();
         waiting.tokens.retain(|(_, done)| !done.is_closed());
         if waiting.tokens.is_empty() {

@@ -11,8 +11,8 @@ use crate::http::extract::Json;
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Describes the header in the API document.
-pub(crate) const DESCRIPTION: &str = "1 to 128 visible ASCII characters. The same key with the same body returns the first \
-                                      response again, for 24 hours.";
+pub(crate) const DESCRIPTION: &str = "1 to 128 visible ASCII characters. For 24 hours, the same key with the same body \
+                                      creates nothing but another token.";
 
 /// Maximum length of a key.
 const MAX_KEY_BYTES: usize = 128;

@@ -85,7 +85,7 @@ fn install_recording_git(server: &Server, database: &str, of_other: &str) -> std
     let script = format!(
         "#!/bin/sh\n\
          case \"$1\" in --git-dir) dir=$2 ;; esac\n\
-         for file in '{database}' '{data}/checkpoint.key' '{data}/token.key' '{of_other}'; do\n\
+         for file in '{database}' '{data}/checkpoint.key' '{of_other}'; do\n\
          if cat \"$file\" > /dev/null 2> /dev/null; then echo \"$file\" >> \"$dir/reached\"; fi\n\
          done\n\
          exec {git} \"$@\"\n",

@@ -20,9 +20,14 @@ fn secret(answer: &Answer) -> String {
     token.as_str().unwrap().to_owned()
 }
 
+/// Returns the run of a creation.
+fn run_of(answer: &Answer) -> Value {
+    answer.is(201)["run"].clone()
+}
+
 #[rstest]
 #[tokio::test]
-async fn a_repeated_creation_returns_the_first_answer_with_a_token_that_works(
+async fn a_repeated_creation_returns_the_run_with_another_token(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -38,51 +43,56 @@ async fn a_repeated_creation_returns_the_first_answer_with_a_token_that_works(
     assert_eq!(token.header("location"), format!("{tokens}/{id}"));
 
     // The stored answers have no secret, and a restart keeps them.
+    let mut secrets = std::collections::BTreeSet::from([secret(&first), secret(&token)]);
     for _ in 0..2 {
         let again = create(&server, "key-1", &body).await;
-        assert_eq!(
-            (again.body.as_slice(), again.header("location")),
-            (first.body.as_slice(), first.header("location"))
-        );
-        assert_eq!(post(&server.operator(), &tokens, "key-2", &permissions).await.body, token.body);
-        for answer in [&first, &token] {
-            let agent = server.operator().with_token(Some(&secret(answer)));
+        assert_eq!((run_of(&again), again.header("location")), (run_of(&first), first.header("location")));
+        let second = post(&server.operator(), &tokens, "key-2", &permissions).await;
+        assert_ne!(second.header("location"), token.header("location"));
+        assert_eq!(second.is(201)["expiresAt"], token.json()["expiresAt"]);
+        secrets.extend([secret(&again), secret(&second)]);
+        for secret in &secrets {
+            let agent = server.operator().with_token(Some(secret));
             agent.post(&format!("/v1/runs/{run}/tools/list_dir"), json!({})).await.ok();
         }
         assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 1);
         server.stop();
-        for answer in [&first, &token] {
-            assert!(!server.database.contains(&secret(answer)).await, "the database contains a secret");
+        for secret in &secrets {
+            assert!(!server.database.contains(secret).await, "the database contains a secret");
         }
         assert!(server.database.contains("4711").await, "the search finds what is stored");
         server.restart();
     }
+    assert_eq!(secrets.len(), 6);
     // The same JSON is the same body. Without a key, or under another one, it is another run.
     let spaced = server.operator().request(Method::POST, "/v1/runs").header("idempotency-key", "key-1");
     let spaced = spaced.body("{ \"labels\": {\"ticket\": \"4711\"},\n\"source\": {\"type\": \"empty\"} }");
-    assert_eq!(server.operator().send(spaced).await.body, first.body);
-    let others = [create(&server, "key-3", &body).await, server.operator().post("/v1/runs", body).await];
-    let secrets: std::collections::BTreeSet<_> = others.iter().chain([&first, &token]).map(secret).collect();
-    assert_eq!((secrets.len(), items(&server.operator(), "/v1/runs").await.len()), (4, 3));
-    // Each creation is recorded once, and the answer has the head of the run after it.
+    assert_eq!(run_of(&server.operator().send(spaced).await), run_of(&first));
+    create(&server, "key-3", &body).await.is(201);
+    server.operator().post("/v1/runs", body).await.is(201);
+    assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 3);
+    // The creation is recorded once, each token too, and the answer has the head of the run after the creation.
     let records = items(&server.operator(), &format!("/v1/runs/{run}/audit")).await;
     let recorded = |tool: &str| records.iter().filter(|record| record["tool"] == tool).count();
-    assert_eq!((recorded("run.create"), recorded("token.issue")), (1, 1), "{records:#?}");
+    assert_eq!((recorded("run.create"), recorded("token.issue")), (1, 6), "{records:#?}");
     let created = &first.json()["run"];
     assert_eq!((&created["headSeq"], &created["headHash"]), (&records[0]["seq"], &records[0]["hash"]));
     assert_eq!((&records[1]["tool"], &records[1]["input"]["tokenId"]), (&json!("token.issue"), &json!(id)));
     assert_eq!(records[0]["input"]["token"]["tokenId"], first.json()["token"]["tokenId"]);
-    // A revoked token stays revoked.
+    // A revoked token stays revoked, and so do those of a deleted run.
     server.operator().delete(&format!("{tokens}/{id}")).await;
-    let again = post(&server.operator(), &tokens, "key-2", &permissions).await;
-    assert_eq!(again.body, token.body);
-    let agent = server.operator().with_token(Some(&secret(&again)));
+    post(&server.operator(), &tokens, "key-2", &permissions).await.is(201);
+    let agent = server.operator().with_token(Some(&secret(&token)));
     agent.post(&format!("/v1/runs/{run}/tools/list_dir"), json!({})).await.refused("UNAUTHENTICATED");
+    server.operator().delete(&format!("/v1/runs/{run}")).await.ok();
+    create(&server, "key-1", &json!({"source": {"type": "empty"}, "labels": {"ticket": "4711"}}))
+        .await
+        .refused("RUN_CLOSED");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_repeated_creation_of_an_operator_returns_the_same_token(
+async fn a_repeated_creation_of_an_operator_replaces_its_token(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -93,17 +103,25 @@ async fn a_repeated_creation_of_an_operator_returns_the_same_token(
     assert!(!server.database.contains(&secret(&first)).await, "the database contains the secret");
     server.restart();
     let again = post(&server.operator(), "/v1/operators", "key", &body).await;
-    assert_eq!((again.body.as_slice(), again.header("location")), (first.body.as_slice(), first.header("location")));
-    server.nobody().with_token(Some(&secret(&again))).get("/v1/runs").await.ok();
+    assert_eq!(
+        (&again.is(201)["name"], again.header("location")),
+        (&json!("ada@example.org"), first.header("location"))
+    );
+    assert_ne!(secret(&again), secret(&first));
+    for answer in [&first, &again] {
+        server.nobody().with_token(Some(&secret(answer))).get("/v1/runs").await.ok();
+    }
+    assert_eq!(items(&server.operator(), "/v1/audit?run=_service&tool=operator.rotate").await.len(), 1);
     post(&server.operator(), "/v1/operators", "other", &body).await.refused("ALREADY_EXISTS");
     let other = json!({"name": "bob", "scopes": ["audit"]});
     post(&server.operator(), "/v1/operators", "key", &other).await.refused("IDEMPOTENCY_KEY_REUSED");
-    // The path of `Location` revokes the operator. The token of another operator of the name is not that of the key.
+    // The path of `Location` revokes the operator.
     assert_eq!(server.operator().delete(first.header("location")).await.status, 204);
-    assert_eq!(post(&server.operator(), "/v1/operators", "key", &body).await.body, first.body);
-    server.nobody().with_token(Some(&secret(&first))).get("/v1/runs").await.refused("UNAUTHENTICATED");
+    post(&server.operator(), "/v1/operators", "key", &body).await.refused("NOT_FOUND");
+    for answer in [&first, &again] {
+        server.nobody().with_token(Some(&secret(answer))).get("/v1/runs").await.refused("UNAUTHENTICATED");
+    }
     post(&server.operator(), "/v1/operators", "second", &body).await.is(201);
-    post(&server.operator(), "/v1/operators", "key", &body).await.refused("IDEMPOTENCY_KEY_REUSED");
 }
 
 #[rstest]
@@ -149,8 +167,8 @@ async fn a_key_belongs_to_one_operator(#[values(Backend::Sqlite, Backend::Postgr
     assert_eq!(first.is(201)["run"]["createdBy"], "operator");
     assert_eq!(own.is(201)["run"]["createdBy"], ada);
     assert_ne!(secret(&first), secret(&own));
-    assert_eq!(post(&client, "/v1/runs", "key", &body).await.body, own.body);
-    assert_eq!(create(&server, "key", &body).await.body, first.body);
+    assert_eq!(run_of(&post(&client, "/v1/runs", "key", &body).await), run_of(&own));
+    assert_eq!(run_of(&create(&server, "key", &body).await), run_of(&first));
     let stored = items(&server.operator(), "/v1/runs").await;
     let creators: Vec<_> = stored.iter().map(|run| run["createdBy"].as_str().unwrap()).collect();
     assert_eq!(creators, ["operator", ada.as_str()]);
@@ -173,8 +191,7 @@ async fn concurrent_repetitions_create_one_run(#[values(Backend::Sqlite, Backend
         let mut answers = std::collections::BTreeSet::new();
         for answer in sent {
             let answer = answer.await.unwrap();
-            answer.is(201);
-            answers.insert(answer.body);
+            answers.insert(run_of(&answer).to_string());
         }
         assert_eq!(answers.len(), 1);
     }
@@ -188,7 +205,7 @@ async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Post
     let body = json!({"source": {"type": "empty"}});
     let first = create(&server, "key", &body).await;
     std::fs::write(&clock, (24 * 3600 - 60).to_string()).unwrap();
-    assert_eq!(create(&server, "key", &body).await.body, first.body);
+    assert_eq!(run_of(&create(&server, "key", &body).await), run_of(&first));
     std::fs::write(&clock, (24 * 3600 + 1).to_string()).unwrap();
     let second = create(&server, "key", &json!({"source": {"type": "empty"}, "ttlSeconds": 60})).await;
     assert_ne!(secret(&second), secret(&first));
@@ -209,7 +226,7 @@ async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
         std::fs::write(&clock, format!("{error} set")).unwrap();
         // A repetition of an earlier request, also after the times at which answers are deleted.
         tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-        assert_eq!(create(&server, "key", &body).await.body, first.body, "{error}");
+        assert_eq!(run_of(&create(&server, "key", &body).await), run_of(&first), "{error}");
         agent.get("/v1/tools").await.ok();
         // New expiry times are neither in the past nor later than was asked for.
         let brief = json!({"source": {"type": "empty"}, "ttlSeconds": 4});
@@ -246,24 +263,6 @@ async fn a_creation_goes_on_when_its_caller_disconnects_or_the_service_is_killed
     let first = create(&server, "key", &body).await;
     let run = server.run_from(&first.is(201)).await;
     assert_eq!(run.files().len(), 400);
-    assert_eq!(create(&server, "key", &body).await.body, first.body);
+    assert_eq!(run_of(&create(&server, "key", &body).await), run_of(&first));
     assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 1);
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_repetition_needs_the_key_file_of_the_first_request(#[values(Backend::Sqlite)] backend: Backend) {
-    let mut server = Server::start(backend).await;
-    let body = json!({"source": {"type": "empty"}});
-    let first = create(&server, "key", &body).await;
-    let key = server.data_dir().join("token.key");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key).unwrap().permissions());
-    assert_eq!(mode & 0o777, 0o600);
-    server.stop();
-    std::fs::remove_file(&key).unwrap();
-    server.restart();
-    create(&server, "key", &body).await.refused("IDEMPOTENCY_KEY_REUSED");
-    // The token itself stays valid.
-    let agent = server.operator().with_token(Some(&secret(&first)));
-    agent.get("/v1/tools").await.ok();
 }
