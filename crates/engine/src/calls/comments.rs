@@ -3,7 +3,6 @@
 use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 
-use ledger::{Appended, Entry};
 use model::{Draft, LogicalPath, Refusal, RunId, Sha256, canonical_json, redact_members};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,12 +10,10 @@ use serde_json::{Map, Value};
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::approvals::check_person;
-use crate::call::history_quota::{events_exceeded, history_exceeded};
 use crate::call::record::RecordedError;
-use crate::call_error::refusals::refusal_of;
-use crate::caller::{Caller, RequestIds};
+use crate::caller::Caller;
 use crate::calls::Calls;
-use crate::calls::events::AppendedEvent;
+use crate::calls::events::{AppendedEvent, new_entry};
 use crate::clock::{new_tool_call_id, now};
 use crate::run::decisions::{COMMENT_TOOL, Comment};
 use crate::tool::input::file_path;
@@ -93,11 +90,8 @@ impl Calls {
         caller: &Caller,
         request: CommentRequest,
     ) -> Result<AppendedEvent, RecordedError> {
-        match self.try_comment(run, operator, caller, request).await {
-            Ok(commented) => Ok(commented),
-            Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, COMMENT_TOOL, refusal).await),
-            Err(error) => Err(RecordedError::left_out(error)),
-        }
+        let commented = self.try_comment(run, operator, caller, request).await;
+        self.or_record_refusal(run, caller, COMMENT_TOOL, commented).await
     }
 
     async fn try_comment(
@@ -115,29 +109,14 @@ impl Calls {
         let mut draft = Draft::new(run.clone(), caller.actor.clone(), COMMENT_TOOL, new_tool_call_id(), now());
         draft.input = Some(input);
         draft.reasons.extend(on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}")));
-        RequestIds::write(caller.request.as_deref(), &mut draft);
-        let mut entry = Entry::new(draft, Sha256::of(text.as_bytes()));
-        entry.event_bytes = Some(text.len() as u64);
-        entry.preconditions.open_run = true;
-        entry.preconditions.token.clone_from(&caller.token);
-        let record = match self.engine.append(vec![entry]).await? {
-            Appended::Recorded(records) => records.into_iter().next(),
-            Appended::PreconditionFailed(failed) => return Err(refusal_of(failed).into()),
-            Appended::EventQuotaExceeded(quota) => return Err(events_exceeded(quota).into()),
-            Appended::HistoryQuotaExceeded(excess) => return Err(history_exceeded(excess).into()),
-            other => return Err(CallError::Internal(format!("the ledger rejected a comment as {other:?}").into())),
-        };
+        let entry = new_entry(caller, draft, Sha256::of(text.as_bytes()), text.len() as u64);
+        let record = self.append_one(entry).await?;
         let record = record.ok_or_else(|| CallError::Internal("a comment has no record".into()))?;
         // A run that is not open reads its comments when it is opened.
         if let Some(open) = self.engine.runs.get(run) {
             let by = on_behalf_of.unwrap_or_else(|| operator.name.to_string());
             open.decisions.commented(&Comment { seq: record.seq, by, path, line, text: said });
         }
-        Ok(AppendedEvent {
-            ok: true,
-            event_id: record.tool_call_id,
-            seq: record.seq,
-            head_hash: record.hash.unwrap_or(Sha256::ZERO),
-        })
+        Ok(AppendedEvent::of(record))
     }
 }

@@ -7,7 +7,7 @@ use async_recursion::async_recursion as boxed;
 use std::collections::HashSet;
 
 use ledger::{Appended, Entry, FailedPrecondition, StoredCall};
-use model::{Code, Draft, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, canonical_json};
+use model::{Code, Draft, Outcome, Permission, Record, Refusal, RunId, Sha256, ToolCallId, canonical_json};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -44,6 +44,17 @@ pub struct AppendedEvent {
     pub head_hash: Sha256,
 }
 
+impl AppendedEvent {
+    pub(super) fn of(record: Record) -> Self {
+        Self {
+            ok: true,
+            event_id: record.tool_call_id,
+            seq: record.seq,
+            head_hash: record.hash.unwrap_or(Sha256::ZERO),
+        }
+    }
+}
+
 impl Calls {
     /// Records `events`, all or none, and returns them in order. An event that is recorded already is returned as it was.
     ///
@@ -62,8 +73,20 @@ impl Calls {
             [only] => input::tool_of(only).unwrap_or(UNKNOWN_KIND),
             _ => UNKNOWN_KIND,
         };
-        match self.try_append(run, caller, events).await {
-            Ok(events) => Ok(events),
+        let appended = self.try_append(run, caller, events).await;
+        self.or_record_refusal(run, caller, tool, appended).await
+    }
+
+    /// Records the refusal of what is no call of a tool, such as an event.
+    pub(super) async fn or_record_refusal<T>(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        tool: &str,
+        done: Result<T, CallError>,
+    ) -> Result<T, RecordedError> {
+        match done {
+            Ok(done) => Ok(done),
             Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, tool, refusal).await),
             Err(error) => Err(RecordedError::left_out(error)),
         }
@@ -125,12 +148,7 @@ impl Calls {
             if let Appended::Recorded(records) = appended {
                 let open = done.iter_mut().filter(|done| done.is_none());
                 for (done, record) in open.zip(records) {
-                    *done = Some(AppendedEvent {
-                        ok: true,
-                        event_id: record.tool_call_id,
-                        seq: record.seq,
-                        head_hash: record.hash.unwrap_or(Sha256::ZERO),
-                    });
+                    *done = Some(AppendedEvent::of(record));
                 }
                 continue;
             }
@@ -142,14 +160,17 @@ impl Calls {
                 | Appended::EventQuotaExceeded(_)
                 | Appended::HistoryQuotaExceeded(_)
                     if found => {}
-                Appended::PreconditionFailed(failed) => return Err(refusal_of(failed).into()),
-                Appended::EventQuotaExceeded(quota) => return Err(events_exceeded(quota).into()),
-                Appended::HistoryQuotaExceeded(excess) => return Err(history_exceeded(excess).into()),
-                Appended::Reused(_) => return Err(id_reused().into()),
-                other => {
-                    return Err(CallError::Internal(format!("the ledger rejected events as {other:?}").into()));
-                }
+                other => return Err(rejected(other)),
             }
+        }
+    }
+
+    /// Appends an entry that the ledger may find to change nothing: `None` then.
+    pub(super) async fn append_one(&self, entry: Entry) -> Result<Option<Record>, CallError> {
+        match self.engine.append(vec![entry]).await? {
+            Appended::Recorded(records) => Ok(records.into_iter().next()),
+            Appended::Unchanged => Ok(None),
+            other => Err(rejected(other)),
         }
     }
 
@@ -222,13 +243,28 @@ fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {
     // The record says whether the event may be evidence, because the token may be gone by then.
     let is_attested = is_check(&draft.tool) && caller.permissions.contains(&Permission::EvidenceAttest);
     draft.reasons.extend(is_attested.then(|| ATTESTED.to_owned()));
+    Entry { client_supplied_id, ..new_entry(caller, draft, event.input_sha256, bytes) }
+}
+
+/// Returns the entry of an event, an upload or a comment with `bytes` of content. The run must be open.
+pub(super) fn new_entry(caller: &Caller, mut draft: Draft, input_sha256: Sha256, bytes: u64) -> Entry {
     RequestIds::write(caller.request.as_deref(), &mut draft);
-    let mut entry = Entry::new(draft, event.input_sha256);
-    entry.client_supplied_id = client_supplied_id;
+    let mut entry = Entry::new(draft, input_sha256);
     entry.event_bytes = Some(bytes);
     entry.preconditions.open_run = true;
     entry.preconditions.token.clone_from(&caller.token);
     entry
+}
+
+/// Returns why the ledger has not recorded an event, an upload or a comment.
+fn rejected(appended: Appended) -> CallError {
+    match appended {
+        Appended::PreconditionFailed(failed) => refusal_of(failed).into(),
+        Appended::EventQuotaExceeded(quota) => events_exceeded(quota).into(),
+        Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess).into(),
+        Appended::Reused(_) => id_reused().into(),
+        other => CallError::Internal(format!("the ledger rejected an event as {other:?}").into()),
+    }
 }
 
 fn lacks_permission() -> Refusal {

@@ -1,18 +1,15 @@
 //! Artifacts that callers upload for events: test logs, transcripts and the like, stored by their digest.
 
 use async_recursion::async_recursion as boxed;
-use ledger::{Appended, Entry, UploadedContent};
+use ledger::{Entry, UploadedContent};
 use model::{Code, Draft, MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 use serde::Serialize;
 use serde_json::json;
 
-use super::lacks_permission;
+use super::{lacks_permission, new_entry};
 use crate::CallError;
-use crate::call::history_quota::events_exceeded;
-use crate::call::history_quota::history_exceeded;
 use crate::call::record::{RecordedError, UPLOAD};
-use crate::call_error::refusals::refusal_of;
-use crate::caller::{Caller, RequestIds};
+use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
 
@@ -69,11 +66,8 @@ impl Calls {
         digest: Sha256,
         bytes: Vec<u8>,
     ) -> Result<UploadedArtifact, RecordedError> {
-        match self.try_store(run, caller, digest, bytes).await {
-            Ok(stored) => Ok(stored),
-            Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, UPLOAD, refusal).await),
-            Err(error) => Err(RecordedError::left_out(error)),
-        }
+        let stored = self.try_store(run, caller, digest, bytes).await;
+        self.or_record_refusal(run, caller, UPLOAD, stored).await
     }
 
     /// Records that an upload was refused, for instance because of its size.
@@ -99,26 +93,11 @@ impl Calls {
         let mut draft = Draft::new(run.clone(), caller.actor.clone(), UPLOAD, new_tool_call_id(), now());
         draft.artifact_uris = vec![uri.clone()];
         draft.input = json!({ "sha256": digest, "sizeBytes": size_bytes }).as_object().cloned();
-        RequestIds::write(caller.request.as_deref(), &mut draft);
-        let mut entry = Entry::new(draft, digest);
-        entry.upload = Some(UploadedContent { sha256: digest, bytes });
-        entry.event_bytes = Some(size_bytes);
-        entry.preconditions.open_run = true;
-        entry.preconditions.token.clone_from(&caller.token);
-        let stored = UploadedArtifact { ok: true, uri, sha256: digest, size_bytes, seq: None, head_hash: None };
-        match self.engine.append(vec![entry]).await? {
-            Appended::Recorded(records) => {
-                let record = records.into_iter().next();
-                let (seq, head_hash) =
-                    (record.as_ref().map(|record| record.seq), record.and_then(|record| record.hash));
-                Ok(UploadedArtifact { seq, head_hash, ..stored })
-            }
-            Appended::Unchanged => Ok(stored),
-            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            Appended::EventQuotaExceeded(quota) => Err(events_exceeded(quota).into()),
-            Appended::HistoryQuotaExceeded(excess) => Err(history_exceeded(excess).into()),
-            other => Err(CallError::Internal(format!("the ledger rejected an upload as {other:?}").into())),
-        }
+        let upload = Some(UploadedContent { sha256: digest, bytes });
+        let entry = Entry { upload, ..new_entry(caller, draft, digest, size_bytes) };
+        let record = self.append_one(entry).await?;
+        let (seq, head_hash) = (record.as_ref().map(|record| record.seq), record.and_then(|record| record.hash));
+        Ok(UploadedArtifact { ok: true, uri, sha256: digest, size_bytes, seq, head_hash })
     }
 
     /// Returns an uploaded artifact.
