@@ -57,10 +57,7 @@ export interface ApplyPatchInput {
     toolCallId?: string;
 }
 export interface ApplyPatchInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface ApplyPatchOutput {
     applied: boolean;
@@ -549,10 +546,7 @@ export interface DeleteFileInput {
     toolCallId?: string;
 }
 export interface DeleteFileInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface DeleteFileOutput {
     artifactUris: Array<string>;
@@ -651,10 +645,7 @@ export interface EditFileInput {
     toolCallId?: string;
 }
 export interface EditFileInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface EditFileOutput {
     artifactUris: Array<string>;
@@ -684,14 +675,10 @@ export interface Entry {
     sizeBytes?: number | null;
     type: EntryType;
 }
-export type EntryKind = "read" | "write" | "dry_run" | "refused" | "approval_requested" | "failed" | "event" | "command" | "lifecycle" | "export";
 export type EntryType = "file" | "directory" | "symlink" | "other";
 export type EventKind = "prompt" | "model" | "command" | "test" | "message" | "handoff" | "evidence" | "link";
 export interface Evidence {
-    command?: string | null;
-    eventId?: string | null;
-    exitCode?: number | null;
-    outputSha256?: Sha256 | null;
+    eventId: ToolCallId;
 }
 export type ExpectedVersion = string;
 export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "SUBMODULE" | "UNKNOWN";
@@ -885,10 +872,7 @@ export interface MoveFileInput {
     toolCallId?: string;
 }
 export interface MoveFileInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface MoveFileOutput {
     artifactUris: Array<string>;
@@ -1327,10 +1311,7 @@ export interface ReplaceRangeInput {
     toolCallId?: string;
 }
 export interface ReplaceRangeInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface ReportApproval {
     approvalId: ApprovalId;
@@ -1386,23 +1367,6 @@ export interface ReportDiffFile {
     insertions: number;
     path: string;
     status: string;
-}
-export interface ReportEntry {
-    actor: string;
-    code?: Code | null;
-    durationMicros?: number | null;
-    kind: EntryKind;
-    lastSeq?: number | null;
-    left?: Array<LeftEntry>;
-    leftCount?: number;
-    morePaths?: number;
-    paths: Array<string>;
-    reason?: string | null;
-    reasons?: Array<string>;
-    seq: number;
-    summary?: string | null;
-    timestamp: string;
-    tool: string;
 }
 export interface ReportFile {
     kind?: FileKind | null;
@@ -1462,10 +1426,7 @@ export interface RevertCallsInput {
     toolCallIds?: Array<string> | null;
 }
 export interface RevertCallsInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface RevertCallsOutput {
     artifactUris: Array<string>;
@@ -1570,9 +1531,9 @@ export interface RunReport {
     labels: {
         [name: string]: string;
     };
+    lastAt?: string | null;
     moreApprovals: number;
     moreCommands: number;
-    moreEntries: number;
     moreFiles: number;
     policyProfile: string;
     prompt?: string | null;
@@ -1581,7 +1542,6 @@ export interface RunReport {
         [name: string]: unknown;
     };
     state: RunState;
-    timeline: Array<ReportEntry>;
     verification?: ReportVerification | null;
 }
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
@@ -1910,18 +1870,6 @@ export interface UploadedArtifact {
     uri: string;
 }
 export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
-export interface ViewedFiles {
-    items: Array<ViewedMark>;
-}
-export interface ViewedMark {
-    path: LogicalPath;
-    version: string;
-    viewedAt: string;
-}
-export interface ViewedRequest {
-    path: string;
-    version?: string | null;
-}
 export type WarningCode = "WEAKENS_TEST" | "DELETES_TEST" | "CREDENTIAL_LIKE" | "NEW_HOST" | "DENIED_BEFORE" | "OUTSIDE_WRITE" | "STALE" | "TESTS_FAILED" | "TESTS_NOT_ON_THIS_TREE";
 export interface WebhookDelivery {
     attempts: number;
@@ -1958,10 +1906,7 @@ export interface WriteFileInput {
     toolCallId?: string;
 }
 export interface WriteFileInputEvidence {
-    command?: string;
-    eventId?: string;
-    exitCode?: number;
-    outputSha256?: string;
+    eventId: string;
 }
 export interface WriteFileOutput {
     artifactUris: Array<string>;
