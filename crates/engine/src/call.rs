@@ -5,6 +5,8 @@ pub(crate) mod evidence;
 pub(crate) mod history_quota;
 pub(crate) mod record;
 
+pub use answer::Answer;
+
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,20 +29,10 @@ use crate::tool::input::{MAX_REASON, MAX_STEP_ID};
 use crate::tool::{Parse, ReadTool, Tool};
 use crate::tools::argument_forms;
 
-use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 
 /// The member of the stored input of a change that names the format of the call. No tool that changes files takes such a member.
 const FORMAT: &str = "format";
-
-/// The answer to a successful call.
-#[derive(Debug)]
-pub struct Answer {
-    /// JSON text of the whole body.
-    pub body: String,
-    /// The record of the call.
-    pub head: Option<ChainHead>,
-}
 
 /// A call that failed or waits for approval.
 #[derive(Debug)]
@@ -435,12 +427,4 @@ fn take_reason(members: &mut Map<String, Value>) -> Result<String, Refusal> {
         }
         Some(reason) => Ok(reason),
     }
-}
-
-/// Prepends the members that every answer has to the tool's own output.
-pub(crate) fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
-    let id = Value::from(tool_call_id.as_str());
-    let members = output.strip_prefix('{').unwrap_or("}");
-    let comma = if members.starts_with('}') { "" } else { "," };
-    ["{\"ok\":true,\"toolCallId\":", &id.to_string(), comma, members].concat()
 }

@@ -90,7 +90,7 @@ pub struct FormatTool {
 }
 
 /// Renders the JSON answer of a tool.
-type RenderAnswer = Box<dyn FnOnce(&str) -> serde_json::Result<Rendered> + Send + Sync>;
+pub(crate) type RenderAnswer = Box<dyn FnOnce(&str) -> serde_json::Result<Rendered> + Send + Sync>;
 
 /// What a call in a form becomes.
 pub(crate) struct MappedCall {
@@ -102,8 +102,8 @@ pub(crate) struct MappedCall {
     pub(crate) reason: Option<String>,
     /// What was asked, in the words of the form.
     pub(crate) asked: AsWritten,
-    /// How the answer is shown.
-    pub(crate) render: RenderAnswer,
+    /// How the answer is shown; `None` as by the tool itself.
+    pub(crate) render: Option<RenderAnswer>,
     /// How the lines around a change are shown after the answer, where the form has that.
     pub(crate) snippet: Option<SnippetForm>,
     /// Globs of files whose paths are added to `paths`. One that begins with `!` excludes.
@@ -251,7 +251,7 @@ impl MappedCall {
             input,
             reason: None,
             asked,
-            render,
+            render: Some(render),
             snippet: None,
             globs: Vec::new(),
             if_folder: None,

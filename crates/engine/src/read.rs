@@ -213,7 +213,7 @@ impl ReadOutput {
     fn warn_of_outside(&mut self, paths: &[LogicalPath]) {
         self.is_outside |= !paths.is_empty();
         let warning = |path| format!("`{path}` was changed by something else than a call of this run");
-        self.add_warnings(&paths.iter().map(warning).collect::<Vec<_>>());
+        self.warnings.extend(paths.iter().map(warning));
         self.reasons.extend(paths.iter().map(|path| format!("{REASON}{path}")));
     }
 }

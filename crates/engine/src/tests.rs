@@ -302,7 +302,12 @@ mod failing_ledger {
         let set = json!({"basedOnSeq": 1, "reason": "a test", "dryRun": is_dry_run}).to_string();
         let operator = Caller::of_operator(&operator());
         let done = rig.services.calls.apply_changeset(&run, operator, set.as_bytes(), Ok(layer)).await;
-        assert_eq!(done.is_ok(), is_dry_run, "{:?}", done.map(|answer| answer.body).map_err(|failed| failed.error));
+        assert_eq!(
+            done.is_ok(),
+            is_dry_run,
+            "{:?}",
+            done.map(|answer| answer.to_json()).map_err(|failed| failed.error)
+        );
         assert_eq!(staged.try_iter().collect::<Vec<_>>(), [expected]);
     }
 }

@@ -32,7 +32,6 @@ use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent}
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
-use crate::tool::text::Render;
 pub(crate) use schema::ToolSchema;
 
 /// The declaration of a tool.
@@ -45,14 +44,12 @@ pub struct Tool {
     pub is_expensive: bool,
     /// The permissions of which a caller needs at least one. A mutation may require another once its effect is known.
     pub permissions: &'static [Permission],
-    /// Members of the output that hold file content. They are emptied for callers without `file:read`.
+    /// Members of the output that hold file content. [`ToolOutput::withhold`](output::ToolOutput::withhold) empties them.
     pub content: &'static [&'static str],
     /// The schema of the input, without the members that every tool has.
     pub input: fn() -> ToolSchema,
     /// The schema of the output, without the members that every answer has.
     pub output: fn() -> ToolSchema,
-    /// How its answer is shown to a model.
-    pub text: Render,
     /// How to parse its input.
     pub run: ToolRun,
 }

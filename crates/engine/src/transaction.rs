@@ -30,7 +30,7 @@ use model::{Approval, Code, Decision, EvidenceFact, Refusal, RunState, Verdict};
 use crate::CallError;
 use crate::call::answer::StoredAnswer;
 use crate::call::record::{Failure, RecordedError};
-use crate::call::{Answer, Call, splice};
+use crate::call::{Answer, Call};
 use crate::call_error::refusals::{needs_repair, run_not_open, timed_out};
 use crate::engine::Engine;
 use crate::reconcile;
@@ -165,7 +165,7 @@ impl Engine {
                 (StoredAnswer::Found(answer), _) => answer.map_err(RecordedError::left_out),
                 (_, Ok(Operation::Read(tool))) => {
                     let read = self.read(call.clone(), run, tool).await;
-                    read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: None })
+                    read.map(|(output, id)| Answer::of_read(id, output))
                 }
                 (_, Ok(Operation::Mutation(_))) => {
                     Err(RecordedError::left_out(CallError::Internal("a mutation has no stored answer".into())))
@@ -229,8 +229,8 @@ impl Engine {
         for record in &records {
             run.seen_versions.add(record);
         }
-        let answers = calls.iter().zip(answers).zip(records);
-        let answers = answers.map(|((call, answer), record)| Ok(answer.complete(call, record.seq, record.hash)));
+        let answers =
+            answers.into_iter().zip(records).map(|(answer, record)| Ok(answer.recorded(record.seq, record.hash)));
         Ok(Outcomes { answers: answers.collect(), failed: None })
     }
 

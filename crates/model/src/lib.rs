@@ -78,5 +78,5 @@ pub use run::*;
 pub use text::{
     ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, PageFormat, PageStart, ScannedContent, TextPage,
     TextPageSize, declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely,
-    is_settings_file, page, page_within, redact_settings,
+    is_settings_file, number_lines, page, page_within, redact_settings,
 };

@@ -17,7 +17,7 @@ pub use encoding::{
 pub use line_ending::LineEnding;
 pub(crate) use line_numbers::without_line_numbers;
 pub(crate) use occurrences::Occurrences;
-pub use page::{MAX_LINE_CHARS, PageFormat, PageStart, TextPage, TextPageSize, page, page_within};
+pub use page::{MAX_LINE_CHARS, PageFormat, PageStart, TextPage, TextPageSize, number_lines, page, page_within};
 pub use redacted::{is_settings_file, redact_settings};
 pub(crate) use unseen::{looks_alike, unseen_difference};
 

@@ -1,19 +1,88 @@
-//! Stored answers, which repetitions of calls under the caller's own ID get, and the content that callers without `file:read` do not see.
+//! Answers, those that are stored for repetitions of calls under the caller's own ID, and the content that callers without `file:read` do
+//! not see.
 //!
-//! Answers are stored and repeated whole. [`Tool::content`] and [`model::ProblemDetails`] declare which members are content. These are
-//! removed by the permissions of the present caller.
+//! Answers are stored and repeated whole. The outputs of tools and [`model::ProblemDetails`] know which of their members are content. These
+//! are removed by the permissions of the present caller.
 
-use model::{Permission, Refusal, Sha256};
-use serde_json::{Map, Value};
+use model::{Permission, Refusal, Sha256, ToolCallId};
 
 use crate::CallError;
 use crate::call::record::RecordedError;
-use crate::call::{Answer, Call, Recordable, splice};
+use crate::call::{Call, Recordable};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
-use crate::tool::Tool;
+use crate::tool::ToolRun;
+use crate::tool::output::{ChangeOutput, JsonObject, ReadOutput, ToolOutput};
+use crate::tool::text::TextAnswer;
+use crate::tools::RanCommand;
+
+/// The answer to a successful call.
+#[derive(Debug)]
+pub struct Answer {
+    /// The ID of the call.
+    pub tool_call_id: ToolCallId,
+    /// The record of the call.
+    pub head: Option<ChainHead>,
+    /// The tool's own members.
+    pub output: Box<dyn ToolOutput>,
+    /// Warnings about the files that were read.
+    pub warnings: Vec<String>,
+    /// What was decided since the last answer to the caller.
+    pub notices: Vec<String>,
+    /// The record of the command whose change set the call applies.
+    pub event_seq: Option<u64>,
+    /// Whether content was removed from the output.
+    pub content_withheld: bool,
+}
+
+impl Answer {
+    /// The answer with this output.
+    pub(crate) fn new(tool_call_id: ToolCallId, output: Box<dyn ToolOutput>) -> Self {
+        let (warnings, notices) = (Vec::new(), Vec::new());
+        Self { tool_call_id, head: None, output, warnings, notices, event_seq: None, content_withheld: false }
+    }
+
+    /// The answer to a read, without its record.
+    pub(crate) fn of_read(tool_call_id: ToolCallId, read: ReadOutput) -> Self {
+        Self { warnings: read.warnings, ..Self::new(tool_call_id, read.output) }
+    }
+
+    /// Returns the whole answer as JSON text.
+    pub fn to_json(&self) -> String {
+        let long_text = self.output.long_text();
+        // Enough for a text of which every byte is escaped as six: memory that is not written to costs nothing.
+        let bytes = long_text.as_ref().map_or(0, |(_, text)| text.len() * 6) + 1024;
+        let mut json = JsonObject::new("ok", &true, bytes);
+        json.member("toolCallId", &self.tool_call_id);
+        if let Some(head) = self.head.filter(|_| self.output.names_record()) {
+            json.member("seq", &head.seq);
+            json.some("headHash", head.hash.as_ref());
+        }
+        json.members_of(&*self.output);
+        if let Some((name, text)) = &long_text {
+            json.long_text(name, text);
+        }
+        json.some("warnings", Some(&self.warnings).filter(|warnings| !warnings.is_empty()));
+        json.some("notices", Some(&self.notices).filter(|notices| !notices.is_empty()));
+        json.some("eventSeq", self.event_seq.as_ref());
+        json.some("contentWithheld", Some(&true).filter(|_| self.content_withheld));
+        json.finish()
+    }
+
+    /// Renders the answer for a model.
+    pub fn into_text(self) -> TextAnswer {
+        let rendered = self.output.to_text();
+        let notices = self.notices.clone();
+        TextAnswer::new(self, rendered, &notices)
+    }
+
+    /// Returns the answer with its record.
+    pub(crate) fn recorded(self, seq: u64, hash: Option<Sha256>) -> Self {
+        Self { head: Some(ChainHead { seq, hash }), ..self }
+    }
+}
 
 /// The `status` of a stored reply that holds the members of an answer. Any other holds a refusal.
 pub(crate) const DONE: u16 = 200;
@@ -48,11 +117,16 @@ impl Engine {
         let Some(reply) = stored.reply else { return Ok(StoredAnswer::None) };
         let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
         if reply.status == DONE {
-            let members: Map<String, Value> = serde_json::from_str(&reply.body).map_err(internal)?;
-            if let Some(needed) = missing_permission(call, &members) {
-                return Ok(StoredAnswer::Found(Err(forbidden(&[needed]))));
-            }
-            let answer = mutation_answer(call, &reply.body, stored.seq, Some(stored.hash));
+            let output: Box<dyn ToolOutput> = if let ToolRun::Command = call.tool.run {
+                Box::new(serde_json::from_str::<RanCommand>(&reply.body).map_err(internal)?)
+            } else {
+                let output: ChangeOutput = serde_json::from_str(&reply.body).map_err(internal)?;
+                if let Some(needed) = missing_permission(call, &output) {
+                    return Ok(StoredAnswer::Found(Err(forbidden(&[needed]))));
+                }
+                Box::new(output)
+            };
+            let answer = Answer::new(call.tool_call_id.clone(), output).recorded(stored.seq, Some(stored.hash));
             return Ok(StoredAnswer::Found(Ok(answer)));
         }
         let mut refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
@@ -85,21 +159,10 @@ impl Engine {
 }
 
 /// Returns the permission that the effect of the first call required, if the present caller lacks it.
-fn missing_permission(call: &Call, members: &Map<String, Value>) -> Option<Permission> {
-    let created = members.get("created").and_then(Value::as_bool)?;
+fn missing_permission(call: &Call, output: &ChangeOutput) -> Option<Permission> {
+    let created = output.members.get("created")?.as_bool()?;
     let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };
     (call.tool.permissions.contains(&needed) && !call.caller.permissions.contains(&needed)).then_some(needed)
-}
-
-/// Returns the answer with the given `members` as JSON text, and the call's record.
-pub(crate) fn mutation_answer(call: &Call, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
-    let mut output = format!("{{\"seq\":{seq}");
-    if let Some(hash) = hash {
-        output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);
-    }
-    let rest = members.strip_prefix('{').unwrap_or("}");
-    output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
-    Answer { body: splice(&call.tool_call_id, &output), head: Some(ChainHead { seq, hash }) }
 }
 
 impl Caller {
@@ -109,76 +172,20 @@ impl Caller {
     }
 }
 
-/// What the caller of a tool may see of its answer.
-#[derive(Clone, Copy)]
-pub(crate) struct Disclosure {
-    tool: &'static Tool,
-    may_read: bool,
-}
-
-impl Disclosure {
-    /// Returns the disclosure for the caller of `call`.
-    pub(crate) fn of(call: &Call) -> Self {
-        Self { tool: call.tool, may_read: call.caller.may_read() }
+/// Returns the answer without content that its caller may not see: `may_read` is whether it has `file:read`.
+///
+/// # Errors
+///
+/// The error of the answer, also without such content.
+pub(crate) fn disclosed(may_read: bool, answer: Result<Answer, RecordedError>) -> Result<Answer, RecordedError> {
+    if may_read {
+        return answer;
     }
-
-    /// Returns the answer without content that its caller may not see.
-    ///
-    /// # Errors
-    ///
-    /// The error of the answer, also without such content.
-    pub(crate) fn apply(self, answer: Result<Answer, RecordedError>) -> Result<Answer, RecordedError> {
-        if self.may_read {
-            return answer;
+    match answer {
+        Ok(mut answer) => {
+            answer.content_withheld = answer.output.withhold();
+            Ok(answer)
         }
-        match answer {
-            Ok(answer) if self.tool.content.is_empty() => Ok(answer),
-            Ok(Answer { body, head }) => {
-                let body = serde_json::from_str(&body).map_err(|error| CallError::Internal(Box::new(error)));
-                // The call is recorded as answered.
-                let mut body: Value = body.map_err(RecordedError::left_out)?;
-                let is_emptied = empty(&mut body, self.tool.content);
-                if is_emptied | remove_derived(&mut body) {
-                    body["contentWithheld"] = Value::Bool(true);
-                }
-                Ok(Answer { body: body.to_string(), head })
-            }
-            Err(error) => Err(error.without_content()),
-        }
-    }
-}
-
-/// Empties every member with one of these names, at any depth. Returns whether one was not empty.
-fn empty(value: &mut Value, names: &[&str]) -> bool {
-    let mut emptied = false;
-    match value {
-        Value::Object(members) => {
-            for (name, member) in members {
-                emptied |= if names.contains(&name.as_str()) { clear(member) } else { empty(member, names) };
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| emptied |= empty(item, names)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-    emptied
-}
-
-/// What is computed of the output of a command, and would confirm a guess of it.
-const DERIVED: [&str; 6] =
-    ["outputSha256", "outputLines", "outputStartLine", "outputStartCut", "cutLine", "nextColumn"];
-
-/// Removes what is computed of content that is withheld. Returns whether there was any.
-fn remove_derived(body: &mut Value) -> bool {
-    let Value::Object(members) = body else { return false };
-    DERIVED.iter().filter(|name| members.remove(**name).is_some()).count() > 0
-}
-
-/// Replaces the value by an empty one of its type. Returns whether it was not empty.
-fn clear(value: &mut Value) -> bool {
-    match value {
-        Value::String(text) => !std::mem::take(text).is_empty(),
-        Value::Array(items) => !std::mem::take(items).is_empty(),
-        Value::Object(members) => !std::mem::take(members).is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => !std::mem::take(value).is_null(),
+        Err(error) => Err(error.without_content()),
     }
 }

@@ -157,7 +157,7 @@ impl Calls {
     ///
     /// `FORBIDDEN`, `RUN_CLOSED`.
     #[boxed]
-    pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, RecordedError> {
+    pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<Vec<u8>, RecordedError> {
         let (call, members) = Call::of(run, caller, &DRIFT, Map::new());
         let (open_run, _) = self.admit(&call, members).await?;
         // The whole run stays locked, since a file that is written during the comparison would look like drift.
@@ -167,7 +167,10 @@ impl Calls {
         };
         let expected = ExpectedFiles { written: open_run.known.written() };
         let call = call.opened(&open_run, EvidenceFact::Missing);
-        Ok(self.engine.read(call, &open_run, Box::new(expected)).await?.0.output)
+        let (read, _) = self.engine.read(call, &open_run, Box::new(expected)).await?;
+        let mut json = Vec::new();
+        read.output.write_json(&mut json);
+        Ok(json)
     }
 
     /// Settles files of `run` that differ from its audit: those of the request, or all.

@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use workspace::{LayerReader, measure_layer};
 
 use crate::CallError;
-use crate::call::answer::Disclosure;
+use crate::call::answer::disclosed;
 use crate::call::evidence::{EVENT_SUFFIX, fact_of, fact_on};
 use crate::call::record::RecordedError;
 use crate::call::{Answer, Call, Failed};
@@ -292,12 +292,12 @@ impl Calls {
 
     async fn apply_parsed(&self, parsed: ParsedChangeset, layer: Option<Layer>) -> Result<Answer, Failed> {
         let tool_call_id = parsed.call.tool_call_id.clone();
-        let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
+        let (may_read, span) = (parsed.call.caller.may_read(), parsed.call.span());
         let calls = self.clone();
         let work = async move { Ok(calls.apply_and_record(parsed, layer).instrument(span).await) };
         let applied = self.engine.detached(work).await;
         let applied = applied.unwrap_or_else(|error| Err(RecordedError::left_out(error)));
-        disclosure.apply(applied).map_err(|error| Failed { tool_call_id, error })
+        disclosed(may_read, applied).map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Records that a change set was refused whose request cannot be read.
@@ -369,9 +369,8 @@ impl Calls {
 
     /// Adds the number of the command's record to the answer.
     async fn with_event(&self, run: &RunId, answer: Answer, id: &ToolCallId) -> Result<Answer, CallError> {
-        let Some(event) = self.engine.ledger.call(run, id).await? else { return Ok(answer) };
-        let Some(members) = answer.body.strip_suffix('}') else { return Ok(answer) };
-        Ok(Answer { body: format!("{members},\"eventSeq\":{}}}", event.seq), ..answer })
+        let event = self.engine.ledger.call(run, id).await?;
+        Ok(Answer { event_seq: event.map(|event| event.seq), ..answer })
     }
 
     /// Records a command whose change set was refused or waits.

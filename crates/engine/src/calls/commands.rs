@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::CallError;
-use crate::call::answer::{DONE, StoredAnswer, mutation_answer};
+use crate::call::answer::{DONE, StoredAnswer};
 use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, fact_on, is_check};
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
@@ -217,7 +217,7 @@ impl Calls {
         let (command, cwd, timeout_seconds, shell, max_chars) = match input {
             CommandInput::Output { of, start, max_chars } => {
                 let (ran, record) = self.output_of(&call.run_id, &of, start, max_chars).await?;
-                return self.record_command_call(call, &ran, record, Vec::new()).await;
+                return self.record_command_call(call, ran, record, Vec::new()).await;
             }
             CommandInput::Run { command, cwd, timeout_seconds, shell, max_chars } => {
                 (command, cwd, timeout_seconds, shell, max_chars)
@@ -301,28 +301,31 @@ impl Calls {
         ran.set_end(&output, lines, result.output_start_cut, max_chars);
         data.extend(outcome_members(&ran));
         let record = summarised(&line, &result.ended(), data);
-        self.record_command_call(call, &ran, record, reasons).await
+        self.record_command_call(call, ran, record, reasons).await
     }
 
     /// Records a call that has succeeded, with `record` as what its record says, and returns its answer.
     async fn record_command_call(
         &self,
         call: &OpenedCall,
-        ran: &RanCommand,
+        ran: RanCommand,
         record: Map<String, Value>,
         reasons: Vec<String>,
     ) -> Result<Result<Answer, RecordedError>, CallError> {
-        let body = serde_json::to_string(ran).map_err(|error| CallError::Internal(Box::new(error)))?;
+        let body = serde_json::to_string(&ran).map_err(|error| CallError::Internal(Box::new(error)))?;
         let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
         draft.input = Some(record);
         draft.reasons = reasons;
         draft
             .artifact_uris
             .extend(ran.output_sha256.map(|sha256| format!("artifact://{}/sha256/{sha256}", call.run_id)));
-        let entry = call.entry(draft, Some(Reply { status: DONE, body: body.clone() }));
+        let entry = call.entry(draft, Some(Reply { status: DONE, body }));
         match self.engine.append_for(std::slice::from_ref(call), vec![entry]).await {
             Ok(records) => match records.first() {
-                Some(record) => Ok(Ok(mutation_answer(call, &body, record.seq, record.hash))),
+                Some(record) => {
+                    let answer = Answer::new(call.tool_call_id.clone(), Box::new(ran));
+                    Ok(Ok(answer.recorded(record.seq, record.hash)))
+                }
                 None => Err(CallError::Internal("a call has no record".into())),
             },
             Err(Failure::Call(_, error) | Failure::All(error)) => Err(error),
@@ -355,7 +358,7 @@ impl Calls {
             (changes.seq, changes.tool_call_id) = (Some(stored.seq), Some(set.to_string()));
             ran.changes = Some(changes);
         }
-        self.record_command_call(call, &ran, record, Vec::new()).await.map(Some)
+        self.record_command_call(call, ran, record, Vec::new()).await.map(Some)
     }
 
     /// Returns the output of an earlier command, and what the record of its reading says.
@@ -637,7 +640,7 @@ impl Calls {
         let (sent, mut rejected) = (layer.as_ref().ok().cloned(), Vec::new());
         let mut changes = match Box::pin(self.apply_set_of_command(run, caller.clone(), set, layer)).await {
             Ok(answer) => {
-                let changes: Result<CommandChanges, _> = serde_json::from_str(&answer.body);
+                let changes: Result<CommandChanges, _> = serde_json::from_str(&answer.to_json());
                 changes.map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))?
             }
             Err(Failed { error, .. }) => match error.as_error() {

@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use crate::approvals::waiting_calls::BATCH;
-use crate::call::answer::Disclosure;
+use crate::call::answer::disclosed;
 use crate::call::record::{Failure, RecordedError, RecordedFailure};
-use crate::call::{Answer, Call, Failed, OpenedCall, View, splice};
+use crate::call::{Answer, Call, Failed, OpenedCall, View};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
 use crate::calls::Calls;
@@ -83,13 +83,8 @@ impl Calls {
         tool: &'static Tool,
         members: Result<Map<String, Value>, Refusal>,
     ) -> Result<TextAnswer, Failed> {
-        let (call, members) = call_of(run, caller, tool, members, View::Text);
-        let tool_call_id = call.tool_call_id.clone();
-        let answer = self.call_in_view(View::Text, (call, members)).await?;
-        let seq = answer.head.map(|head| head.seq);
-        TextAnswer::of(tool.text, answer.body, seq)
-            .map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))
-            .map_err(|error| Failed { tool_call_id, error })
+        let call = call_of(run, caller, tool, members, View::Text);
+        Ok(self.call_in_view(View::Text, call).await?.into_text())
     }
 
     /// Checks that a caller may use `tool`, before the input of the call is received. The ID of a refused call is generated,
@@ -140,7 +135,7 @@ impl Calls {
         call: Call,
         members: Result<Map<String, Value>, Refusal>,
     ) -> Result<Answer, RecordedError> {
-        let (disclosure, span) = (Disclosure::of(&call), call.span());
+        let (may_read, span) = (call.caller.may_read(), call.span());
         let answer = async {
             match call.tool.run {
                 ToolRun::Read(_) => self.call_read(call, members).await,
@@ -149,7 +144,7 @@ impl Calls {
                 ToolRun::Command => Box::pin(self.call_command(call, members)).await,
             }
         };
-        disclosure.apply(answer.instrument(span).await)
+        disclosed(may_read, answer.instrument(span).await)
     }
 
     async fn call_read(
@@ -161,7 +156,7 @@ impl Calls {
         let listener = run.decisions.listener(&call.caller.actor);
         let call = call.opened(&run, EvidenceFact::Missing);
         let read = self.engine.read_call(call, &run, members).await;
-        let mut answer = read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: output.head });
+        let mut answer = read.map(|(output, id)| Answer { head: output.head, ..Answer::of_read(id, output) });
         tell(&run, listener.as_deref(), &mut answer);
         answer
     }
@@ -228,10 +223,10 @@ impl Calls {
     /// If nothing could be recorded.
     #[boxed]
     pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, RecordedError> {
-        let disclosures: Vec<_> = calls.iter().map(|(call, _)| Disclosure::of(call)).collect();
+        let readers: Vec<_> = calls.iter().map(|(call, _)| call.caller.may_read()).collect();
         let span = tracing::trace_span!(target: SPANS, "batch", calls = calls.len());
         let Outcomes { answers, failed } = self.execute_batch(calls).instrument(span).await?;
-        let answers = disclosures.iter().zip(answers).map(|(disclosure, answer)| disclosure.apply(answer));
+        let answers = readers.into_iter().zip(answers).map(|(may_read, answer)| disclosed(may_read, answer));
         Ok(Outcomes { answers: answers.collect(), failed })
     }
 
@@ -319,7 +314,7 @@ impl Calls {
 
 /// Adds the decisions that `listener` was not told yet to the answer to it.
 pub(crate) fn tell(run: &OpenRun, listener: Option<&str>, answer: &mut Result<Answer, RecordedError>) {
-    let answer = answer.as_mut().map(|answer| &mut answer.body).map_err(RecordedError::as_error_mut);
+    let answer = answer.as_mut().map(|answer| &mut answer.notices).map_err(RecordedError::as_error_mut);
     run.decisions.tell(listener, answer);
 }
 

@@ -5,31 +5,46 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
-use workspace::{EntryType, FolderEntry, FoundFile};
+use workspace::{EntryType, FolderEntry};
 
 use super::RenderAnswer;
 use super::paths::FormRoot;
-use crate::tool::text::files::{PageForm, page_of_lines, page_of_raw};
+use crate::tool::text::files::PageForm;
 use crate::tool::text::lines::PushLine as _;
-use crate::tool::text::lists::{ShownList, notes_of_entry, notes_of_found};
+use crate::tool::text::lists::{notes_of_entry, notes_of_found};
 use crate::tool::text::notes::{counted, glob_notes, not_shown, thousands};
-use crate::tool::text::search::{Search, lines_of};
+use crate::tool::text::search::lines_of;
 use crate::tool::text::{Rendered, quote};
+use crate::tools::find_files::FindFilesOutput;
+use crate::tools::list_dir::ListDirOutput;
+use crate::tools::read_file::ReadFileOutput;
+use crate::tools::read_files::ReadFilesOutput;
+use crate::tools::search_text::SearchTextOutput;
 
 /// Writes a number as `cat -n` does.
 pub(super) fn cat_n(out: &mut String, number: u64) {
     let _infallible = write!(out, "{number:>6}\t");
 }
 
+/// Reads a page from the answer of `read_file`, whose lines have their numbers unless they are raw.
+fn page_of(answer: &str) -> serde_json::Result<ReadFileOutput> {
+    let mut page: ReadFileOutput = serde_json::from_str(answer)?;
+    if page.format.is_none() {
+        let text = |line: &str| line.split_once(" | ").map(|(_, text)| text.to_owned()).unwrap_or_default();
+        page.content = page.content.split_inclusive('\n').map(text).collect();
+    }
+    Ok(page)
+}
+
 /// Lines of a file, numbered as by `cat -n` unless they were asked for as they are. `next` is how a reader continues.
 pub(super) fn page(next: fn(u64) -> String) -> RenderAnswer {
-    Box::new(move |answer| page_of_lines(answer, &PageForm { label: cat_n, next, has_columns: false }))
+    Box::new(move |answer| Ok(page_of(answer)?.lines_in(&PageForm { label: cat_n, next, has_columns: false })))
 }
 
 /// As [`page`], after a line that says what it shows.
 pub(super) fn titled_page(title: String, next: fn(u64) -> String) -> RenderAnswer {
     Box::new(move |answer| {
-        let mut page = page_of_lines(answer, &PageForm { label: cat_n, next, has_columns: false })?;
+        let mut page = page_of(answer)?.lines_in(&PageForm { label: cat_n, next, has_columns: false });
         page.body.insert_str(0, &format!("{}\n", quote::one_line(&title)));
         Ok(page)
     })
@@ -50,7 +65,7 @@ pub(super) struct ListingForm {
 /// The entries of a folder.
 pub(super) fn listing(root: FormRoot, form: ListingForm) -> RenderAnswer {
     Box::new(move |answer| {
-        let list: ShownList<'_, FolderEntry> = serde_json::from_str(answer)?;
+        let list: ListDirOutput = serde_json::from_str(answer)?;
         let is_ignored = |entry: &FolderEntry| {
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             form.ignore.iter().any(|glob| fits(glob, name))
@@ -70,7 +85,7 @@ pub(super) fn listing(root: FormRoot, form: ListingForm) -> RenderAnswer {
             body.push_line(format_args!("[{ignored} left out by ignore]"));
         }
         body.extend(not_shown(&list.not_shown, "not shown", |_| Vec::new()));
-        let end = cut(&list, "list a folder below it");
+        let end = cut(list.truncated, list.entries.len(), list.total_entries, "list a folder below it");
         Ok(Rendered { body, end })
     })
 }
@@ -91,7 +106,7 @@ pub(super) fn marked_name(_root: FormRoot, entry: &FolderEntry) -> String {
 /// size. A folder is as large as the files that were listed in it.
 pub(super) fn memory_listing(title: String, written: String, folder: String) -> RenderAnswer {
     Box::new(move |answer| {
-        let list: ShownList<'_, FolderEntry> = serde_json::from_str(answer)?;
+        let list: ListDirOutput = serde_json::from_str(answer)?;
         let below = if folder == "." { String::new() } else { format!("{folder}/") };
         let below = below.as_str();
         let name_of = |entry: &'_ FolderEntry| entry.path.strip_prefix(below).unwrap_or(&entry.path).to_owned();
@@ -120,7 +135,7 @@ pub(super) fn memory_listing(title: String, written: String, folder: String) -> 
             body.push_line(format_args!("{bytes}\t{path}{slash}{notes}"));
         }
         body.extend(not_shown(&list.not_shown, "not shown", |_| Vec::new()));
-        let end = cut(&list, "view a folder below it");
+        let end = cut(list.truncated, list.entries.len(), list.total_entries, "view a folder below it");
         Ok(Rendered { body, end })
     })
 }
@@ -142,7 +157,8 @@ fn size(bytes: u64) -> String {
 /// asked for.
 pub(super) fn memory_page(title: String, lines: u64, next: fn(u64) -> String) -> RenderAnswer {
     Box::new(move |answer| {
-        let numbered = page_of_raw(answer, &PageForm { label: cat_n, next, has_columns: false }, lines)?;
+        let form = PageForm { label: cat_n, next, has_columns: false };
+        let numbered = page_of(answer)?.raw_lines_in(&form, lines);
         let Rendered { mut body, end } = numbered;
         body.insert_str(0, &format!("{}\n", quote::one_line(&title)));
         Ok(Rendered { body, end })
@@ -172,13 +188,13 @@ fn fits(glob: &str, name: &str) -> bool {
     glob[at..].iter().all(|c| *c == '*')
 }
 
-/// The last line of a list that is cut.
-fn cut<T>(list: &ShownList<'_, T>, remedy: &str) -> String {
-    if list.truncated_reason.is_none() {
+/// The last line of a list that is cut, which shows so many of all entries.
+fn cut(is_cut: bool, shown: usize, total: Option<u64>, remedy: &str) -> String {
+    if !is_cut {
         return String::new();
     }
-    let shown = thousands(list.entries.len() as u64);
-    match list.total_entries {
+    let shown = thousands(shown as u64);
+    match total {
         Some(total) => format!("[{shown} of {} entries; {remedy}]\n", thousands(total)),
         None => format!("[{shown} entries, more follow; {remedy}]\n"),
     }
@@ -187,7 +203,7 @@ fn cut<T>(list: &ShownList<'_, T>, remedy: &str) -> String {
 /// Paths that were found, one a line.
 pub(super) fn found(show: fn(&str) -> String, title: Option<fn(usize) -> String>, none: String) -> RenderAnswer {
     Box::new(move |answer| {
-        let list: ShownList<'_, FoundFile> = serde_json::from_str(answer)?;
+        let list: FindFilesOutput = serde_json::from_str(answer)?;
         let mut body = String::new();
         if list.entries.is_empty() {
             body.push_line(quote::one_line(&none));
@@ -199,7 +215,10 @@ pub(super) fn found(show: fn(&str) -> String, title: Option<fn(usize) -> String>
             body.push_line(format_args!("{}{}", quote::path(&show(entry.path.as_str())), notes_of_found(entry)));
         }
         body.extend(not_shown(&list.not_shown, "not searched", |_| Vec::new()));
-        Ok(Rendered { body, end: cut(&list, "search a folder below it") })
+        Ok(Rendered {
+            body,
+            end: cut(list.truncated, list.entries.len(), list.total_entries, "search a folder below it"),
+        })
     })
 }
 
@@ -249,7 +268,7 @@ pub(super) struct MatchPaging {
 /// Lines that match.
 pub(super) fn matches(form: MatchesForm) -> RenderAnswer {
     Box::new(move |answer| {
-        let search: Search<'_> = serde_json::from_str(answer)?;
+        let search: SearchTextOutput = serde_json::from_str(answer)?;
         let mut lines = Vec::new();
         for file in search.matches.chunk_by(|a, b| a.path == b.path) {
             push_matches(&mut lines, &form, file);
@@ -332,31 +351,10 @@ fn push_matches(lines: &mut Vec<String>, form: &MatchesForm, file: &[workspace::
     }
 }
 
-/// The answer of `read_files`.
-#[derive(Deserialize)]
-struct ReadMany<'a> {
-    #[serde(borrow)]
-    files: BTreeMap<String, OneOfMany<'a>>,
-    #[serde(default)]
-    remaining: Vec<String>,
-}
-
-/// A file of it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OneOfMany<'a> {
-    #[serde(borrow)]
-    status: Cow<'a, str>,
-    #[serde(borrow, default)]
-    content: Option<Cow<'a, str>>,
-    #[serde(default)]
-    next_start_line: Option<u64>,
-}
-
 /// Several files, each below its path.
 pub(super) fn many_files(show: fn(&str) -> String) -> RenderAnswer {
     Box::new(move |answer| {
-        let read: ReadMany<'_> = serde_json::from_str(answer)?;
+        let read: ReadFilesOutput = serde_json::from_str(answer)?;
         let (mut body, mut end) = (String::new(), String::new());
         for (path, file) in &read.files {
             let path = show(path);

@@ -73,9 +73,9 @@ pub(super) fn toolset() -> ModelFormat {
                 map: |tool, arguments| {
                     let mut call = edit(tool, arguments)?;
                     let path = call.asked.path.clone();
-                    call.render = answers::change(move |change| {
+                    call.render = Some(answers::change(move |change| {
                         format!("edited {path} ({} replacement(s))", change.replacements)
-                    });
+                    }));
                     Ok(call)
                 },
                 item: None,
@@ -144,10 +144,10 @@ pub(super) fn claude_code() -> ModelFormat {
                 map: |tool, arguments| {
                     let mut call = edit(tool, arguments)?;
                     let path = call.asked.path.clone();
-                    call.render = answers::change(move |change| {
+                    call.render = Some(answers::change(move |change| {
                         let what = if change.created { "created" } else { "updated" };
                         format!("The file {path} has been {what} successfully {}.", change.counts())
-                    });
+                    }));
                     Ok(call)
                 },
                 item: None,

@@ -58,7 +58,7 @@ fn call(tool: &FormatTool, arguments: Arguments) -> Result<MappedCall, Refusal> 
         input,
         reason: None,
         asked: AsWritten { tool: tool.name, ..AsWritten::default() },
-        render: Box::new(own.text),
+        render: None,
         snippet: None,
         globs: Vec::new(),
         if_folder: None,

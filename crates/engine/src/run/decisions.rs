@@ -247,10 +247,10 @@ impl Decisions {
         has_news.then(|| actor.to_owned())
     }
 
-    /// Adds the decisions that `listener` was not told yet to the answer to it, given as JSON text.
-    pub fn tell(&self, listener: Option<&str>, answer: Result<&mut String, &mut CallError>) {
+    /// Adds the decisions that `listener` was not told yet to the answer to it, given by its notices.
+    pub fn tell(&self, listener: Option<&str>, answer: Result<&mut Vec<String>, &mut CallError>) {
         match (listener, answer) {
-            (Some(listener), Ok(body)) => add_member(body, &self.take(listener)),
+            (Some(listener), Ok(notices)) => *notices = self.take(listener),
             (listener, Err(error)) => self.tell_refused(listener, error),
             (None, Ok(_)) => {}
         }
@@ -316,16 +316,6 @@ struct StoredCommentInput {
     path: Option<LogicalPath>,
     line: Option<u64>,
     on_behalf_of: Option<String>,
-}
-
-/// Adds the member `notices` to the JSON text of an object.
-fn add_member(body: &mut String, notices: &[String]) {
-    if notices.is_empty() || body.pop() != Some('}') {
-        return;
-    }
-    // Strings always serialise.
-    let notices = serde_json::to_string(notices).unwrap_or_default();
-    body.extend([",\"notices\":", &notices, "}"]);
 }
 
 /// Returns the last record of each token that made a call of `approvals`, where it can matter: after a decision.

@@ -121,7 +121,7 @@ impl Rig {
         input.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let body = Bytes::from(input.to_string());
         let answer = self.services.calls.call_tool(run, Caller::of_operator(&operator()), tool, body).await;
-        answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error.into())
+        answer.map(|answer| serde_json::from_str(&answer.to_json()).unwrap()).map_err(|failed| failed.error.into())
     }
 
     pub(crate) async fn batch(&self, run: &RunId, inputs: [(&str, Value); 2]) -> Result<Value, CallError> {
@@ -133,7 +133,7 @@ impl Rig {
         let outcomes = self.services.calls.call_batch(calls.collect()).await?;
         let mut last = json!(null);
         for answer in outcomes.answers {
-            last = serde_json::from_str(&answer?.body).unwrap();
+            last = serde_json::from_str(&answer?.to_json()).unwrap();
         }
         Ok(last)
     }

@@ -29,7 +29,7 @@ use crate::tool::input::parse;
 use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limits};
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, StagedContent, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, StagedContent, Tool, ToolRun, ToolSchema};
 
 /// The member of a stored input that has the layer.
 pub(crate) const LAYER: &str = "layerBase64";
@@ -56,7 +56,6 @@ pub static APPLY_CHANGESET: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<StoredChangeset>,
     output: ToolSchema::of::<AppliedChangeset>,
-    text: text::no_text,
     run: ToolRun::Mutation(|members| {
         let StoredChangeset { change, layer_base64 } = parse::<StoredChangeset>(members)?;
         let stored = layer_base64.unwrap_or_default();
@@ -145,10 +144,10 @@ pub struct AppliedChangeset {
 pub(crate) struct LeftFile {
     /// The path.
     #[schema(value_type = String)]
-    path: String,
+    pub(crate) path: String,
     /// The rule that denied it.
     #[schema(example = "kind:SECRET_LIKE")]
-    rule: String,
+    pub(crate) rule: String,
 }
 
 /// A parsed change set.

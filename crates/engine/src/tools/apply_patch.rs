@@ -19,7 +19,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
 use crate::tool::text::notes::counted;
 use crate::tool::{
-    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text,
+    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead,
 };
 
 /// The maximum number of conflicts in a refusal, over all files.
@@ -45,7 +45,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<ApplyPatchInput>,
     output: ToolSchema::of::<ApplyPatchOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(ApplyPatch::try_from(parse::<ApplyPatchInput>(members)?)?))),
 };
 

@@ -13,7 +13,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::{Folder, targets_or_folder_hint};
 use crate::tool::input::{file_path, folder_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "delete_file",
@@ -23,7 +23,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<DeleteFileInput>,
     output: ToolSchema::of::<DeleteFileOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| {
         let input = parse::<DeleteFileInput>(members)?;
         let path = if input.recursive { folder_path(&input.path)? } else { file_path(&input.path)? };

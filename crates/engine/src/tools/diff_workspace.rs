@@ -7,7 +7,7 @@ use workspace::{DiffFile, DiffQuery, WorkspaceError};
 use crate::run::known_versions::KnownVersions;
 use crate::tool::AtRecord;
 use crate::tool::input::{any_path, bounded, max_chars, parse};
-use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_text_member};
+use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_long_text};
 use crate::tool::text::diff::MAX_DIFF_BYTES;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
@@ -20,7 +20,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["diff"],
     input: ToolSchema::of::<DiffWorkspaceInput>,
     output: ToolSchema::of::<DiffWorkspaceOutput>,
-    text: text::diff::diff_workspace,
     run: ToolRun::Read(|members| Ok(Box::new(Diff::try_from(parse::<DiffWorkspaceInput>(members)?)?))),
 };
 
@@ -65,42 +64,42 @@ fn default_check_tree() -> bool {
 /// The output of `diff_workspace`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct DiffWorkspaceOutput<'a> {
+pub(crate) struct DiffWorkspaceOutput {
     /// The commit that the run started from.
-    base_commit: &'a str,
+    pub(crate) base_commit: String,
     /// Number of files that differ.
-    files_changed: usize,
+    pub(crate) files_changed: usize,
     /// Lines added.
-    insertions: u64,
+    pub(crate) insertions: u64,
     /// Lines removed.
-    deletions: u64,
+    pub(crate) deletions: u64,
     /// A line for each of `files`, `path | +added -removed`, and one for all. If files are omitted, a line has their number.
-    stat: &'a str,
+    pub(crate) stat: String,
     /// The files that differ, sorted by path. Files after the first 2 MiB of entries are omitted.
-    files: &'a [DiffFile],
+    pub(crate) files: Vec<DiffFile>,
     /// The diff's text, cut at the end of a line.
-    #[serde(skip_serializing_if = "skip_text_member")]
+    #[serde(skip_serializing_if = "skip_long_text")]
     #[schema(required = true)]
-    diff: &'a str,
+    pub(crate) diff: String,
     /// Whether text or files are omitted.
-    truncated: bool,
+    pub(crate) truncated: bool,
     /// The limit at which the text was cut: `maxBytes` or `maxChars`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_reason: Option<&'static str>,
+    pub(crate) truncated_reason: Option<String>,
     /// If that is `maxBytes`: the number of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_bytes: Option<usize>,
+    pub(crate) max_bytes: Option<usize>,
     /// The file in whose diff the text was cut, unless it is the first. Give it as `path` to continue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_path: Option<&'a str>,
+    pub(crate) next_path: Option<String>,
     /// Hash of the whole text, including omitted parts.
-    diff_sha256: Sha256,
+    pub(crate) diff_sha256: Sha256,
     /// `false` if only files that calls of the run have changed were compared, not the whole tree.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tree_checked: Option<bool>,
+    pub(crate) tree_checked: Option<bool>,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    at_seq: Option<u64>,
+    pub(crate) at_seq: Option<u64>,
 }
 
 struct Diff {
@@ -166,23 +165,24 @@ impl ReadTool for Diff {
         // A text that is cut in its first file would be cut there again.
         let last_file = text::diff::last_file(&diff.diff)
             .filter(|index| *index > 0 && truncated_reason.is_some() && self.shows_content);
+        let paths_read = diff.paths().take(MAX_RECORDED_PATHS).collect();
         let output = DiffWorkspaceOutput {
-            base_commit: workspace.base_commit(),
+            base_commit: workspace.base_commit().to_owned(),
             files_changed: diff.files_changed,
             insertions: diff.insertions,
             deletions: diff.deletions,
-            stat: &diff.stat,
-            files: &diff.files,
-            diff: &diff.diff,
+            next_path: last_file.and_then(|index| diff.files.get(index)).map(|file| file.path.clone()),
+            stat: diff.stat,
+            files: diff.files,
+            diff: diff.diff,
             truncated: diff.truncated,
-            truncated_reason,
+            truncated_reason: truncated_reason.map(str::to_owned),
             max_bytes: (truncated_reason == Some("maxBytes")).then_some(query.max_bytes),
-            next_path: last_file.and_then(|index| diff.files.get(index)).map(|file| file.path.as_str()),
             diff_sha256: diff.diff_sha256,
             tree_checked: (context.snapshot.is_none() && known.is_some()).then_some(false),
             at_seq: self.at_seq,
         };
-        ReadOutput::with_text(&output, "diff", &diff.diff, diff.paths().take(MAX_RECORDED_PATHS).collect())
+        Ok(ReadOutput::new(output, paths_read))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

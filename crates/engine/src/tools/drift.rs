@@ -9,8 +9,8 @@ use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
 use crate::run::known_versions::ExpectedFile;
 use crate::tool::input::parse;
-use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput};
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, ToolOutput};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The size of an entry's JSON without its path, in bytes.
 const ENTRY_BYTES: usize = 220;
@@ -24,7 +24,6 @@ pub(crate) static DRIFT: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<NoInput>,
     output: ToolSchema::of::<DriftReport>,
-    text: text::no_text,
     run: ToolRun::Read(|members| Ok(Box::new(parse::<ExpectedFiles>(members)?))),
 };
 
@@ -55,6 +54,8 @@ pub struct DriftReport {
     /// The number of paths that the run has written.
     written: usize,
 }
+
+impl ToolOutput for DriftReport {}
 
 /// A path that was changed from outside, not by a call.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -154,7 +155,7 @@ impl ReadTool for ExpectedFiles {
             actual_sha256,
         };
         let items = items.into_iter().map(entry).collect();
-        ReadOutput::new(&DriftReport { items, truncated, written: self.written.len() }, paths_read)
+        Ok(ReadOutput::new(DriftReport { items, truncated, written: self.written.len() }, paths_read))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

@@ -11,7 +11,7 @@ use crate::run::seen_versions::SeenVersion;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -22,7 +22,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<EditFileInput>,
     output: ToolSchema::of::<EditFileOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(EditFile::try_from(parse::<EditFileInput>(members)?)?))),
 };
 

@@ -15,10 +15,10 @@ use crate::call_error::refusals::canonically_equal;
 use crate::tool::change_plan::{ChangePlan, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
-use crate::tool::output::ReadOutput;
+use crate::tool::output::{ReadOutput, ToolOutput};
 use crate::tool::{
     AtRecord, Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
-    StagedContent, Tool, ToolRun, ToolSchema, WritePermission, text,
+    StagedContent, Tool, ToolRun, ToolSchema, WritePermission,
 };
 
 /// The largest file of an earlier record that is sent: it is held in memory, and of a larger one no earlier version is kept.
@@ -35,7 +35,6 @@ pub(crate) static GET: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<GetInput>,
     output: ToolSchema::of::<StoredFile>,
-    text: text::no_text,
     run: ToolRun::Read(|members| {
         let input = parse::<GetInput>(members)?;
         Ok(Box::new(GetFile { path: file_path(&input.path)?, at_seq: input.at_seq }))
@@ -51,7 +50,6 @@ pub static PUT: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<PutInput>,
     output: ToolSchema::of::<StoredFile>,
-    text: text::no_text,
     run: ToolRun::Mutation(|members| Ok(Box::new(PutFile::try_from(parse::<PutInput>(members)?)?))),
 };
 
@@ -64,7 +62,6 @@ pub(crate) static DELETE: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<PathInput>,
     output: ToolSchema::of::<StoredFile>,
-    text: text::no_text,
     run: ToolRun::Mutation(|members| {
         let input = parse::<PathInput>(members)?;
         Ok(Box::new(DeleteFile {
@@ -122,6 +119,8 @@ pub struct StoredFile {
     /// Size in bytes.
     size_bytes: u64,
 }
+
+impl ToolOutput for StoredFile {}
 
 impl StoredFile {
     fn deleted(path: LogicalPath, before: &FileState) -> Self {
@@ -347,7 +346,7 @@ impl ReadTool for GetFile {
             size_bytes: state.size_bytes,
         };
         let (kind, version) = (state.kind, state.sha256);
-        let mut output = ReadOutput::new(&stored, vec![path.clone()])?.with_file(path, kind, version);
+        let mut output = ReadOutput::new(stored, vec![path.clone()]).with_file(path, kind, version);
         output.transfer = Some(transfer);
         Ok(output)
     }

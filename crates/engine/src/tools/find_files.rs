@@ -24,7 +24,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<FindFilesInput>,
     output: ToolSchema::of::<FindFilesOutput>,
-    text: text::lists::find_files,
     run: ToolRun::Read(|members| Ok(Box::new(FindFiles::try_from(parse::<FindFilesInput>(members)?)?))),
 };
 
@@ -62,31 +61,31 @@ fn two_hundred() -> u64 {
 }
 
 /// The output of `find_files`.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindFilesOutput {
     /// The files, in the order of `sort`.
-    entries: Vec<FoundFile>,
+    pub(crate) entries: Vec<FoundFile>,
     /// Whether files are omitted because the list would exceed `maxResults`, `maxChars` or 2 MiB.
-    truncated: bool,
+    pub(crate) truncated: bool,
     /// Why files are omitted: `maxResults`, `maxChars` or `maxBytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_reason: Option<&'static str>,
+    pub(crate) truncated_reason: Option<String>,
     /// The `cursor` to continue with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
     /// If files are omitted: the number of all matching files, as far as it is known. Always counted for `text/plain`, up to
     /// 100,000.
     #[serde(skip_serializing_if = "Option::is_none")]
-    total_entries: Option<u64>,
+    pub(crate) total_entries: Option<u64>,
     /// The entries that were left out, as far as the search went.
-    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[serde(default, skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
-    not_shown: NotShown,
+    pub(crate) not_shown: NotShown,
     /// If no file is found: the globs that match no path, and their correct spelling.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 struct FindFiles {
@@ -156,14 +155,14 @@ impl ReadTool for FindFiles {
         let last = found.entries.len().checked_sub(1).and_then(|last| found.positions.get(last));
         let output = FindFilesOutput {
             truncated: truncated_reason.is_some(),
-            truncated_reason,
+            truncated_reason: truncated_reason.map(str::to_owned),
             next_cursor: last.filter(|_| truncated_reason.is_some()).map(|last| cursor_of(query, last)),
             total_entries: total_entries.filter(|_| truncated_reason.is_some()),
             entries: found.entries,
             not_shown: found.not_shown,
             notes,
         };
-        ReadOutput::new(&output, vec![query.path.clone()])
+        Ok(ReadOutput::new(output, vec![query.path.clone()]))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

@@ -23,7 +23,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<ListDirInput>,
     output: ToolSchema::of::<ListDirOutput>,
-    text: text::lists::list_dir,
     run: ToolRun::Read(|members| Ok(Box::new(ListDir::try_from(parse::<ListDirInput>(members)?)?))),
 };
 
@@ -71,33 +70,33 @@ impl Default for ListDirInput {
 }
 
 /// The output of `list_dir`.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListDirOutput {
     /// The normalised path.
-    path: LogicalPath,
+    pub(crate) path: LogicalPath,
     /// The entries, sorted by path.
-    entries: Vec<FolderEntry>,
+    pub(crate) entries: Vec<FolderEntry>,
     /// Whether entries are omitted because the list would exceed `maxEntries`, `maxChars` or 2 MiB.
-    truncated: bool,
+    pub(crate) truncated: bool,
     /// Why entries are omitted: `maxEntries`, `maxChars` or `maxBytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_reason: Option<&'static str>,
+    pub(crate) truncated_reason: Option<String>,
     /// The `cursor` to continue with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
     /// If entries are omitted: the number of all entries of the listing, as far as it is known. Always counted for
     /// `text/plain`, up to 100,000.
     #[serde(skip_serializing_if = "Option::is_none")]
-    total_entries: Option<u64>,
+    pub(crate) total_entries: Option<u64>,
     /// The entries that are left out in the folders of this listing. With `cursor`, those before it are not counted, except for
     /// `text/plain`.
-    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[serde(default, skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
-    not_shown: NotShown,
+    pub(crate) not_shown: NotShown,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    at_seq: Option<u64>,
+    pub(crate) at_seq: Option<u64>,
 }
 
 struct ListDir {
@@ -164,14 +163,14 @@ impl ReadTool for ListDir {
         let output = ListDirOutput {
             path: path.clone(),
             truncated: truncated_reason.is_some(),
-            truncated_reason,
+            truncated_reason: truncated_reason.map(str::to_owned),
             next_cursor: last.map(|entry| listed(query, self.at_seq).cursor(&entry.path)),
             total_entries: total_entries.filter(|_| truncated_reason.is_some()),
             entries: listing.entries,
             not_shown: listing.not_shown,
             at_seq: self.at_seq,
         };
-        ReadOutput::new(&output, vec![path])
+        Ok(ReadOutput::new(output, vec![path]))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

@@ -12,7 +12,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::{Folder, targets_or_folder_hint};
 use crate::tool::input::{check_new, file_path, folder_path, new_file_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
@@ -22,7 +22,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<MoveFileInput>,
     output: ToolSchema::of::<MoveFileOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(MoveFile::try_from(parse::<MoveFileInput>(members)?)?))),
 };
 

@@ -1,15 +1,16 @@
 //! `read_file`: returns lines of a text file.
 
 use model::{
-    Code, Encoding, LineEnding, LogicalPath, PageFormat, PageStart, Permission, Refusal, Sha256, TextPageSize,
+    Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, PageStart, Permission, Refusal, Sha256, TextPage,
+    TextPageSize,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
 use crate::tool::AtRecord;
 use crate::tool::input::{self, bounded, decode_as, file_path, max_chars, parse, unsupported_binary};
-use crate::tool::output::{ReadOutput, skip_text_member};
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::output::{ReadOutput, is_zero, skip_long_text};
+use crate::tool::{ReadContext, ReadTool, SnapshotView, Tool, ToolRun, ToolSchema};
 
 /// The maximum content of one response, in bytes.
 pub(crate) const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -28,7 +29,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["content"],
     input: ToolSchema::of::<ReadFileInput>,
     output: ToolSchema::of::<ReadFileOutput>,
-    text: text::files::read_file,
     run: ToolRun::Read(|members| Ok(Box::new(ReadFile::try_from(parse::<ReadFileInput>(members)?)?))),
 };
 
@@ -77,91 +77,82 @@ fn two_hundred() -> u64 {
 }
 
 /// The output of `read_file`.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ReadFileOutput<'a> {
+pub(crate) struct ReadFileOutput {
     /// The normalised path.
-    path: &'a LogicalPath,
+    pub(crate) path: LogicalPath,
     /// Number of the first returned line.
-    start_line: u64,
+    pub(crate) start_line: u64,
     /// Number of the last returned line; `startLine` minus 1 if no line is returned.
-    end_line: u64,
+    pub(crate) end_line: u64,
     /// Number of lines in the file.
-    total_lines: u64,
+    pub(crate) total_lines: u64,
     /// Hash of the file's bytes. Missing if `redacted` is true.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sha256: Option<Sha256>,
+    pub(crate) sha256: Option<Sha256>,
     /// True if the file is secret, and the content shows its keys without their values.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    redacted: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) redacted: bool,
     /// Whether more lines follow, or the rest of a line over 64 KiB is omitted; with `raw` such a line ends the content.
-    truncated: bool,
+    pub(crate) truncated: bool,
     /// The `startLine` to continue with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_start_line: Option<u64>,
+    pub(crate) next_start_line: Option<u64>,
     /// The lines. With `numbered`, each starts with `%6d | `.
-    #[serde(skip_serializing_if = "skip_text_member")]
+    // Here without the numbers, which JSON alone has.
+    #[serde(skip_serializing_if = "skip_long_text")]
     #[schema(required = true)]
-    content: &'a str,
+    pub(crate) content: String,
     /// The file's character encoding.
-    encoding: Encoding,
+    pub(crate) encoding: Encoding,
     /// True if the encoding is guessed from the bytes.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    encoding_guessed: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) encoding_guessed: bool,
     /// The file's line endings.
-    line_ending: LineEnding,
+    pub(crate) line_ending: LineEnding,
     /// Number of lines that were cut at 2,000 characters, or at `maxChars` if that is less; with `numbered` only.
-    #[serde(skip_serializing_if = "is_zero")]
-    lines_cut: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) lines_cut: u64,
     /// The first line that was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cut_line: Option<u64>,
+    pub(crate) cut_line: Option<u64>,
     /// The `column` with which `startLine` = `cutLine` continues it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_column: Option<u64>,
+    pub(crate) next_column: Option<u64>,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    at_seq: Option<u64>,
+    pub(crate) at_seq: Option<u64>,
     /// The `format` of the request, if it is `raw`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
-    format: Option<PageFormat>,
+    pub(crate) format: Option<PageFormat>,
     /// If the file is a pointer of Git LFS: the number of bytes of the content, which is in Git LFS.
     #[serde(skip_serializing_if = "Option::is_none")]
-    git_lfs_bytes: Option<u64>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
+    pub(crate) git_lfs_bytes: Option<u64>,
 }
 
 struct ReadFile {
     path: LogicalPath,
-    start: PageStart,
-    max_lines: u64,
-    format: PageFormat,
+    page: PageQuery,
     at_seq: Option<u64>,
-    max_chars: Option<usize>,
-    encoding: Option<Encoding>,
 }
 
 impl TryFrom<ReadFileInput> for ReadFile {
     type Error = Refusal;
 
     fn try_from(input: ReadFileInput) -> Result<Self, Refusal> {
-        Ok(Self {
+        let page = PageQuery {
             start: PageStart {
                 line: bounded("startLine", input.start_line, 1, u64::MAX)?,
                 column: input.column.map(|column| bounded("column", column, 1, u64::MAX)).transpose()?,
             },
             max_lines: bounded("maxLines", input.max_lines, 1, MAX_LINES)?,
             format: input.format,
-            at_seq: input.at_seq,
-            max_chars: max_chars(input.max_chars)?,
+            size: TextPageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: max_chars(input.max_chars)? },
             encoding: input::encoding(input.encoding.as_deref())?,
-            path: file_path(&input.path)?,
-        })
+        };
+        Ok(Self { page, at_seq: input.at_seq, path: file_path(&input.path)? })
     }
 }
 
@@ -171,9 +162,9 @@ impl ReadTool for ReadFile {
     }
 
     fn read_inline(&self, context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
-        let max_bytes = MAX_INLINE_BYTES.min(Self::max_bytes(context));
+        let max_bytes = MAX_INLINE_BYTES.min(max_bytes(context));
         match context.tree.try_read(context.rules, &self.path, max_bytes)? {
-            Ok(file) => Some(self.output(&file)),
+            Ok(file) => Some(self.page.of_file(&self.path, &file).map(|page| self.output(page))),
             // Too large to be read inline. `read` decides whether the file may be read at all.
             Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
             // `read` may show the keys of a secret file.
@@ -187,17 +178,15 @@ impl ReadTool for ReadFile {
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let (rules, path, max_bytes) = (context.rules, &self.path, Self::max_bytes(context));
-        let file = match context.at_record() {
-            Some((snapshot, workspace)) => {
-                workspace.read_snapshot(rules, &snapshot.files, path, max_bytes, snapshot.contents.as_ref())?
+        let page = match context.at_record() {
+            Some((SnapshotView { files, contents }, workspace)) => {
+                let (rules, max_bytes) = (context.rules, max_bytes(context));
+                let file = workspace.read_snapshot(rules, files, &self.path, max_bytes, contents.as_ref())?;
+                self.page.of_file(&self.path, &file)?
             }
-            None => match context.tree.read(rules, path, max_bytes) {
-                Ok(file) => file,
-                Err(error) => return self.redacted_output(&read_redacted(context, path, error)?),
-            },
+            None => self.page.read(context, &self.path)?,
         };
-        self.output(&file)
+        Ok(self.output(page))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
@@ -206,42 +195,22 @@ impl ReadTool for ReadFile {
 }
 
 impl ReadFile {
-    fn max_bytes(context: &ReadContext<'_>) -> u64 {
-        context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR)
-    }
-
-    fn output(&self, file: &FileContent) -> Result<ReadOutput, WorkspaceError> {
-        Ok(self.output_of(&file.bytes, Some(file.sha256))?.with_file(&self.path, file.kind, file.sha256))
-    }
-
-    /// The output for the keys of a secret file. No hash of the file is shown or recorded, since it would confirm a guess.
-    fn redacted_output(&self, text: &str) -> Result<ReadOutput, WorkspaceError> {
-        Ok(self.output_of(text.as_bytes(), None)?.with_redacted(&self.path))
-    }
-
-    /// The output for `bytes`, whose hash is missing if they are redacted.
-    fn output_of(&self, bytes: &[u8], sha256: Option<Sha256>) -> Result<ReadOutput, WorkspaceError> {
-        let size = TextPageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
-        // Text in a named encoding is paged as UTF-8.
-        let named = self.encoding.filter(|_| sha256.is_some());
-        let decoded = named.map(|encoding| decode_as(&self.path, bytes, encoding)).transpose()?;
-        let shown = decoded.as_ref().map_or(bytes, |text| text.as_bytes());
-        let page = model::page_within(shown, self.format, self.start, self.max_lines, size)
-            .ok_or_else(|| unsupported_binary(&self.path))?;
+    fn output(&self, file: FilePage) -> ReadOutput {
+        let FilePage { page, version, .. } = file;
         let output = ReadFileOutput {
-            path: &self.path,
+            path: self.path.clone(),
             start_line: page.start_line,
             end_line: page.end_line,
             total_lines: page.total_lines,
-            sha256,
-            redacted: sha256.is_none(),
+            sha256: version.map(|(_, sha256)| sha256),
+            redacted: version.is_none(),
             truncated: page.truncated,
             next_start_line: page.next_start_line,
-            content: &page.content,
-            encoding: named.unwrap_or(page.encoding),
-            encoding_guessed: named.is_none() && model::is_guessed(bytes, page.encoding),
+            content: page.content,
+            encoding: page.encoding,
+            encoding_guessed: file.encoding_guessed,
             line_ending: page.line_ending,
-            lines_cut: match self.format {
+            lines_cut: match self.page.format {
                 PageFormat::Numbered => page.lines_cut,
                 // Raw lines are cut only by the limit of the content, which `truncated` reports.
                 PageFormat::Raw => 0,
@@ -249,11 +218,83 @@ impl ReadFile {
             cut_line: page.cut.map(|cut| cut.line),
             next_column: page.cut.and_then(|cut| cut.column),
             at_seq: self.at_seq,
-            format: Some(self.format).filter(|format| *format == PageFormat::Raw),
-            git_lfs_bytes: model::git_lfs_pointer(bytes),
+            format: Some(self.page.format).filter(|format| *format == PageFormat::Raw),
+            git_lfs_bytes: file.git_lfs_bytes,
         };
-        ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])
+        ReadOutput::new(output, vec![self.path.clone()]).with_version(&self.path, version)
     }
+}
+
+/// Which lines of a file to return, and how.
+pub(crate) struct PageQuery {
+    /// The first one.
+    pub(crate) start: PageStart,
+    /// How many at most.
+    pub(crate) max_lines: u64,
+    /// Their format.
+    pub(crate) format: PageFormat,
+    /// Their maximum size.
+    pub(crate) size: TextPageSize,
+    /// The file's encoding, if the caller names it.
+    pub(crate) encoding: Option<Encoding>,
+}
+
+/// Lines of a file, and what describes it.
+pub(crate) struct FilePage {
+    /// The lines. Its encoding is the named one, if there is one.
+    pub(crate) page: TextPage,
+    /// The file's kind and hash. Missing if the file is secret and the lines are its keys: a hash would confirm a guess.
+    pub(crate) version: Option<(FileKind, Sha256)>,
+    /// The size of the file.
+    pub(crate) size_bytes: u64,
+    /// Whether the encoding is guessed from the bytes.
+    pub(crate) encoding_guessed: bool,
+    /// If the file is a pointer of Git LFS: the number of bytes of the content.
+    pub(crate) git_lfs_bytes: Option<u64>,
+}
+
+impl PageQuery {
+    /// Reads lines of the present file at `path`, or keys of a secret file, where policy permits it.
+    ///
+    /// # Errors
+    ///
+    /// If policy denies the file, it is not text, or the disk fails.
+    pub(crate) fn read(&self, context: &ReadContext<'_>, path: &LogicalPath) -> Result<FilePage, WorkspaceError> {
+        match context.tree.read(context.rules, path, max_bytes(context)) {
+            Ok(file) => self.of_file(path, &file),
+            Err(refused) => self.of_bytes(path, read_redacted(context, path, refused)?.as_bytes(), None),
+        }
+    }
+
+    fn of_file(&self, path: &LogicalPath, file: &FileContent) -> Result<FilePage, WorkspaceError> {
+        self.of_bytes(path, &file.bytes, Some((file.kind, file.sha256)))
+    }
+
+    fn of_bytes(
+        &self,
+        path: &LogicalPath,
+        bytes: &[u8],
+        version: Option<(FileKind, Sha256)>,
+    ) -> Result<FilePage, WorkspaceError> {
+        // Text in a named encoding is paged as UTF-8.
+        let named = self.encoding.filter(|_| version.is_some());
+        let decoded = named.map(|encoding| decode_as(path, bytes, encoding)).transpose()?;
+        let shown = decoded.as_ref().map_or(bytes, |text| text.as_bytes());
+        let page = model::page_within(shown, self.format, self.start, self.max_lines, self.size)
+            .ok_or_else(|| unsupported_binary(path))?;
+        Ok(FilePage {
+            version,
+            size_bytes: bytes.len() as u64,
+            encoding_guessed: named.is_none() && model::is_guessed(bytes, page.encoding),
+            git_lfs_bytes: model::git_lfs_pointer(bytes),
+            page: TextPage { encoding: named.unwrap_or(page.encoding), ..page },
+        })
+    }
+}
+
+/// The size of the largest file of which lines are returned, in bytes.
+fn max_bytes(context: &ReadContext<'_>) -> u64 {
+    context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR)
 }
 
 /// Whether the keys of a file that was refused might be shown.
@@ -261,12 +302,9 @@ fn is_redactable(context: &ReadContext<'_>, refusal: &Refusal) -> bool {
     refusal.code == Code::PolicyDeniedSecret && context.rules.redacts_secrets()
 }
 
-/// Returns the keys of the secret file at `path` without their values, where policy permits it.
-///
-/// # Errors
-///
-/// `refused`, which reading the file as a whole has returned, if it does not; or if the disk fails.
-pub(crate) fn read_redacted(
+/// Returns the keys of the secret file at `path` without their values, where policy permits it; otherwise `refused`, which reading the file
+/// as a whole has returned.
+fn read_redacted(
     context: &ReadContext<'_>,
     path: &LogicalPath,
     refused: WorkspaceError,

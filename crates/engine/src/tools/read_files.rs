@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256, TextPageSize};
+use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256, TextPage, TextPageSize};
 use serde::{Deserialize, Serialize};
-use workspace::{RANGED_READ_FACTOR, WorkspaceError};
+use workspace::WorkspaceError;
 
 use crate::call_error::refusals::attempted_path;
-use crate::tool::input::{file_path, max_chars, parse, unsupported_binary};
+use crate::tool::input::{file_path, max_chars, parse};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
-use crate::tools::read_file::{self, read_redacted};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tools::read_file::{self, FilePage, PageQuery};
 
 /// The maximum number of files in one call.
 pub(crate) const MAX_PATHS: usize = 50;
@@ -25,7 +25,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["content"],
     input: ToolSchema::of::<ReadFilesInput>,
     output: ToolSchema::of::<ReadFilesOutput>,
-    text: text::files::read_files,
     run: ToolRun::Read(|members| Ok(Box::new(ReadFiles::try_from(parse::<ReadFilesInput>(members)?)?))),
 };
 
@@ -44,79 +43,79 @@ pub(crate) struct ReadFilesInput {
 }
 
 /// The output of `read_files`.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReadFilesOutput {
     /// Each file, by its path as the request gives it.
-    files: BTreeMap<String, OneFile>,
+    pub(crate) files: BTreeMap<String, OneFile>,
     /// Whether the contents were cut at 64 KiB or at `maxChars`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    truncated: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) truncated: bool,
     /// Why: `maxBytes` or `maxChars`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_reason: Option<&'static str>,
+    pub(crate) truncated_reason: Option<String>,
     /// The paths for which no room was left. Give them as `paths` to continue.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    remaining: Vec<String>,
+    pub(crate) remaining: Vec<String>,
 }
 
 /// A file in the output of `read_files`.
-#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OneFile {
     /// `OK`, or the reason why `content` is missing: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
     /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
-    status: String,
+    pub(crate) status: String,
     /// The text, or its first lines if `truncated` is true.
     #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<String>,
+    pub(crate) content: Option<String>,
     /// Hash of the file's bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sha256: Option<Sha256>,
+    pub(crate) sha256: Option<Sha256>,
     /// True if the file is secret, and the text shows its keys without their values. It then has no `sha256` and no
     /// `sizeBytes`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    redacted: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) redacted: bool,
     /// Size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    size_bytes: Option<u64>,
+    pub(crate) size_bytes: Option<u64>,
     /// Number of lines.
     #[serde(skip_serializing_if = "Option::is_none")]
-    total_lines: Option<u64>,
+    pub(crate) total_lines: Option<u64>,
     /// The file's character encoding.
     #[serde(skip_serializing_if = "Option::is_none")]
-    encoding: Option<Encoding>,
+    pub(crate) encoding: Option<Encoding>,
     /// True if the encoding is guessed from the bytes.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    encoding_guessed: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) encoding_guessed: bool,
     /// The file's line endings.
     #[serde(skip_serializing_if = "Option::is_none")]
-    line_ending: Option<LineEnding>,
+    pub(crate) line_ending: Option<LineEnding>,
     /// Whether the text was cut.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    truncated: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) truncated: bool,
     /// The `startLine` with which `read_file` continues the text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_start_line: Option<u64>,
+    pub(crate) next_start_line: Option<u64>,
     /// The line that was cut because it is longer than the response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cut_line: Option<u64>,
+    pub(crate) cut_line: Option<u64>,
     /// The `column` with which `read_file` continues it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_column: Option<u64>,
+    pub(crate) next_column: Option<u64>,
     /// The error message, if `status` is not `OK`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
+    pub(crate) message: Option<String>,
     /// If the file is a pointer of Git LFS: the number of bytes of the content, which is in Git LFS.
     #[serde(skip_serializing_if = "Option::is_none")]
-    git_lfs_bytes: Option<u64>,
+    pub(crate) git_lfs_bytes: Option<u64>,
     /// With `FILE_TOO_LARGE`: the exceeded limit in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<u64>,
+    pub(crate) limit: Option<u64>,
     /// With `FILE_TOO_LARGE`: the actual number of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    actual: Option<u64>,
+    pub(crate) actual: Option<u64>,
 }
 
 struct ReadFiles {
@@ -144,10 +143,12 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
 
 impl ReadTool for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
+        let size = TextPageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
+        let page = PageQuery { start: 1.into(), max_lines: u64::MAX, format: PageFormat::Raw, size, encoding: None };
         let mut found = Vec::with_capacity(self.paths.len());
         for (raw, path) in &self.paths {
             let result = match path {
-                Ok(path) => read_one(context, path, self.max_chars),
+                Ok(path) => page.read(context, path),
                 Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
             match result {
@@ -155,21 +156,21 @@ impl ReadTool for ReadFiles {
                 result => found.push((raw, path, Ok(result?))),
             }
         }
-        let mut room = Room::of(found.iter().filter_map(|(.., result)| result.as_ref().ok()), self.max_chars);
+        let mut room = Room::of(found.iter().filter_map(|(.., result)| result.as_ref().ok()), size);
         let (mut is_truncated, mut remaining, mut files) = (false, Vec::new(), BTreeMap::new());
         let mut read = Vec::new();
         let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
         for (raw, path, result) in found {
             let file = match result {
-                Ok((mut file, version)) => {
-                    if !room.fit(&mut file) {
+                Ok(mut file) => {
+                    if !room.fit(&mut file.page) {
                         is_truncated = true;
                         remaining.push(raw.clone());
                         continue;
                     }
-                    is_truncated |= file.truncated;
-                    read.extend(path.as_ref().ok().map(|path| (path.clone(), version)));
-                    file
+                    is_truncated |= file.page.truncated;
+                    read.extend(path.as_ref().ok().map(|path| (path.clone(), file.version)));
+                    file.into()
                 }
                 Err(refusal) => {
                     reasons.extend(attempted_path(&refusal));
@@ -182,16 +183,12 @@ impl ReadTool for ReadFiles {
         }
         // The caller's limit is the smaller one, unless it is larger than any answer.
         let is_small = self.max_chars.is_some_and(|most| most < MAX_CONTENT_BYTES);
-        let truncated_reason = is_truncated.then_some(if is_small { "maxChars" } else { "maxBytes" });
+        let truncated_reason = is_truncated.then(|| if is_small { "maxChars" } else { "maxBytes" }.to_owned());
         let paths_read = read.iter().map(|(path, _)| path.clone()).collect();
         let output = ReadFilesOutput { files, truncated: is_truncated, truncated_reason, remaining };
-        let mut output = ReadOutput::new(&output, paths_read)?;
-        output.reasons = reasons;
+        let mut output = ReadOutput { reasons, ..ReadOutput::new(output, paths_read) };
         for (path, version) in &read {
-            output = match version {
-                Some((kind, sha256)) => output.with_file(path, *kind, *sha256),
-                None => output.with_redacted(path),
-            };
+            output = output.with_version(path, *version);
         }
         // The record names refused files too: the caller requested them.
         for (path, refusal) in &refusals {
@@ -218,38 +215,32 @@ struct Room {
 }
 
 impl Room {
-    fn of<'a>(files: impl Iterator<Item = &'a VersionedFile>, max_chars: Option<usize>) -> Self {
-        let contents: Vec<_> = files.filter_map(|(file, _)| file.content.as_deref()).collect();
-        let max_bytes = share(contents.iter().map(|content| content.len()).collect(), MAX_CONTENT_BYTES);
+    fn of<'a>(files: impl Iterator<Item = &'a FilePage>, size: TextPageSize) -> Self {
+        let contents: Vec<_> = files.map(|file| file.page.content.as_str()).collect();
+        let max_bytes = share(contents.iter().map(|content| content.len()).collect(), size.max_bytes);
         let of_chars = |most| share(contents.iter().map(|content| content.chars().count()).collect(), most);
-        let share = TextPageSize { max_bytes, max_chars: max_chars.map(of_chars) };
-        Self { bytes_left: MAX_CONTENT_BYTES, chars_left: max_chars.unwrap_or(usize::MAX), share }
+        let share = TextPageSize { max_bytes, max_chars: size.max_chars.map(of_chars) };
+        Self { bytes_left: size.max_bytes, chars_left: size.max_chars.unwrap_or(usize::MAX), share }
     }
 
-    /// Cuts the content of a file to its share. False if not even its first character has room.
-    fn fit(&mut self, file: &mut OneFile) -> bool {
-        let Some(content) = &file.content else { return true };
+    /// Cuts a page to its share. False if not even its first character has room.
+    fn fit(&mut self, page: &mut TextPage) -> bool {
         let size = TextPageSize {
             max_bytes: self.share.max_bytes.min(self.bytes_left),
             max_chars: self.share.max_chars.map(|share| share.min(self.chars_left)),
         };
-        let chars = content.chars().count();
-        if !content.is_empty() && (size.max_bytes == 0 || size.max_chars == Some(0)) {
+        let (bytes, chars) = (page.content.len(), page.content.chars().count());
+        if bytes > 0 && (size.max_bytes == 0 || size.max_chars == Some(0)) {
             return false;
         }
-        if content.len() > size.max_bytes || size.max_chars.is_some_and(|most| chars > most) {
-            let page = model::page_within(content.as_bytes(), PageFormat::Raw, 1.into(), u64::MAX, size);
-            if let Some(page) = page {
-                file.truncated = true;
-                file.next_start_line = page.next_start_line.or(file.next_start_line);
-                file.cut_line = page.cut.map(|cut| cut.line);
-                file.next_column = page.cut.and_then(|cut| cut.column);
-                file.content = Some(page.content);
-            }
+        if (bytes > size.max_bytes || size.max_chars.is_some_and(|most| chars > most))
+            && let Some(cut) = model::page_within(page.content.as_bytes(), PageFormat::Raw, 1.into(), u64::MAX, size)
+        {
+            (page.truncated, page.cut, page.content) = (true, cut.cut, cut.content);
+            page.next_start_line = cut.next_start_line.or(page.next_start_line);
         }
-        let content = file.content.as_deref().unwrap_or_default();
-        self.bytes_left = self.bytes_left.saturating_sub(content.len());
-        self.chars_left = self.chars_left.saturating_sub(content.chars().count());
+        self.bytes_left = self.bytes_left.saturating_sub(page.content.len());
+        self.chars_left = self.chars_left.saturating_sub(page.content.chars().count());
         true
     }
 }
@@ -268,41 +259,27 @@ fn share(mut needs: Vec<usize>, total: usize) -> usize {
     total
 }
 
-/// A file, with its kind and version unless it is redacted.
-type VersionedFile = (OneFile, Option<(FileKind, Sha256)>);
-
-/// Returns a file, or as many of its first lines as an answer can have.
-fn read_one(
-    context: &ReadContext<'_>,
-    path: &LogicalPath,
-    max_chars: Option<usize>,
-) -> Result<VersionedFile, WorkspaceError> {
-    let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
-    let (bytes, version) = match context.tree.read(context.rules, path, max_bytes) {
-        Ok(file) => (file.bytes, Some((file.kind, file.sha256))),
-        Err(error) => (read_redacted(context, path, error)?.into_bytes(), None),
-    };
-    let size = TextPageSize { max_bytes: MAX_CONTENT_BYTES, max_chars };
-    let page = model::page_within(&bytes, PageFormat::Raw, 1.into(), u64::MAX, size);
-    let page = page.ok_or_else(|| unsupported_binary(path))?;
-    let output = OneFile {
-        status: "OK".to_owned(),
-        size_bytes: version.map(|_| bytes.len() as u64),
-        sha256: version.map(|(_, sha256)| sha256),
-        redacted: version.is_none(),
-        total_lines: Some(page.total_lines),
-        encoding: Some(page.encoding),
-        encoding_guessed: model::is_guessed(&bytes, page.encoding),
-        git_lfs_bytes: model::git_lfs_pointer(&bytes),
-        line_ending: Some(page.line_ending),
-        content: Some(page.content),
-        truncated: page.truncated,
-        next_start_line: page.next_start_line,
-        cut_line: page.cut.map(|cut| cut.line),
-        next_column: page.cut.and_then(|cut| cut.column),
-        ..OneFile::default()
-    };
-    Ok((output, version))
+impl From<FilePage> for OneFile {
+    fn from(file: FilePage) -> Self {
+        let FilePage { page, version, size_bytes, encoding_guessed, git_lfs_bytes } = file;
+        Self {
+            status: "OK".to_owned(),
+            size_bytes: version.map(|_| size_bytes),
+            sha256: version.map(|(_, sha256)| sha256),
+            redacted: version.is_none(),
+            total_lines: Some(page.total_lines),
+            encoding: Some(page.encoding),
+            encoding_guessed,
+            git_lfs_bytes,
+            line_ending: Some(page.line_ending),
+            content: Some(page.content),
+            truncated: page.truncated,
+            next_start_line: page.next_start_line,
+            cut_line: page.cut.map(|cut| cut.line),
+            next_column: page.cut.and_then(|cut| cut.column),
+            ..Self::default()
+        }
+    }
 }
 
 fn refused(refusal: &Refusal) -> OneFile {

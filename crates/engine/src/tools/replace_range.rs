@@ -8,7 +8,7 @@ use super::edit_file::{EditFileOutput, describe};
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "replace_range",
@@ -19,7 +19,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<ReplaceRangeInput>,
     output: ToolSchema::of::<EditFileOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(ReplaceRange::try_from(parse::<ReplaceRangeInput>(members)?)?))),
 };
 

@@ -14,7 +14,7 @@ use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::{file_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 /// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -30,7 +30,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<RevertCallsInput>,
     output: ToolSchema::of::<RevertCallsOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(RevertCalls::try_from(parse::<RevertCallsInput>(members)?)?))),
 };
 

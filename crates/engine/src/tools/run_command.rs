@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::tool::input::{any_path, bounded, max_chars};
-use crate::tool::{Tool, ToolRun, ToolSchema, text};
+use crate::tool::output::is_zero;
+use crate::tool::{Tool, ToolRun, ToolSchema};
 use crate::tools::apply_changeset::LeftFile;
 
 /// The longest command, in bytes.
@@ -29,7 +30,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["output"],
     input: ToolSchema::of::<RunCommandInput>,
     output: ToolSchema::of::<RanCommand>,
-    text: text::command::ran,
     run: ToolRun::Command,
 };
 
@@ -192,7 +192,7 @@ impl TryFrom<RunCommandInput> for CommandInput {
 }
 
 /// The output of `run_command`.
-#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RanCommand {
     /// The exit code; omitted if a signal or the time limit has ended the command.
@@ -208,15 +208,17 @@ pub struct RanCommand {
     /// What it printed, both streams as they came and as a terminal shows them, without credentials: the end of it, or from `startLine` on.
     pub(crate) output: String,
     /// The number of the first line of `output`, from 1. Omitted for a caller without `file:read`.
-    #[schema(required = false)]
-    pub(crate) output_start_line: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub(crate) output_start_line: Option<u64>,
     /// Whether `output` begins within that line.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub(crate) output_start_cut: bool,
     /// How many lines the whole output has. Omitted for a caller without `file:read`.
-    #[schema(required = false)]
-    pub(crate) output_lines: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub(crate) output_lines: Option<u64>,
     /// The last line of `output`, if it is cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cut_line: Option<u64>,
@@ -331,11 +333,6 @@ pub(crate) struct LeftOutEntry {
     pub(crate) why: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 impl RanCommand {
     /// Takes what the record of the command says of the files that it has found.
     pub(crate) fn add_tree(&mut self, data: &Value) {
@@ -359,14 +356,14 @@ impl RanCommand {
         }
         self.output_start_cut = is_within(begin) && begin < text.len();
         text[begin..].clone_into(&mut self.output);
-        self.output_lines = lines.max(line_count(text));
-        self.output_start_line = self.output_lines.saturating_add(1).saturating_sub(line_count(&self.output)).max(1);
+        let lines = lines.max(line_count(text));
+        let first = lines.saturating_add(1).saturating_sub(line_count(&self.output)).max(1);
+        (self.output_start_line, self.output_lines) = (Some(first), Some(lines));
     }
 
     /// Takes as many lines from `start` on as `max_chars` characters; of a line that is longer than that, its beginning.
     pub(crate) fn set_lines(&mut self, text: &str, start: OutputStart, max_chars: usize) {
-        self.output_lines = line_count(text);
-        self.output_start_line = start.line;
+        (self.output_start_line, self.output_lines) = (Some(start.line), Some(line_count(text)));
         self.output_start_cut = start.column > 1;
         let skip = |count: u64| usize::try_from(count - 1).unwrap_or(usize::MAX);
         let (mut left, mut column) = (max_chars, start.column);
@@ -462,7 +459,7 @@ mod tests {
     fn end_of(text: &str, max_chars: usize) -> (String, u64, u64) {
         let mut ran = RanCommand::default();
         ran.set_end(text, 0, false, max_chars);
-        (ran.output, ran.output_start_line, ran.output_lines)
+        (ran.output, ran.output_start_line.unwrap(), ran.output_lines.unwrap())
     }
 
     #[test]
@@ -476,7 +473,7 @@ mod tests {
         // The runner has sent the end alone.
         let mut ran = RanCommand::default();
         ran.set_end("y\nz\n", 100, false, 50);
-        assert_eq!((&*ran.output, ran.output_start_line, ran.output_lines), ("y\nz\n", 99, 100));
+        assert_eq!((&*ran.output, ran.output_start_line, ran.output_lines), ("y\nz\n", Some(99), Some(100)));
     }
 
     #[test]
@@ -484,7 +481,7 @@ mod tests {
         let end = |text, is_cut, max_chars| {
             let mut ran = RanCommand::default();
             ran.set_end(text, 9, is_cut, max_chars);
-            (ran.output, ran.output_start_line, ran.output_start_cut)
+            (ran.output, ran.output_start_line.unwrap(), ran.output_start_cut)
         };
         assert_eq!(end("abcdef\n", false, 4), ("def\n".into(), 9, true));
         assert_eq!(end("abcdef\n", false, 40), ("abcdef\n".into(), 9, false));
@@ -510,7 +507,7 @@ mod tests {
         let lines = |line, max| {
             let mut ran = RanCommand::default();
             ran.set_lines("one\ntwo\nthree\n", OutputStart { line, column: 1 }, max);
-            (ran.output, ran.output_start_line, ran.output_lines)
+            (ran.output, ran.output_start_line.unwrap(), ran.output_lines.unwrap())
         };
         assert_eq!(lines(2, 100), ("two\nthree\n".into(), 2, 3));
         assert_eq!(lines(1, 8), ("one\ntwo\n".into(), 1, 3));

@@ -11,7 +11,7 @@ use workspace::{Match, NotShown, SearchMode, SearchQuery, SearchReport, Workspac
 use crate::call_error::refusals::forbidden;
 use crate::tool::cursor::{ListedQuery, bad_cursor};
 use crate::tool::input::{any_path, bounded, max_chars, mistaken_globs, parse, root};
-use crate::tool::output::ReadOutput;
+use crate::tool::output::{ReadOutput, is_zero};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum length of the query, in bytes.
@@ -38,7 +38,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["snippet", "before", "after"],
     input: ToolSchema::of::<SearchTextInput>,
     output: ToolSchema::of::<SearchTextOutput>,
-    text: text::search::search_text,
     run: ToolRun::Read(|members| Ok(Box::new(SearchText::try_from(parse::<SearchTextInput>(members)?)?))),
 };
 
@@ -108,43 +107,38 @@ fn one_hundred() -> u64 {
 }
 
 /// The output of `search_text`.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct SearchTextOutput<'a> {
+pub(crate) struct SearchTextOutput {
     /// The query.
-    query: &'a str,
+    pub(crate) query: String,
     /// The matching lines, in path order. Without `file:read`, each matching file once, by its path.
-    matches: &'a [Match],
+    pub(crate) matches: Vec<Match>,
     /// Number of searched files.
-    files_searched: u64,
+    pub(crate) files_searched: u64,
     /// Whether matches are omitted.
-    truncated: bool,
+    pub(crate) truncated: bool,
     /// The number of matches that `skip` has left out. Omitted if it is 0.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(required = false)]
-    matches_skipped: u64,
+    pub(crate) matches_skipped: u64,
     /// Why matches are omitted: `maxMatches`, `maxChars`, `maxBytes`, or `maxTime` if the search was ended after 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_reason: Option<&'a str>,
+    pub(crate) truncated_reason: Option<String>,
     /// The `cursor` to continue with, if there are matches.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
     /// The files that could not be searched, at most 20.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    skipped: &'a [String],
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skipped: Vec<String>,
     /// The other entries that were not searched, as far as the search went.
-    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[serde(default, skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
-    not_shown: NotShown,
+    pub(crate) not_shown: NotShown,
     /// If there is no match: what may be the reason.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    notes: Vec<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
+    pub(crate) notes: Vec<String>,
 }
 
 struct SearchText {
@@ -332,18 +326,18 @@ impl ReadTool for SearchText {
             .extend(matched.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != query.path));
         let is_cut = report.truncated_reason.is_some();
         let output = SearchTextOutput {
-            query: &query.query,
-            matches: &report.matches,
+            query: query.query.clone(),
+            notes: notes(context.rules, query, &report),
+            next_cursor: report.matches.last().filter(|_| is_cut).map(|last| cursor_of(query, last)),
+            matches: report.matches,
             files_searched: report.files_searched,
             truncated: is_cut,
             matches_skipped,
-            truncated_reason: report.truncated_reason.as_deref(),
-            next_cursor: report.matches.last().filter(|_| is_cut).map(|last| cursor_of(query, last)),
-            skipped: &report.skipped,
+            truncated_reason: report.truncated_reason,
+            skipped: report.skipped,
             not_shown: report.not_shown,
-            notes: notes(context.rules, query, &report),
         };
-        ReadOutput::new(&output, paths_read)
+        Ok(ReadOutput::new(output, paths_read))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

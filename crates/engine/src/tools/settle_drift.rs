@@ -13,7 +13,7 @@ use crate::tool::earlier_calls::StoredContent;
 use crate::tool::input::{any_path, parse};
 use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 /// The most paths of one call.
 pub(crate) const MAX_PATHS: usize = 500;
@@ -27,7 +27,6 @@ pub static SETTLE: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<SettleInput>,
     output: ToolSchema::of::<SettledDrift>,
-    text: text::no_text,
     run: ToolRun::Mutation(|members| Ok(Box::new(SettleDrift::try_from(parse::<SettleInput>(members)?)?))),
 };
 

@@ -6,7 +6,7 @@ use workspace::{EntryType, PathStat, WorkspaceError};
 
 use crate::tool::input::{any_path, file_path, max_chars, parse};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "stat_path",
@@ -17,7 +17,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<StatPathInput>,
     output: ToolSchema::of::<StatPathOutput>,
-    text: text::metadata::stat_path,
     run: ToolRun::Read(|members| Ok(Box::new(StatPath::try_from(parse::<StatPathInput>(members)?)?))),
 };
 
@@ -40,44 +39,44 @@ pub(crate) struct StatPathInput {
 #[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 pub(crate) struct StatPathOutput {
     /// The normalised path.
-    path: LogicalPath,
+    pub(crate) path: LogicalPath,
     /// Whether the path exists.
-    exists: bool,
+    pub(crate) exists: bool,
     /// The type. Symbolic links are not followed.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
-    entry_type: Option<EntryType>,
+    pub(crate) entry_type: Option<EntryType>,
     /// The kind, of a file or folder.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<FileKind>,
+    pub(crate) kind: Option<FileKind>,
     /// Where a symbolic link leads to, if that may be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<LogicalPath>,
+    pub(crate) target: Option<LogicalPath>,
     /// Whether `read_file`, or `list_dir` for a folder, would return its content.
-    readable: bool,
+    pub(crate) readable: bool,
     /// If it is not readable: the error code with which a read would be refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// True for a secret file of settings of which `read_file` shows the keys without their values, because the policy says
     /// `REDACT`. It is not readable otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    redacted: bool,
+    pub(crate) redacted: bool,
     /// Whether a tool could change the path, or create it if it is missing. The change may need an approval.
-    writable: bool,
+    pub(crate) writable: bool,
     /// The size of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    size_bytes: Option<u64>,
+    pub(crate) size_bytes: Option<u64>,
     /// The time of the last modification.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
-    modified_at: Option<String>,
+    pub(crate) modified_at: Option<String>,
     /// The permission bits, in octal.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "0644")]
-    mode: Option<String>,
+    pub(crate) mode: Option<String>,
     /// Hash of a file's bytes, if the caller may read them or, for a binary file, download them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sha256: Option<Sha256>,
+    pub(crate) sha256: Option<Sha256>,
 }
 
 impl From<PathStat> for StatPathOutput {
@@ -128,7 +127,7 @@ impl ReadTool for StatPath {
             return Err(WorkspaceError::Refused(refusal.clone()));
         }
         let version = found.and_then(|found| found.kind.zip(found.sha256));
-        let output = ReadOutput::new(&StatPathOutput::from(stat), vec![self.path.clone()])?;
+        let output = ReadOutput::new(StatPathOutput::from(stat), vec![self.path.clone()]);
         Ok(match version {
             Some((kind, version)) => output.with_file(&self.path, kind, version),
             None => output,

@@ -17,7 +17,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<TreeStatsInput>,
     output: ToolSchema::of::<TreeStatsOutput>,
-    text: text::metadata::tree_stats,
     run: ToolRun::Read(|members| Ok(Box::new(Stats::try_from(parse::<TreeStatsInput>(members)?)?))),
 };
 
@@ -41,13 +40,13 @@ pub(crate) struct TreeStatsInput {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TreeStatsOutput {
     /// The normalised path.
-    path: LogicalPath,
+    pub(crate) path: LogicalPath,
     /// Whether extensions are omitted because of `maxChars`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    truncated: bool,
+    pub(crate) truncated: bool,
     #[serde(flatten)]
     #[schema(inline)]
-    stats: TreeStats,
+    pub(crate) stats: TreeStats,
 }
 
 struct Stats {
@@ -68,7 +67,7 @@ impl ReadTool for Stats {
         let path = self.path.clone();
         let mut stats = context.tree.stats(context.rules, &path, context.cancel)?;
         let truncated = self.max_chars.is_some_and(|most| text::metadata::fit_stats(path.as_str(), &mut stats, most));
-        ReadOutput::new(&TreeStatsOutput { path: path.clone(), truncated, stats }, vec![path])
+        Ok(ReadOutput::new(TreeStatsOutput { path: path.clone(), truncated, stats }, vec![path]))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

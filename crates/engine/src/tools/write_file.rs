@@ -16,7 +16,6 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, file_path, new_file_path, parse};
 use crate::tool::{
     Mutation, Need, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, WritePermission, exists_instead,
-    text,
 };
 use merge::{OnConflict, merge_change};
 
@@ -32,7 +31,6 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<WriteFileInput>,
     output: ToolSchema::of::<WriteFileOutput>,
-    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(WriteFile::try_from(parse::<WriteFileInput>(members)?)?))),
 };
 

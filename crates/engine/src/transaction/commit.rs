@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ledger::{Appended, Artifact, DecidedApproval, Entry, LedgerError, Reply};
 use model::{By, Draft, Outcome, Record, Sha256, ToolCallId, Usage, Verdict};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::call::answer::{DONE, mutation_answer};
+use crate::call::answer::DONE;
 use crate::call::record::{Failure, read_entry};
-use crate::call::{Answer, Call, OpenedCall, splice};
+use crate::call::{Answer, Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
 use crate::clock::{latest, new_artifact_id};
 use crate::engine::Engine;
@@ -17,6 +17,7 @@ use crate::run::lifecycle;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
 use crate::tool::change_plan::ChangePlan;
+use crate::tool::output::ChangeOutput;
 use crate::transaction::judge::{JudgedChange, JudgedItem};
 use crate::transaction::large_contents::ObjectChanges;
 use crate::transaction::outside;
@@ -88,7 +89,7 @@ impl Staged {
             Ok(Appended::Recorded(records)) => Vec::from(records),
             Ok(Appended::Repeated(_)) if is_only_event => {
                 staged_files::discard(run, &large_files);
-                return answer_of_event(engine, run, event_id, &calls, answers).await;
+                return answer_of_event(engine, run, event_id, answers).await;
             }
             Ok(Appended::Reused(index)) => {
                 let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
@@ -102,8 +103,8 @@ impl Staged {
         }
         usage.settle();
         disk.settle(disk_change);
-        let recorded = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]);
-        let answers = recorded.map(|((call, answer), record)| answer.complete(call, record.seq, record.hash)).collect();
+        let recorded = answers.into_iter().zip(&records[preceding.min(records.len())..]);
+        let answers = recorded.map(|(answer, record)| answer.recorded(record.seq, record.hash)).collect();
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
         Ok(Committed { answers, records, files: files.filter(|_| !is_only_event) })
     }
@@ -150,15 +151,14 @@ async fn answer_of_event(
     engine: &Engine,
     run: &OpenRun,
     event: Option<ToolCallId>,
-    calls: &[OpenedCall],
-    answers: Vec<PendingAnswer>,
+    answers: Vec<Answer>,
 ) -> Result<Committed, Failure> {
     let recorded = match &event {
         Some(id) => engine.ledger.call(&run.run_id, id).await.map_err(Failure::left_out)?,
         None => None,
     };
     let seq = recorded.map_or(0, |event| event.seq);
-    let answers = calls.iter().zip(answers).map(|(call, answer)| answer.complete(call, seq, None)).collect();
+    let answers = answers.into_iter().map(|answer| answer.recorded(seq, None)).collect();
     Ok(Committed { answers, records: Vec::new(), files: None })
 }
 
@@ -198,33 +198,14 @@ async fn undo(
     error
 }
 
-/// The answer of a call whose record is not appended yet.
-pub(crate) enum PendingAnswer {
-    /// The members of a mutation's answer as JSON text, without `seq` and `headHash`.
-    Mutation(String),
-    /// The complete answer of a read.
-    Read(Answer),
-}
-
-impl PendingAnswer {
-    /// Completes the answer with the call's record.
-    pub(crate) fn complete(self, call: &Call, seq: u64, hash: Option<Sha256>) -> Answer {
-        match self {
-            Self::Mutation(members) => mutation_answer(call, &members, seq, hash),
-            Self::Read(answer) => answer,
-        }
-    }
-}
-
-/// Returns the entry and the answer of a call that takes effect. The answer names no artifact if only the event of the call's command is
-/// recorded.
-pub(crate) fn committed(call: &Call, item: JudgedItem, is_only_event: bool) -> (Entry, PendingAnswer) {
+/// Returns the entry of a call that takes effect, and its answer without its record. The answer names no artifact if only the event of the
+/// call's command is recorded.
+pub(crate) fn committed(call: &Call, item: JudgedItem, is_only_event: bool) -> (Entry, Answer) {
     let JudgedChange { plan, reasons, usage } = match item {
         JudgedItem::Change(change) => change,
         JudgedItem::Read(mut output) => {
             let entry = read_entry(call, &mut output);
-            let body = splice(&call.tool_call_id, &output.output);
-            return (entry, PendingAnswer::Read(Answer { body, head: None }));
+            return (entry, Answer::of_read(call.tool_call_id.clone(), output));
         }
     };
     let artifact_id = new_artifact_id();
@@ -246,17 +227,17 @@ pub(crate) fn committed(call: &Call, item: JudgedItem, is_only_event: bool) -> (
         }
     };
     let ChangePlan { output, summary, warnings, diff, .. } = plan;
-    let members = answer_members(output, uris, summary, warnings);
-    let mut entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
+    let output = ChangeOutput { members: output, artifact_uris: uris, summary, warnings };
+    let mut entry = call.entry(draft, Some(stored(&output)));
     entry.steps = steps;
     entry.artifact = Some(Artifact { artifact_id, diff });
     // People's changes take nothing from the agent's budget.
     entry.usage = if call.made_by() == By::Agent { usage } else { Usage::default() };
-    (entry, PendingAnswer::Mutation(members))
+    (entry, Answer::new(call.tool_call_id.clone(), Box::new(output)))
 }
 
-/// Returns the entry and the answer of a dry run.
-pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
+/// Returns the entry of a dry run, and its answer without its record.
+pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, Answer) {
     let JudgedChange { plan, reasons, .. } = match item {
         JudgedItem::Change(change) => change,
         read @ JudgedItem::Read(_) => return committed(call, read, false),
@@ -272,25 +253,19 @@ pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
             output.insert(name.to_owned(), Value::from(value));
         }
     }
-    let members = answer_members(output, Vec::new(), format!("dry run: would have {summary}"), warnings);
-    let entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
-    (entry, PendingAnswer::Mutation(members))
+    let summary = format!("dry run: would have {summary}");
+    let output = ChangeOutput { members: output, artifact_uris: Vec::new(), summary, warnings };
+    let entry = call.entry(draft, Some(stored(&output)));
+    (entry, Answer::new(call.tool_call_id.clone(), Box::new(output)))
+}
+
+/// Returns the reply to a repetition of a call with this output.
+fn stored(output: &ChangeOutput) -> Reply {
+    // JSON names and values always serialise.
+    Reply { status: DONE, body: serde_json::to_string(output).unwrap_or_default() }
 }
 
 /// Adds what the call leaves out because it is denied.
 pub(crate) fn set_left(draft: &mut Draft, plan: &ChangePlan) {
     draft.set_left(plan.left.iter().map(|(path, rule)| (path.as_str(), rule.as_str())));
-}
-
-fn answer_members(
-    mut output: Map<String, Value>,
-    artifact_uris: Vec<String>,
-    summary: String,
-    warnings: Vec<String>,
-) -> String {
-    output.insert("artifactUris".to_owned(), Value::from(artifact_uris));
-    output.insert("summary".to_owned(), Value::from(summary));
-    output.insert("warnings".to_owned(), Value::from(warnings));
-    // JSON names and values always serialise.
-    serde_json::to_string(&output).unwrap_or_default()
 }

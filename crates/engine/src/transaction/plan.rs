@@ -123,7 +123,7 @@ impl PlannedItem {
     fn held_bytes(&self) -> u64 {
         match self {
             Self::Change(plan) => plan.held_bytes(),
-            Self::Read(output) => output.output.len() as u64,
+            Self::Read(output) => output.held_bytes(),
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct TextPage {
     pub end_line: u64,
     /// The number of lines in the whole text, including a last line without an ending.
     pub total_lines: u64,
-    /// The lines in the requested format.
+    /// The lines in the requested format, without their numbers.
     pub content: String,
     /// Whether more lines follow, or a line longer than the page was cut.
     pub truncated: bool,
@@ -46,10 +46,25 @@ pub struct TextPage {
     pub line_ending: LineEnding,
 }
 
+/// Returns the lines `first` to `last` of a page with their numbers, as [`PageFormat::Numbered`] has them.
+pub fn number_lines(content: &str, first: u64, last: u64) -> String {
+    let count = usize::try_from(last.saturating_sub(first)).unwrap_or(usize::MAX).saturating_add(1);
+    // Bytes are cheaper to append than text. What is appended is text, so the check at the end succeeds.
+    let mut out = Vec::with_capacity(content.len().saturating_add(count.saturating_mul(LABEL_BYTES)));
+    let mut number = Number::of(first);
+    // The rest of a line without an ending may be empty.
+    for (_, line) in (first..=last).zip(content.split_inclusive('\n').chain([""])) {
+        out.extend_from_slice(number.label());
+        out.extend_from_slice(line.as_bytes());
+        number.step();
+    }
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Returns lines of a text from `start_line` on: at most `max_lines` lines (at least one) and `max_bytes` bytes of content.
 ///
-/// `bytes` is the whole file; the result is `None` if it is not text. Numbered lines end in `\n` for any line ending and are
-/// cut at 2,000 characters. Raw lines are unchanged, in UTF-8 and without a byte order mark. A page ends with a
+/// `bytes` is the whole file; the result is `None` if it is not text. Numbered lines, of which the numbers count too, end in `\n` for any
+/// line ending and are cut at 2,000 characters. Raw lines are unchanged, in UTF-8 and without a byte order mark. A page ends with a
 /// whole line. Only a single raw line of more than `max_bytes` is cut, between two characters: then the page is
 /// `truncated`, counts it in `lines_cut`, and the next page starts at the line after it. A caller that continues at `next_start_line`
 /// until it is `None` reaches the end.
@@ -147,14 +162,12 @@ struct PageWriter {
 }
 
 impl PageWriter {
-    /// Writes the lines `first` to `last` with their numbers. Returns the last line written.
+    /// Writes the lines `first` to `last`, with room for their numbers. Returns the last line written.
     fn numbered(&mut self, lines: &str, first: u64, last: u64) -> u64 {
         // Bytes are cheaper to append than text. Lines are cut between characters, so the check at the end succeeds.
-        let labels = usize::try_from(last - first + 1).unwrap_or(usize::MAX).saturating_mul(LABEL_BYTES);
-        let mut out = Vec::with_capacity(lines.len().saturating_add(labels).min(self.size.max_bytes));
+        let mut out = Vec::with_capacity(lines.len().min(self.size.max_bytes));
         let mut ends = memchr::memchr_iter(b'\n', lines.as_bytes());
-        let mut number = Number::of(first);
-        let (mut start, mut line) = (0, first);
+        let (mut start, mut line, mut labels) = (0, first, 0);
         let max_line_chars = self.size.max_chars.map_or(MAX_LINE_CHARS, |most| most.min(MAX_LINE_CHARS));
         let mut chars = 0;
         while line <= last {
@@ -164,24 +177,24 @@ impl PageWriter {
             };
             let ended = &lines.as_bytes()[start + text.len()..next];
             let text = if ended.is_empty() { text } else { text.strip_suffix('\r').unwrap_or(text) };
-            let label = number.label();
+            let label = label_bytes(line);
             let shown = if line == first && self.column.is_some() {
                 // A caller that reads a long line on wants as much of it as a page holds.
-                let fits = text.floor_char_boundary(self.size.max_bytes.saturating_sub(label.len()));
+                let fits = text.floor_char_boundary(self.size.max_bytes.saturating_sub(label));
                 first_chars(&text[..fits], self.size.max_chars.unwrap_or(usize::MAX))
             } else {
                 first_chars(text, max_line_chars)
             };
-            if line > first && out.len() + label.len() + shown.len() + ended.len() > self.size.max_bytes {
+            labels += label;
+            if line > first && labels + out.len() + shown.len() + ended.len() > self.size.max_bytes {
                 break;
             }
             if let Some(most) = self.size.max_chars {
-                chars += label.len() + shown.chars().count() + 1;
+                chars += label + shown.chars().count() + 1;
                 if line > first && chars > most {
                     break;
                 }
             }
-            out.extend_from_slice(label);
             out.extend_from_slice(shown.as_bytes());
             out.extend_from_slice(ended);
             if shown.len() < text.len() {
@@ -190,7 +203,6 @@ impl PageWriter {
                 self.rest_cut |= line == first && self.column.is_some();
                 self.cut = self.cut.or_else(|| Some(rest_of(line, from, shown)));
             }
-            number.step();
             (start, line) = (next, line + 1);
         }
         self.content = String::from_utf8(out).unwrap_or_default();
@@ -246,6 +258,11 @@ fn first_chars(line: &str, most: usize) -> &str {
         return line;
     }
     line.char_indices().nth(most).map_or(line, |(at, _)| &line[..at])
+}
+
+/// The length of the label of a line.
+fn label_bytes(line: u64) -> usize {
+    line.checked_ilog10().map_or(1, |digits| digits as usize + 1).max(LABEL_BYTES - 3) + 3
 }
 
 /// A line label `%6d | ` that is incremented in place.

@@ -2,8 +2,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn numbered_within(text: &[u8], start: u64, lines: u64, max_bytes: usize) -> TextPage {
+    let page = page(text, PageFormat::Numbered, start, lines, max_bytes).unwrap();
+    TextPage { content: number_lines(&page.content, page.start_line, page.end_line), ..page }
+}
+
 fn numbered(text: &[u8], start: u64, lines: u64) -> TextPage {
-    page(text, PageFormat::Numbered, start, lines, 64 * 1024).unwrap()
+    numbered_within(text, start, lines, 64 * 1024)
 }
 
 fn raw(text: &[u8], start: u64, lines: u64, max_bytes: usize) -> TextPage {
@@ -102,6 +107,16 @@ fn line_numbers_have_six_digits_and_lines_end_in_lf() {
 }
 
 #[test]
+fn the_rest_of_a_line_has_its_number_even_if_it_is_empty() {
+    for (column, want) in [(2, "     1 | b"), (9, "     1 | ")] {
+        let start = PageStart { line: 1, column: Some(column) };
+        let size = TextPageSize { max_bytes: 100, max_chars: None };
+        let page = page_within(b"ab", PageFormat::Numbered, start, 1, size).unwrap();
+        assert_eq!(number_lines(&page.content, page.start_line, page.end_line), want);
+    }
+}
+
+#[test]
 fn a_page_states_the_next_line() {
     let page = numbered(b"a\nb\nc\n", 2, 1);
     assert_eq!((page.start_line, page.end_line, page.total_lines), (2, 2, 3));
@@ -172,7 +187,8 @@ proptest! {
         prop_assert_eq!(&joined, &text);
         start = Some(1);
         while let Some(line) = start {
-            let page = page(text.as_bytes(), PageFormat::Numbered, line, lines, max_bytes).unwrap();
+            let page = numbered_within(text.as_bytes(), line, lines, max_bytes);
+            prop_assert!(page.content.len() <= max_bytes || page.end_line == page.start_line);
             joined_numbered.push_str(&page.content);
             start = page.next_start_line;
         }

@@ -93,7 +93,7 @@ pub(crate) async fn read_approval_file(
     Query((query,)): Query<(ApprovalFileQuery,)>,
 ) -> Result<impl IntoResponse, Problem> {
     let answer = service.calls.read_approval_file(&id, reviewer.caller(), query).await?;
-    Ok(json_text(answer.body))
+    Ok(json_text(answer.to_json()))
 }
 
 /// Approve a pending call

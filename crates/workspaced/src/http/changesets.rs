@@ -118,7 +118,7 @@ pub(crate) async fn apply_changeset(
     let answer = Box::pin(service.calls.apply_changeset(&run, caller, &changeset, layer)).await.map_err(problem);
     // Of a layer that was refused on its way, the rest is not read.
     let answer = answer.map_err(|problem| if is_cut { closed(problem) } else { problem })?;
-    Ok(json_text(answer.body).into_response())
+    Ok(json_text(answer.to_json()).into_response())
 }
 
 /// The parts of a request.

@@ -157,7 +157,7 @@ pub(crate) async fn put_file(
     let stored_file = Box::pin(service.calls.put_file(&run, caller, &path, &options, upload));
     let answer = stored_file.await.map_err(failed_precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
-    Ok(stored(status, answer))
+    Ok(stored(status, &answer))
 }
 
 /// Delete a file
@@ -182,7 +182,7 @@ pub(crate) async fn delete_file(
     let (expected, options) = with_precondition(known.and_then(parse_etag).map(Some), call_options(&headers));
     let answer =
         service.calls.delete_file(&run, caller, &path, expected, &options).await.map_err(failed_precondition)?;
-    Ok(stored(StatusCode::OK, answer))
+    Ok(stored(StatusCode::OK, &answer))
 }
 
 /// Reads what the headers say about the call.
@@ -228,10 +228,9 @@ fn with_precondition(
     }
 }
 
-fn stored(status: StatusCode, answer: Answer) -> Response {
-    let members: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
-    let hash = members.get("newSha256").and_then(|hash| Sha256::parse(hash.as_str()?).ok());
-    let mut response = (status, json_text(answer.body)).into_response();
+fn stored(status: StatusCode, answer: &Answer) -> Response {
+    let hash = answer.output.sha256();
+    let mut response = (status, json_text(answer.to_json())).into_response();
     response.headers_mut().extend(hash.map(|hash| (header::ETAG, etag(&hash))));
     response
 }

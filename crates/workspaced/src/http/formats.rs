@@ -151,7 +151,7 @@ pub(crate) async fn call_in_format(
     let RunCaller { run, caller, .. } = caller;
     match service.calls.call_in_format(&run, caller, call).await {
         Ok(mut answer) => {
-            let call_id = call_id.unwrap_or_else(|| answer.tool_call_id.to_string());
+            let call_id = call_id.unwrap_or_else(|| answer.answer.tool_call_id.to_string());
             let item = tool.item(&call_id, true, &answer.text).map(|item| item.to_string());
             let is_item = item.is_some();
             answer.text = item.unwrap_or(answer.text);

@@ -167,7 +167,11 @@ pub(crate) async fn call_tool(
     let answer = if prefers_text {
         service.calls.call_tool_as_text(&run, caller, tool, body).await.map(text_view::answer)
     } else {
-        service.calls.call_tool(&run, caller, tool, body).await.map(|answer| json_text(answer.body).into_response())
+        service
+            .calls
+            .call_tool(&run, caller, tool, body)
+            .await
+            .map(|answer| json_text(answer.to_json()).into_response())
     };
     answer.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{AllowedCommand, check_open};
 use crate::CallError;
 use crate::approvals::decide::{DecidingPerson, decision_of};
-use crate::call::answer::{DONE, mutation_answer};
+use crate::call::answer::DONE;
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, OpenedCall};
 use crate::caller::Caller;
@@ -25,7 +25,7 @@ use crate::clock::now;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
-use crate::tools::run_command::{CommandInput, RUN_COMMAND, RunCommandInput};
+use crate::tools::run_command::{CommandInput, RUN_COMMAND, RanCommand, RunCommandInput};
 
 /// What follows the ID of an approval in that of the call whose command it allows.
 const APPROVED_SUFFIX: &str = ".approved";
@@ -50,11 +50,13 @@ impl Calls {
         let Some(approval) = &refusal.details.approval_id else { return Ok(None) };
         let ran = self.engine.ledger.call(&call.run_id, &with_suffix_of(approval)?).await?;
         if let Some((ran, reply)) = ran.and_then(|mut ran| ran.reply.take().map(|reply| (ran, reply))) {
+            let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
             if reply.status == DONE {
-                return Ok(Some(Ok(mutation_answer(call, &reply.body, ran.seq, Some(ran.hash)))));
+                let output: RanCommand = serde_json::from_str(&reply.body).map_err(internal)?;
+                let answer = Answer::new(call.tool_call_id.clone(), Box::new(output));
+                return Ok(Some(Ok(answer.recorded(ran.seq, Some(ran.hash)))));
             }
-            let refusal: Refusal =
-                serde_json::from_str(&reply.body).map_err(|error| CallError::Internal(Box::new(error)))?;
+            let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
             return Ok(Some(Err(refusal.recorded(ran.seq, Some(ran.hash)))));
         }
         let is_approved = self.engine.approval(approval).await?.state == ApprovalState::Approved;
@@ -121,7 +123,7 @@ impl Calls {
         };
         let outcome = match &ran {
             Ok(answer) => {
-                let ran: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+                let ran: Value = serde_json::from_str(&answer.to_json()).unwrap_or_default();
                 let exit = ran["exitCode"]
                     .as_i64()
                     .map_or_else(|| "ended without an exit code".to_owned(), |code| format!("exit {code}"));

@@ -15,7 +15,7 @@ use workspace::Transfer;
 
 use crate::CallError;
 use crate::admission::pools::permit_within;
-use crate::call::answer::Disclosure;
+use crate::call::answer::disclosed;
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
@@ -177,7 +177,7 @@ impl Calls {
         let put = match self.receive_upload(&call, path, upload).await {
             Ok(put) => put,
             Err(Failure::Recorded(error)) => {
-                let answer = Disclosure::of(&call).apply(Err(error));
+                let answer = disclosed(call.caller.may_read(), Err(error));
                 return answer.map_err(|error| Failed { tool_call_id: call.tool_call_id, error });
             }
             Err(Failure::Call(_, CallError::Refused(refusal)) | Failure::All(CallError::Refused(refusal))) => {
@@ -207,12 +207,12 @@ impl Calls {
 
     /// Stores a received upload.
     async fn store(&self, call: Call, put: PutFile) -> Result<Answer, RecordedError> {
-        let (disclosure, span) = (Disclosure::of(&call), call.span());
+        let (may_read, span) = (call.caller.may_read(), call.span());
         // The run was open when the upload was checked.
         let open_run = self.engine.open(&call.run_id).await.map_err(RecordedError::left_out)?;
         let call = call.opened(&open_run, EvidenceFact::Missing);
         let operation = Operation::Mutation(Box::new(put));
-        disclosure.apply(self.execute_one(call, open_run, Ok(operation)).instrument(span).await)
+        disclosed(may_read, self.execute_one(call, open_run, Ok(operation)).instrument(span).await)
     }
 
     /// Receives an upload: small ones into memory, others into the run's `tmp/`. Larger ones are judged before that by path and

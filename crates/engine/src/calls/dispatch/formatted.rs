@@ -17,11 +17,11 @@ use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::formats::snippet::ChangedLines;
-use crate::formats::{AsWritten, FormatTool, MappedCall, ModelFormat};
+use crate::formats::{AsWritten, FormatTool, MappedCall, ModelFormat, RenderAnswer};
 use crate::history::snapshot::diff_at;
 use crate::tool::input::any_path;
-use crate::tool::text::TextAnswer;
 use crate::tool::text::notes::counted;
+use crate::tool::text::{Rendered, TextAnswer};
 use crate::tools::MAX_READ_PATHS;
 use crate::tools::apply_changeset::is_readable;
 
@@ -134,23 +134,20 @@ impl Calls {
             let error = RecordedError::left_out(error);
             FormatRefusal { failed: Failed { tool_call_id: tool_call_id.clone(), error }, text: String::new() }
         };
-        let internal = |error: serde_json::Error| failed(CallError::Internal(Box::new(error)));
-        let seq = answer.head.map(|head| head.seq);
-        let say = |notices| format.notices(notices);
-        match render {
-            Some((render, Some(snippet))) => {
-                let changed = self.changed_lines(run, &answer.body).await.map_err(failed)?;
-                let snippet = changed.map(|changed| snippet(&changed)).unwrap_or_default();
-                let render = |answer: &str| {
-                    let mut rendered = render(answer)?;
-                    rendered.body.push_str(&snippet);
-                    Ok(rendered)
-                };
-                TextAnswer::with_notices(render, say, answer.body, seq).map_err(internal)
-            }
-            Some((render, None)) => TextAnswer::with_notices(render, say, answer.body, seq).map_err(internal),
-            None => TextAnswer::with_notices(crate::tool::text::no_text, say, answer.body, seq).map_err(internal),
+        let notices = format.notices(answer.notices.clone());
+        let Some((render, snippet)) = render else {
+            return Ok(TextAnswer::new(answer, Rendered::default(), &notices));
+        };
+        let json = answer.to_json();
+        let mut rendered = match render.map(|render| render(&json)) {
+            None => answer.output.to_text(),
+            Some(rendered) => rendered.map_err(|error| failed(CallError::Internal(Box::new(error))))?,
+        };
+        if let Some(snippet) = snippet {
+            let changed = self.changed_lines(run, &json).await.map_err(failed)?;
+            rendered.body.extend(changed.map(|changed| snippet(&changed)));
         }
+        Ok(TextAnswer::new(answer, rendered, &notices))
     }
 
     /// Returns the lines around the change of one file, from the diff of the call; `None` if policy does not let the file be read.
@@ -215,12 +212,14 @@ impl Calls {
             paths.truncate(MAX_READ_PATHS);
             let least = if found.truncated { "at least " } else { "" };
             let note = format!("[{least}{} more match; narrow include]\n", counted(more as u64, "file", "files"));
-            let render = mapped.render;
-            mapped.render = Box::new(move |answer| {
-                let mut rendered = render(answer)?;
-                rendered.end.push_str(&note);
-                Ok(rendered)
-            });
+            let with_note = |render: RenderAnswer| -> RenderAnswer {
+                Box::new(move |answer| {
+                    let mut rendered = render(answer)?;
+                    rendered.end.push_str(&note);
+                    Ok(rendered)
+                })
+            };
+            mapped.render = mapped.render.map(with_note);
         }
         mapped.input.insert("paths".to_owned(), json!(paths));
         Ok(mapped)

@@ -1,88 +1,14 @@
 //! Commands: how they ended, what they printed, and what they changed.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
-
 use super::lines::PushLine as _;
 use super::refusal::indented;
 use super::{Rendered, quote};
+use crate::tool::output::ToolOutput;
+use crate::tools::apply_changeset::LeftFile;
+use crate::tools::run_command::{CommandChanges, LeftOutEntry, RanCommand};
 
 /// The files that are named of each kind.
 const MAX_FILES: usize = 50;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Ran<'a> {
-    exit_code: Option<i64>,
-    signal: Option<i64>,
-    timed_out: bool,
-    duration_micros: u64,
-    #[serde(borrow)]
-    output: Cow<'a, str>,
-    #[serde(default)]
-    output_start_line: u64,
-    #[serde(default)]
-    output_start_cut: bool,
-    #[serde(default)]
-    output_lines: u64,
-    #[serde(default)]
-    cut_line: Option<u64>,
-    #[serde(default)]
-    next_column: Option<u64>,
-    #[serde(borrow, default)]
-    output_of: Option<Cow<'a, str>>,
-    #[serde(default)]
-    content_withheld: bool,
-    #[serde(borrow, default)]
-    shell: Option<Cow<'a, str>>,
-    #[serde(default)]
-    differs: Vec<String>,
-    #[serde(default)]
-    differs_count: u64,
-    #[serde(default)]
-    put_aside: Vec<String>,
-    #[serde(default)]
-    put_aside_count: u64,
-    #[serde(borrow, default)]
-    warning: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    changes: Option<ChangedByCommand<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ChangedByCommand<'a> {
-    #[serde(default)]
-    applied: Vec<String>,
-    #[serde(default)]
-    merged: Vec<String>,
-    #[serde(default)]
-    left: Vec<Left>,
-    #[serde(default)]
-    not_taken: BTreeMap<String, u64>,
-    #[serde(default)]
-    left_out: Vec<LeftOutLine>,
-    #[serde(default)]
-    left_out_count: u64,
-    #[serde(default)]
-    code: Option<String>,
-    #[serde(borrow, default)]
-    message: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct Left {
-    path: String,
-    rule: String,
-}
-
-#[derive(Deserialize)]
-struct LeftOutLine {
-    path: String,
-    why: String,
-}
 
 /// Where in an output a reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,46 +35,60 @@ impl CommandForm {
         Self { more, is_process: false, lines: None }
     }
 
-    /// Renders an answer of `run_command`.
+    /// Renders an answer of `run_command`, given as JSON text.
     ///
     /// # Errors
     ///
     /// If it is not one.
     pub(crate) fn render(&self, answer: &str) -> serde_json::Result<Rendered> {
-        let mut ran: Ran<'_> = serde_json::from_str(answer)?;
+        let mut ran: RanCommand = serde_json::from_str(answer)?;
         ran.cut_to(self.lines);
+        Ok(self.show(&ran))
+    }
+
+    /// Renders the output of `run_command`.
+    fn show(&self, ran: &RanCommand) -> Rendered {
         if !self.is_process {
-            return Ok(rendered(&ran, &ran.ending(), "output:", self.more));
+            return rendered(ran, &ran.ending(), "output:", self.more);
         }
         let how = match ran.exit_code {
             Some(code) if !ran.timed_out => format!("Process exited with code {code}"),
             _ => format!("Process {}", ran.ending()),
         };
         let head = format!("Wall time: {:.4} seconds\n{how}", ran.seconds());
-        Ok(rendered(&ran, &head, "Output:", self.more))
+        rendered(ran, &head, "Output:", self.more)
     }
 }
 
-/// Renders an answer of `run_command`.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn ran(answer: &str) -> serde_json::Result<Rendered> {
-    let more = |of: &str, OutputPlace { line, column }: OutputPlace| {
-        let column = column.map(|column| format!(", column={column}")).unwrap_or_default();
-        format!("outputOf={} with startLine={line}{column}", quote::quoted(of))
-    };
-    CommandForm::of(more).render(answer)
+impl ToolOutput for RanCommand {
+    fn to_text(&self) -> Rendered {
+        let more = |of: &str, OutputPlace { line, column }: OutputPlace| {
+            let column = column.map(|column| format!(", column={column}")).unwrap_or_default();
+            format!("outputOf={} with startLine={line}{column}", quote::quoted(of))
+        };
+        CommandForm::of(more).show(self)
+    }
+
+    /// Also removes what is computed of the output, and would confirm a guess of it.
+    fn withhold(&mut self) -> bool {
+        self.output.clear();
+        (self.output_lines, self.output_start_line, self.output_start_cut) = (None, None, false);
+        (self.output_sha256, self.cut_line, self.next_column) = (None, None, None);
+        true
+    }
+
+    fn names_record(&self) -> bool {
+        true
+    }
 }
 
-impl Ran<'_> {
+impl RanCommand {
     /// Leaves out what follows the first lines of the output.
     fn cut_to(&mut self, lines: Option<u64>) {
         let Some(lines) = lines.and_then(|lines| usize::try_from(lines).ok()) else { return };
         let Some((end, _)) = self.output.match_indices('\n').nth(lines.saturating_sub(1)) else { return };
         if end + 1 < self.output.len() {
-            self.output = self.output[..=end].to_owned().into();
+            self.output.truncate(end + 1);
             (self.cut_line, self.next_column) = (None, None);
         }
     }
@@ -170,7 +110,7 @@ impl Ran<'_> {
 }
 
 /// Renders how a command ended, what it changed and what it printed.
-fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) -> String) -> Rendered {
+fn rendered(ran: &RanCommand, head: &str, label: &str, more: fn(&str, OutputPlace) -> String) -> Rendered {
     let mut body = String::new();
     body.push_line(head);
     if let Some(shell) = &ran.shell {
@@ -192,7 +132,7 @@ fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) 
     if let Some(changes) = &ran.changes {
         add_changes(&mut body, changes);
     }
-    if ran.content_withheld {
+    if ran.output_lines.is_none() {
         body.push_line("[output withheld: the token has no file:read]");
         return Rendered { body, end: String::new() };
     }
@@ -204,11 +144,11 @@ fn rendered(ran: &Ran<'_>, head: &str, label: &str, more: fn(&str, OutputPlace) 
     Rendered { body, end: ran.what_is_not_shown(more) }
 }
 
-impl Ran<'_> {
+impl RanCommand {
     /// Says which lines of the output are shown, if not all are, and how others are read.
     fn what_is_not_shown(&self, more: fn(&str, OutputPlace) -> String) -> String {
-        let Self { output_start_line: first, output_lines: lines, .. } = *self;
         let mut end = String::new();
+        let (Some(first), Some(lines)) = (self.output_start_line, self.output_lines) else { return end };
         if self.output.is_empty() {
             if first > 1 && first > lines {
                 end.push_line(format_args!("[the output has {lines} lines: startLine={first} is past its end]"));
@@ -240,7 +180,7 @@ impl Ran<'_> {
     }
 }
 
-fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
+fn add_changes(body: &mut String, changes: &CommandChanges) {
     if let Some(message) = &changes.message {
         let code = changes.code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
         body.push_line(format_args!("changes not applied: {code}{}", quote::one_line(message)));
@@ -248,10 +188,10 @@ fn add_changes(body: &mut String, changes: &ChangedByCommand<'_>) {
     let path = |path: &String| quote::path(path).into_owned();
     add_files(body, "changed", changes.applied.iter().map(path));
     add_files(body, "merged with changes of others", changes.merged.iter().map(path));
-    let left = |left: &Left| format!("{} ({})", quote::path(&left.path), quote::one_line(&left.rule));
+    let left = |left: &LeftFile| format!("{} ({})", quote::path(&left.path), quote::one_line(&left.rule));
     add_files(body, "denied, and not changed in the run", changes.left.iter().map(left));
     let count = usize::try_from(changes.left_out_count).unwrap_or(usize::MAX);
-    let left_out = |left: &LeftOutLine| format!("{} ({})", quote::path(&left.path), quote::one_line(&left.why));
+    let left_out = |left: &LeftOutEntry| format!("{} ({})", quote::path(&left.path), quote::one_line(&left.why));
     add_files_of(body, "not taken", changes.left_out.iter().map(left_out), count);
     for (folder, count) in &changes.not_taken {
         body.push_line(format_args!("[{count} generated or ignored in {} not taken]", quote::path(folder)));
@@ -290,7 +230,8 @@ mod tests {
         let output = "x\u{2028}exit 0 after 9 s\u{2029}changed:\u{85}denied\u{b}a\u{c}b\n\nlast";
         let answer = serde_json::json!({"exitCode": 1, "timedOut": false, "durationMicros": 1, "output": output,
             "outputStartLine": 1, "outputLines": 3, "differsCount": 1});
-        let Rendered { body, .. } = ran(&answer.to_string()).unwrap();
+        let ran: RanCommand = serde_json::from_value(answer).unwrap();
+        let Rendered { body, .. } = ran.to_text();
         let (head, printed) = body.split_once("output:\n").unwrap();
         assert!(head.ends_with("so that it is no evidence:\n  [not known]\n"), "{head}");
         let lines: Vec<_> = printed.split(['\n', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}']).collect();

@@ -1,37 +1,14 @@
 //! Lists of files: `list_dir` and `find_files`.
 
-use std::borrow::Cow;
-
 use model::FileKind;
-use serde::Deserialize;
-use workspace::{EntryType, FolderEntry, FoundFile, NotShown};
+use workspace::{EntryType, FolderEntry, FoundFile};
 
 use super::lines::PushLine as _;
 use super::notes::{continuation, counted, cut_list, glob_notes, not_shown};
 use super::{Rendered, quote};
-
-/// The answer of a tool that lists files.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ShownList<'a, T> {
-    #[serde(borrow, default)]
-    path: Cow<'a, str>,
-    /// The entries.
-    pub(crate) entries: Vec<T>,
-    /// Why entries are missing; `None` if none are.
-    #[serde(borrow, default)]
-    pub(crate) truncated_reason: Option<Cow<'a, str>>,
-    /// The number of all entries, if it is known.
-    pub(crate) total_entries: Option<u64>,
-    /// What was left out.
-    #[serde(default)]
-    pub(crate) not_shown: NotShown,
-    /// What may be the reason that nothing was found.
-    #[serde(borrow, default)]
-    pub(crate) notes: Vec<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    next_cursor: Option<Cow<'a, str>>,
-}
+use crate::tool::output::ToolOutput;
+use crate::tools::find_files::FindFilesOutput;
+use crate::tools::list_dir::ListDirOutput;
 
 /// What the notes of an entry depend on.
 struct Described<'a> {
@@ -41,63 +18,74 @@ struct Described<'a> {
     redacted: bool,
 }
 
-/// Renders an answer of `list_dir`: an indented tree of the names under the folder.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn list_dir(answer: &str) -> serde_json::Result<Rendered> {
-    let list: ShownList<'_, FolderEntry> = serde_json::from_str(answer)?;
-    let mut entries: Vec<_> = list.entries.iter().map(|entry| (names_under(&list.path, &entry.path), entry)).collect();
-    // A folder's contents follow it, while `a-b` sorts before `a/b` in path order.
-    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut out = String::with_capacity(entries.len() * 24 + 128);
-    let mut open: Vec<&str> = Vec::new();
-    for (names, entry) in &entries {
-        let folders = &names[..names.len().saturating_sub(1)];
-        // The folders of a list that continues another one were listed there.
-        let shared = open.iter().zip(folders).take_while(|(open, name)| open == name).count();
-        for (depth, name) in folders.iter().enumerate().skip(shared) {
-            push_name(&mut out, depth, name, true, "");
+impl ToolOutput for ListDirOutput {
+    /// Renders an indented tree of the names under the folder.
+    fn to_text(&self) -> Rendered {
+        let mut entries: Vec<_> =
+            self.entries.iter().map(|entry| (names_under(self.path.as_str(), &entry.path), entry)).collect();
+        // A folder's contents follow it, while `a-b` sorts before `a/b` in path order.
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut out = String::with_capacity(entries.len() * 24 + 128);
+        let mut open: Vec<&str> = Vec::new();
+        for (names, entry) in &entries {
+            let folders = &names[..names.len().saturating_sub(1)];
+            // The folders of a list that continues another one were listed there.
+            let shared = open.iter().zip(folders).take_while(|(open, name)| open == name).count();
+            for (depth, name) in folders.iter().enumerate().skip(shared) {
+                push_name(&mut out, depth, name, true, "");
+            }
+            let is_folder = entry.entry_type == EntryType::Directory;
+            if let Some(name) = names.last() {
+                push_name(&mut out, folders.len(), name, is_folder, &notes_of_entry(entry));
+            }
+            open.clear();
+            open.extend(if is_folder { &names[..] } else { folders });
         }
-        let is_folder = entry.entry_type == EntryType::Directory;
-        if let Some(name) = names.last() {
-            push_name(&mut out, folders.len(), name, is_folder, &notes_of_entry(entry));
+        if entries.is_empty() {
+            out.push_str("[empty folder]\n");
         }
-        open.clear();
-        open.extend(if is_folder { &names[..] } else { folders });
+        out.extend(not_shown(&self.not_shown, "not shown", |left| {
+            let ways = [(left.hidden > 0, "includeHidden"), (left.has_unwanted(), "includeIgnored")];
+            ways.into_iter().filter_map(|(applies, way)| applies.then_some(way)).collect()
+        }));
+        if self.not_shown.unopened_folders > 0 {
+            let folders = counted(self.not_shown.unopened_folders, "folder", "folders");
+            out.push_line(format_args!("[{folders} not opened; maxDepth]"));
+        }
+        let shown = self.entries.len();
+        let end = end_of(
+            shown,
+            self.total_entries,
+            self.truncated_reason.as_deref(),
+            self.next_cursor.as_deref(),
+            "maxEntries",
+        );
+        Rendered { body: out, end }
     }
-    if entries.is_empty() {
-        out.push_str("[empty folder]\n");
-    }
-    out.extend(not_shown(&list.not_shown, "not shown", |left| {
-        let ways = [(left.hidden > 0, "includeHidden"), (left.has_unwanted(), "includeIgnored")];
-        ways.into_iter().filter_map(|(applies, way)| applies.then_some(way)).collect()
-    }));
-    if list.not_shown.unopened_folders > 0 {
-        let folders = counted(list.not_shown.unopened_folders, "folder", "folders");
-        out.push_line(format_args!("[{folders} not opened; maxDepth]"));
-    }
-    Ok(Rendered { body: out, end: end_of(&list, "maxEntries") })
 }
 
-/// Renders an answer of `find_files`: one path a line.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn find_files(answer: &str) -> serde_json::Result<Rendered> {
-    let list: ShownList<'_, FoundFile> = serde_json::from_str(answer)?;
-    let mut out = String::with_capacity(list.entries.len() * 48 + 128);
-    for entry in &list.entries {
-        out.push_str(&found_line(entry));
+impl ToolOutput for FindFilesOutput {
+    /// Renders one path a line.
+    fn to_text(&self) -> Rendered {
+        let mut out = String::with_capacity(self.entries.len() * 48 + 128);
+        for entry in &self.entries {
+            out.push_str(&found_line(entry));
+        }
+        if self.entries.is_empty() {
+            out.push_str("[no files found]\n");
+            out.push_str(&glob_notes(&self.notes));
+        }
+        out.extend(not_shown(&self.not_shown, "not searched", |_| vec!["path=FOLDER looks inside"]));
+        let shown = self.entries.len();
+        let end = end_of(
+            shown,
+            self.total_entries,
+            self.truncated_reason.as_deref(),
+            self.next_cursor.as_deref(),
+            "maxResults",
+        );
+        Rendered { body: out, end }
     }
-    if list.entries.is_empty() {
-        out.push_str("[no files found]\n");
-        out.push_str(&glob_notes(&list.notes));
-    }
-    out.extend(not_shown(&list.not_shown, "not searched", |_| vec!["path=FOLDER looks inside"]));
-    Ok(Rendered { body: out, end: end_of(&list, "maxResults") })
 }
 
 /// Returns how many of the entries under `folder` have at most `max_chars` characters in the tree; at least one.
@@ -137,18 +125,16 @@ pub(crate) fn notes_of_found(entry: &FoundFile) -> String {
     notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: false })
 }
 
-/// Returns the last lines of a list that is cut. The member `count` of the input limits the number of entries.
-fn end_of<T>(list: &ShownList<'_, T>, count: &str) -> String {
-    let mut out = String::new();
-    let Some(reason) = &list.truncated_reason else { return out };
-    out.extend(list.next_cursor.as_deref().map(continuation));
-    let remedy = match reason.as_ref() {
+/// Returns the last lines of a list that is cut. The member `limit` of the input limits the number of entries.
+fn end_of(shown: usize, total: Option<u64>, reason: Option<&str>, next_cursor: Option<&str>, limit: &str) -> String {
+    let Some(reason) = reason else { return String::new() };
+    let remedy = match reason {
         "maxChars" => "narrow path or raise maxChars".to_owned(),
         "maxBytes" => "narrow path".to_owned(),
-        _ => format!("narrow path or raise {count}"),
+        _ => format!("narrow path or raise {limit}"),
     };
-    out.push_str(&cut_list(list.entries.len(), list.total_entries, &remedy));
-    out
+    let next = next_cursor.map(continuation).unwrap_or_default();
+    next + &cut_list(shown, total, &remedy)
 }
 
 /// The names of `path` under the listed folder.

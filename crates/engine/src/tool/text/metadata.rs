@@ -2,101 +2,67 @@
 
 use std::borrow::Cow;
 
-use model::FileKind;
-use serde::Deserialize;
+use model::{FileKind, Sha256};
 use workspace::{EntryType, Tally, TreeStats};
 
 use super::lines::PushLine as _;
 use super::notes::{counted, not_shown};
 use super::{Rendered, quote};
+use crate::tool::output::ToolOutput;
+use crate::tools::stat_path::StatPathOutput;
+use crate::tools::tree_stats::TreeStatsOutput;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
-struct Stat<'a> {
-    #[serde(borrow)]
-    path: Cow<'a, str>,
-    exists: bool,
-    #[serde(rename = "type")]
-    entry_type: Option<EntryType>,
-    kind: Option<FileKind>,
-    #[serde(borrow, default)]
-    target: Option<Cow<'a, str>>,
-    readable: bool,
-    #[serde(borrow, default)]
-    reason: Option<Cow<'a, str>>,
-    #[serde(default)]
-    redacted: bool,
-    writable: bool,
-    size_bytes: Option<u64>,
-    #[serde(borrow, default)]
-    modified_at: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    mode: Option<Cow<'a, str>>,
+impl ToolOutput for StatPathOutput {
+    /// Renders one line.
+    fn to_text(&self) -> Rendered {
+        let path = quote::path(self.path.as_str());
+        if !self.exists {
+            let can = if self.writable { "can be created" } else { "not writable" };
+            return format!("{path}: does not exist, {can}\n").into();
+        }
+        let mut facts: Vec<Cow<'_, str>> = vec![Cow::Borrowed(match self.entry_type {
+            Some(EntryType::Directory) => "folder",
+            Some(EntryType::Symlink) => "link",
+            Some(EntryType::Other) => "special file",
+            Some(EntryType::File) | None => "file",
+        })];
+        facts.extend(self.target.as_ref().map(|target| format!("leads to {}", quote::path(target.as_str())).into()));
+        facts.extend(self.kind.and_then(kind_name).map(Cow::Borrowed));
+        facts.extend(self.size_bytes.map(|size| counted(size, "byte", "bytes").into()));
+        facts.extend(self.modified_at.as_ref().map(|time| format!("modified {time}").into()));
+        facts.extend(self.mode.as_ref().map(|mode| format!("mode {mode}").into()));
+        facts.push(match (self.readable, &self.reason) {
+            (true, _) => "readable".into(),
+            (false, Some(reason)) => format!("not readable ({reason})").into(),
+            (false, None) => "not readable".into(),
+        });
+        facts.extend(self.redacted.then_some(Cow::Borrowed("keys can be read")));
+        facts.push(if self.writable { "writable".into() } else { "not writable".into() });
+        format!("{path}: {}\n", facts.join(", ")).into()
+    }
+
+    fn sha256(&self) -> Option<Sha256> {
+        self.sha256
+    }
 }
 
-/// Renders an answer of `stat_path` as one line.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn stat_path(answer: &str) -> serde_json::Result<Rendered> {
-    let stat: Stat<'_> = serde_json::from_str(answer)?;
-    let path = quote::path(&stat.path);
-    if !stat.exists {
-        let can = if stat.writable { "can be created" } else { "not writable" };
-        return Ok(format!("{path}: does not exist, {can}\n").into());
+impl ToolOutput for TreeStatsOutput {
+    /// Renders the sums, then a line for each kind and extension.
+    fn to_text(&self) -> Rendered {
+        let Self { path, truncated, stats } = self;
+        let mut out = head(path.as_str(), stats);
+        for (extension, tally) in &stats.by_extension {
+            out.push_str(&extension_line(extension, tally));
+        }
+        if stats.not_counted > 0 {
+            out.push_line(format_args!("[lines of {} not counted]", counted(stats.not_counted, "file", "files")));
+        }
+        out.extend(not_shown(&stats.not_shown, "not counted", |_| vec!["path=FOLDER looks inside"]));
+        if *truncated {
+            out.push_str("[extensions are missing; narrow path or raise maxChars]\n");
+        }
+        out.into()
     }
-    let mut facts: Vec<Cow<'_, str>> = vec![Cow::Borrowed(match stat.entry_type {
-        Some(EntryType::Directory) => "folder",
-        Some(EntryType::Symlink) => "link",
-        Some(EntryType::Other) => "special file",
-        Some(EntryType::File) | None => "file",
-    })];
-    facts.extend(stat.target.as_deref().map(|target| format!("leads to {}", quote::path(target)).into()));
-    facts.extend(stat.kind.and_then(kind_name).map(Cow::Borrowed));
-    facts.extend(stat.size_bytes.map(|size| counted(size, "byte", "bytes").into()));
-    facts.extend(stat.modified_at.map(|time| format!("modified {time}").into()));
-    facts.extend(stat.mode.map(|mode| format!("mode {mode}").into()));
-    facts.push(match (stat.readable, stat.reason) {
-        (true, _) => "readable".into(),
-        (false, Some(reason)) => format!("not readable ({reason})").into(),
-        (false, None) => "not readable".into(),
-    });
-    facts.extend(stat.redacted.then_some(Cow::Borrowed("keys can be read")));
-    facts.push(if stat.writable { "writable".into() } else { "not writable".into() });
-    Ok(format!("{path}: {}\n", facts.join(", ")).into())
-}
-
-#[derive(Deserialize)]
-struct ShownCounts<'a> {
-    #[serde(borrow)]
-    path: Cow<'a, str>,
-    #[serde(default)]
-    truncated: bool,
-    #[serde(flatten)]
-    stats: TreeStats,
-}
-
-/// Renders an answer of `tree_stats`: the sums, then a line for each kind and extension.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn tree_stats(answer: &str) -> serde_json::Result<Rendered> {
-    let ShownCounts { path, truncated, stats } = serde_json::from_str(answer)?;
-    let mut out = head(&path, &stats);
-    for (extension, tally) in &stats.by_extension {
-        out.push_str(&extension_line(extension, tally));
-    }
-    if stats.not_counted > 0 {
-        out.push_line(format_args!("[lines of {} not counted]", counted(stats.not_counted, "file", "files")));
-    }
-    out.extend(not_shown(&stats.not_shown, "not counted", |_| vec!["path=FOLDER looks inside"]));
-    if truncated {
-        out.push_str("[extensions are missing; narrow path or raise maxChars]\n");
-    }
-    Ok(out.into())
 }
 
 /// Removes the last extensions from `stats` until its text has at most `max_chars` characters. Returns whether any was removed.

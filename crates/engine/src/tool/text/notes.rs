@@ -1,6 +1,5 @@
 //! Lines in brackets that say what the rest of a text does not.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use workspace::NotShown;
@@ -30,7 +29,7 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
 }
 
 /// Returns the lines about globs that match no path.
-pub(crate) fn glob_notes(notes: &[Cow<'_, str>]) -> String {
+pub(crate) fn glob_notes(notes: &[String]) -> String {
     let lines = notes.iter().filter(|note| note.starts_with(GLOB_NOTE)).map(|note| format!("[{}]\n", one_line(note)));
     lines.collect::<Vec<_>>().concat()
 }

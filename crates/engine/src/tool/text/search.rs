@@ -1,89 +1,70 @@
 //! Matches of `search_text`.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use workspace::{Match, NotShown};
+use workspace::Match;
 
 use super::lines::PushLine as _;
 use super::lists::fitting;
 use super::notes::{continuation, counted, not_shown};
 use super::{Rendered, quote};
-
-/// The answer of `search_text`.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Search<'a> {
-    /// The matches, in path order.
-    pub(crate) matches: Vec<Match>,
-    /// How many matches were skipped before the first one.
-    #[serde(default)]
-    pub(crate) matches_skipped: u64,
-    /// Why matches are missing; `None` if none are.
-    #[serde(borrow, default)]
-    pub(crate) truncated_reason: Option<Cow<'a, str>>,
-    /// The files that could not be searched.
-    #[serde(borrow, default)]
-    pub(crate) skipped: Vec<Cow<'a, str>>,
-    /// What was left out.
-    #[serde(default)]
-    pub(crate) not_shown: NotShown,
-    /// What may be the reason that nothing was found.
-    #[serde(borrow, default)]
-    pub(crate) notes: Vec<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    next_cursor: Option<Cow<'a, str>>,
-}
+use crate::tool::output::ToolOutput;
+use crate::tools::search_text::SearchTextOutput;
 
 /// A line of a file: whether it matches, and its text.
 pub(crate) type Line<'a> = (bool, &'a str);
 
-/// Renders an answer of `search_text`: each path, then its matching lines and the lines around them.
-///
-/// # Errors
-///
-/// If it is not one.
-pub(crate) fn search_text(answer: &str) -> serde_json::Result<Rendered> {
-    let search: Search<'_> = serde_json::from_str(answer)?;
-    let mut out = String::with_capacity(answer.len() / 2);
-    for file in search.matches.chunk_by(|a, b| a.path == b.path) {
-        let lines = lines_of(file);
-        // A caller without `file:read` is given paths only.
-        if !out.is_empty() && !lines.is_empty() {
-            out.push('\n');
-        }
-        out.extend(file.first().map(|first| format!("{}\n", quote::path(&first.path))));
-        for (number, (is_match, text)) in lines {
-            out.push_line(format_args!("  {number}{} {text}", if is_match { ':' } else { '-' }));
-        }
-    }
-    if search.matches.is_empty() {
-        match search.matches_skipped {
-            0 => out.push_str("[no matches]\n"),
-            skipped => out.push_line(format_args!("[no more than the {}]", counted(skipped, "match", "matches"))),
-        }
-    }
-    for note in &search.skipped {
-        out.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
-    }
-    for note in &search.notes {
-        out.push_line(format_args!("[{}]", quote::one_line(note)));
-    }
-    out.extend(not_shown(&search.not_shown, "not searched", |_| Vec::new()));
-    let mut end = String::new();
-    if let Some(reason) = &search.truncated_reason {
-        end.extend(search.next_cursor.as_deref().map(continuation));
-        let shown = counted(search.matches.len() as u64, "match", "matches");
-        match reason.as_ref() {
-            "maxTime" => {
-                end.push_line(format_args!("[{shown}; the search was stopped after 30 seconds; narrow path]"));
+impl ToolOutput for SearchTextOutput {
+    /// Renders each path, then its matching lines and the lines around them.
+    fn to_text(&self) -> Rendered {
+        let mut out = String::new();
+        for file in self.matches.chunk_by(|a, b| a.path == b.path) {
+            let lines = lines_of(file);
+            // A caller without `file:read` is given paths only.
+            if !out.is_empty() && !lines.is_empty() {
+                out.push('\n');
             }
-            "maxBytes" => end.push_line(format_args!("[{shown}, more follow; narrow path]")),
-            limit => end.push_line(format_args!("[{shown}, more follow; narrow path or raise {limit}]")),
+            out.extend(file.first().map(|first| format!("{}\n", quote::path(&first.path))));
+            for (number, (is_match, text)) in lines {
+                out.push_line(format_args!("  {number}{} {text}", if is_match { ':' } else { '-' }));
+            }
         }
+        if self.matches.is_empty() {
+            match self.matches_skipped {
+                0 => out.push_str("[no matches]\n"),
+                skipped => out.push_line(format_args!("[no more than the {}]", counted(skipped, "match", "matches"))),
+            }
+        }
+        for note in &self.skipped {
+            out.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
+        }
+        for note in &self.notes {
+            out.push_line(format_args!("[{}]", quote::one_line(note)));
+        }
+        out.extend(not_shown(&self.not_shown, "not searched", |_| Vec::new()));
+        let mut end = String::new();
+        if let Some(reason) = &self.truncated_reason {
+            end.extend(self.next_cursor.as_deref().map(continuation));
+            let shown = counted(self.matches.len() as u64, "match", "matches");
+            match reason.as_str() {
+                "maxTime" => {
+                    end.push_line(format_args!("[{shown}; the search was stopped after 30 seconds; narrow path]"));
+                }
+                "maxBytes" => end.push_line(format_args!("[{shown}, more follow; narrow path]")),
+                limit => end.push_line(format_args!("[{shown}, more follow; narrow path or raise {limit}]")),
+            }
+        }
+        Rendered { body: out, end }
     }
-    Ok(Rendered { body: out, end })
+
+    fn withhold(&mut self) -> bool {
+        let mut had_content = false;
+        for Match { snippet, before, after, .. } in &mut self.matches {
+            had_content |= !(snippet.is_empty() && before.is_empty() && after.is_empty());
+            (*snippet, *before, *after) = Default::default();
+        }
+        had_content
+    }
 }
 
 /// The lines of a file in order, each once: a match may be in the context of another.

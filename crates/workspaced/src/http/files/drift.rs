@@ -46,7 +46,7 @@ pub(crate) async fn settle_drift(
 ) -> Result<impl IntoResponse, Problem> {
     let settled = service.calls.settle_drift(&run, operator.caller(), json::parse_object(&body)).await;
     let answer = settled.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))?;
-    Ok(json_text(answer.body))
+    Ok(json_text(answer.to_json()))
 }
 
 /// A settlement.

@@ -130,7 +130,7 @@ async fn call(
     let answer = server.call(caller, tool, Ok(input.clone())).await;
     let answer =
         answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error.into()).of_call(failed.tool_call_id)))?;
-    serde_json::from_str(&answer.json).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::from_str(&answer.answer.to_json()).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
 fn members(value: Value) -> Map<String, Value> {

@@ -194,7 +194,7 @@ fn refused(FormatRefusal { failed, text }: FormatRefusal, moved: &HasMoved, want
 fn answered(answer: TextAnswer, wants_json: bool) -> Result<CallToolResult, ErrorData> {
     let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
     if wants_json {
-        let json = serde_json::from_str(&answer.json);
+        let json = serde_json::from_str(&answer.answer.to_json());
         result.structured_content = Some(json.map_err(|error| ErrorData::internal_error(error.to_string(), None))?);
     }
     Ok(result)

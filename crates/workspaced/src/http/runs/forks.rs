@@ -42,7 +42,7 @@ pub(crate) async fn merge_run(
 ) -> Result<Response, Problem> {
     // The future has the whole call: too large for the stack of every layer above it.
     let merged = Box::pin(service.calls.merge_run(&run, operator.caller(), request)).await.map_err(problem)?;
-    Ok(json_text(merged.body).into_response())
+    Ok(json_text(merged.to_json()).into_response())
 }
 
 /// Compare two runs

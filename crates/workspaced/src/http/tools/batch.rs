@@ -123,7 +123,7 @@ pub(crate) async fn batch(
             Some(tool) => {
                 let input = Value::Object(call.input).to_string().into();
                 match service.calls.call_tool(run, caller.clone(), tool, input).await {
-                    Ok(answer) => (StatusCode::OK, raw(answer.body)),
+                    Ok(answer) => (StatusCode::OK, raw(answer.to_json())),
                     Err(failed) => refused(&Problem::from(failed.error).of_call(failed.tool_call_id)),
                 }
             }
@@ -166,7 +166,7 @@ async fn execute_atomically(
     let Outcomes { answers, failed } = service.calls.call_batch(heads).await?;
     let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, RecordedError>)| {
         let (status, answer) = match answer {
-            Ok(answer) => (StatusCode::OK, raw(answer.body)),
+            Ok(answer) => (StatusCode::OK, raw(answer.to_json())),
             Err(error) => refused(&Problem::from(error).of_call(id)),
         };
         BatchResult { tool: tool.to_owned(), status: status.as_u16(), answer }

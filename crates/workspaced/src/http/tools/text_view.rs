@@ -35,8 +35,10 @@ impl FromRequestParts<Service> for PrefersText {
 
 /// Returns the response of a successful call.
 pub(crate) fn answer(answer: TextAnswer) -> Response {
-    let mut response = answer.text.into_response();
-    set_headers(response.headers_mut(), Some(&answer.tool_call_id), answer.seq, answer.sha256);
+    let TextAnswer { text, answer } = answer;
+    let mut response = text.into_response();
+    let seq = answer.head.map(|head| head.seq);
+    set_headers(response.headers_mut(), Some(&answer.tool_call_id), seq, answer.output.sha256());
     response
 }
 
