@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests prepare folders")]
 
+mod answers;
 mod ledger;
 mod ownership;
 mod rig;

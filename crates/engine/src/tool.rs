@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use workspace::{
     FollowedPath, Snapshot, StagedContents, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError,
@@ -278,8 +279,8 @@ pub struct Scope {
     /// Whether it is a change that was made outside of the service, or undoes one. As a call by itself it is judged by the limits of a
     /// change set. Before the plan [`Mutation::changed_since`] is called, and for what is so from the start [`Mutation::meet_tree`].
     pub is_of_command: bool,
-    /// The permission that the call needs for its only path, if not every permission of its tool is enough.
-    pub permission: Option<WritePermission>,
+    /// How the call writes its only path, if that decides which permission of its tool it needs.
+    pub write_mode: Option<WriteMode>,
     /// What the refusal of the call says in addition.
     pub refusal_note: Option<&'static str>,
 }
@@ -296,23 +297,25 @@ impl Scope {
     }
 }
 
-/// The permission that a write needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WritePermission {
-    /// To create a file.
-    Create,
-    /// To replace a file.
-    Replace,
-    /// To create a file, or to replace the one that exists.
+/// Whether the file that a call writes may or must exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum WriteMode {
+    /// It must not exist.
+    CreateNew,
+    /// It must exist.
+    ReplaceExisting,
+    /// It may exist.
+    #[default]
     CreateOrReplace,
 }
 
-impl WritePermission {
+impl WriteMode {
     /// Returns the permission that is needed if there is a file already, or none.
     pub fn needed(self, exists: bool) -> Permission {
         match (self, exists) {
-            (Self::Create, _) | (Self::CreateOrReplace, false) => Permission::FileWriteCreate,
-            (Self::Replace, _) | (Self::CreateOrReplace, true) => Permission::FileWriteReplace,
+            (Self::CreateNew, _) | (Self::CreateOrReplace, false) => Permission::FileWriteCreate,
+            (Self::ReplaceExisting, _) | (Self::CreateOrReplace, true) => Permission::FileWriteReplace,
         }
     }
 }

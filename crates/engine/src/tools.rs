@@ -11,6 +11,7 @@ pub(crate) mod drift;
 mod edit_file;
 pub(crate) mod files;
 pub(crate) mod find_files;
+mod folder_op;
 pub(crate) mod list_dir;
 mod move_file;
 pub(crate) mod read_file;
@@ -21,6 +22,7 @@ pub(crate) mod run_command;
 pub(crate) mod search_text;
 pub(crate) mod settle_drift;
 pub(crate) mod stat_path;
+mod text_edit;
 pub(crate) mod tree_stats;
 pub(crate) mod write_file;
 

@@ -52,29 +52,11 @@ impl Calls {
         self.call_in_view(View::Json, call_of(run, caller, tool, members, View::Json)).await
     }
 
-    /// Executes and records one call of `tool` on `run`, and renders its answer for a model.
+    /// Executes and records one call of `tool` on `run` with the `members` of its input, and renders its answer for a model.
     ///
     /// # Errors
     ///
     /// The refusal, recorded; [`refusal_text`](crate::tool::text::refusal_text) renders it.
-    #[boxed]
-    pub async fn call_tool_as_text(
-        &self,
-        run: &RunId,
-        caller: Caller,
-        tool: &'static Tool,
-        body: Bytes,
-    ) -> Result<TextAnswer, Failed> {
-        let members = json::parse_object(&body);
-        drop(body);
-        self.call_members_as_text(run, caller, tool, members).await
-    }
-
-    /// As [`call_tool_as_text`](Self::call_tool_as_text), with the members of the input, or why it has none.
-    ///
-    /// # Errors
-    ///
-    /// The refusal, recorded.
     #[boxed]
     pub async fn call_members_as_text(
         &self,

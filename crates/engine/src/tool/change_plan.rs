@@ -22,6 +22,8 @@ use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 /// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
 pub const INLINE_BYTES: usize = 1024 * 1024;
 
+/// The permission bits of a new file.
+pub(crate) const NEW_FILE_MODE: u32 = 0o644;
 /// The first bytes of a file from which its kind is detected.
 const KIND_PREFIX_BYTES: usize = 8 * 1024;
 

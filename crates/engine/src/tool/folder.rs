@@ -1,8 +1,8 @@
 //! The files of a folder that one call moves or deletes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use model::{Code, LogicalPath, Refusal, Rules};
+use model::{Code, LogicalPath, Refusal};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use crate::run::seen_versions::SeenVersion;
@@ -90,31 +90,5 @@ impl Folder {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads the files of any kind at `paths`.
-///
-/// # Errors
-///
-/// Those of [`Workspace::movable_targets`]. The refusal of a folder says how its files are meant: `verb` them.
-pub(crate) fn targets_or_folder_hint(
-    workspace: &Workspace,
-    rules: &Rules,
-    paths: &[LogicalPath],
-    removed: &BTreeSet<LogicalPath>,
-    verb: &str,
-) -> Result<Vec<Target>, WorkspaceError> {
-    match workspace.movable_targets(rules, paths, removed) {
-        Err(WorkspaceError::Refused(mut refusal)) if refusal.code == Code::NotAFile => {
-            let path = refusal.details.path.as_ref().and_then(|path| LogicalPath::parse(path.as_str()).ok());
-            if let Some(path) = path.filter(|path| Some(path) == paths.first())
-                && workspace.files_under(&path, 1)?.is_some()
-            {
-                refusal.hint = format!("To {verb} the folder with all its files, give recursive: true.");
-            }
-            Err(refusal.into())
-        }
-        targets => targets,
     }
 }

@@ -58,6 +58,15 @@ impl<T: Serialize> WriteJson for T {
     }
 }
 
+/// Returns the members of `output`, which must be a struct.
+pub(crate) fn members(output: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(output) {
+        Ok(Value::Object(members)) => members,
+        // A struct of strings, numbers and lists always serialises to an object.
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
 /// Skips the member of [`ToolOutput::long_text`].
 pub(crate) fn skip_long_text<T>(_: &T) -> bool {
     true

@@ -17,24 +17,22 @@ use workspace::{
 };
 
 use super::files::BY_HASH;
-use super::write_file::members;
 use super::write_file::merge::{OnConflict, merge_change};
 use crate::call_error::refusals::canonically_equal;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
-use crate::tool::change_plan::{ChangePlan, DesiredFile, UploadedFile, too_large};
+use crate::tool::change_plan::{ChangePlan, DesiredFile, NEW_FILE_MODE, UploadedFile, too_large};
 use crate::tool::changed_since::{ChangedSince, FileSince, MergedFork};
 use crate::tool::folder::MAX_FILES;
 use crate::tool::input::parse;
 use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limits};
+use crate::tool::output::members;
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, StagedContent, Tool, ToolRun, ToolSchema};
 
 /// The member of a stored input that has the layer.
 pub(crate) const LAYER: &str = "layerBase64";
-/// The permission bits of a new file.
-const NEW_FILE_MODE: u32 = 0o644;
 const EXECUTABLE: u32 = 0o111;
 /// The rule that denies a change of the executable bit.
 const MODE_CHANGE: &str = "modeChange";

@@ -12,11 +12,12 @@ use model::{
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use super::write_file::{already_exists, members};
+use super::write_file::already_exists;
 use crate::call_error::refusals::canonically_equal;
-use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::change_plan::{ChangePlan, DesiredFile, NEW_FILE_MODE};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
+use crate::tool::output::members;
 use crate::tool::text::notes::counted;
 use crate::tool::{
     Mutation, Need, NewBytes, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead,
@@ -32,9 +33,6 @@ const MAX_PARSED_BYTES: usize = 64 * 1024;
 
 /// What the refusal of a patch of several files says in addition.
 const NOTHING_APPLIED: &str = "nothing of the patch was applied";
-
-/// The permission bits of a new file for which the patch has no mode.
-const NEW_FILE_MODE: u32 = 0o644;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "apply_patch",

@@ -1,17 +1,13 @@
 //! `edit_file`: replaces a text in a file.
 
-use model::{
-    Code, EditFault, EditResult, Effect, Encoding, LogicalPath, NearMatch, NearestText, Permission, Refusal, Sha256,
-};
-use serde::{Deserialize, Serialize};
-use workspace::Target;
+use model::{Code, EditFault, EditResult, Encoding, LogicalPath, NearMatch, NearestText, Permission, Refusal, Rules};
+use serde::Deserialize;
 
-use super::write_file::members;
-use crate::run::seen_versions::SeenVersion;
-use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::change_plan::too_large;
+use crate::tool::expected_version::ExpectedVersion;
+use crate::tool::input::{self, bounded, file_path, parse};
+use crate::tool::{Tool, ToolRun, ToolSchema};
+use crate::tools::text_edit::{Edit, EditedText, TextEdit, TextEditOutput};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -21,8 +17,8 @@ pub(crate) const TOOL: Tool = Tool {
     permissions: &[Permission::FileWriteReplace],
     content: &[],
     input: ToolSchema::of::<EditFileInput>,
-    output: ToolSchema::of::<EditFileOutput>,
-    run: ToolRun::Mutation(|members| Ok(Box::new(EditFile::try_from(parse::<EditFileInput>(members)?)?))),
+    output: ToolSchema::of::<TextEditOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(TextEdit::try_from(parse::<EditFileInput>(members)?)?))),
 };
 
 /// The input of `edit_file`.
@@ -56,39 +52,16 @@ pub(crate) struct EditFileInput {
     encoding: Option<String>,
 }
 
-/// The output of `edit_file` and `replace_range`.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct EditFileOutput {
-    /// The normalised path.
-    path: LogicalPath,
-    /// Always false: no file is created.
-    created: bool,
-    /// Hash before the change.
-    old_sha256: Sha256,
-    /// Hash after the change.
-    new_sha256: Sha256,
-    /// The new length in bytes.
-    bytes_written: u64,
-    /// Lines added.
-    insertions: u64,
-    /// Lines removed.
-    deletions: u64,
-    /// Number of replaced occurrences, without overlaps; 1 for `replace_range`.
-    replacements: u64,
-}
-
-struct EditFile {
-    path: LogicalPath,
+/// A text that replaces another one.
+pub(crate) struct ReplacedText {
     old: String,
-    new: String,
+    /// The new text.
+    pub(crate) new: String,
     replace_all: bool,
     replacements: Option<u64>,
-    expected: Option<ExpectedVersion>,
-    encoding: Option<Encoding>,
 }
 
-impl TryFrom<EditFileInput> for EditFile {
+impl TryFrom<EditFileInput> for TextEdit {
     type Error = Refusal;
 
     fn try_from(input: EditFileInput) -> Result<Self, Refusal> {
@@ -106,83 +79,46 @@ impl TryFrom<EditFileInput> for EditFile {
         }
         Ok(Self {
             path: file_path(&input.path)?,
-            old: input.old_string,
-            new: input.new_string,
-            replace_all: input.replace_all,
-            replacements,
             expected: input.expected_sha256,
             encoding: input::encoding(input.encoding.as_deref())?,
+            edit: Edit::Replace(ReplacedText {
+                old: input.old_string,
+                new: input.new_string,
+                replace_all: input.replace_all,
+                replacements,
+            }),
         })
     }
 }
 
-impl Mutation for EditFile {
-    fn scope(&self) -> Scope {
-        Scope::of(vec![self.path.clone()])
-    }
-
-    fn new_texts(&self) -> Vec<NewText<'_>> {
-        vec![NewText::to(&self.path, self.new.as_bytes())]
-    }
-
-    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
-        self.expected.iter_mut().map(|expected| (&self.path, expected)).collect()
-    }
-
-    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
-            return Err(Refusal::not_found(&self.path));
-        };
-        let (old_sha256, mode) = (state.sha256, state.mode);
-        // `oldString` says what the file must contain, so that it need not have been read.
-        let is_unseen = self.expected.and_then(ExpectedVersion::seen) == Some(SeenVersion::Never);
-        if let Some(expected) = self.expected.filter(|_| !is_unseen) {
-            expect_version(&self.path, Some(old_sha256), Some(expected))?;
-        }
-        let decoded = decode_for_edit(&self.path, bytes, self.encoding)?;
-        let encoding = decoded.encoding;
-        let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
-        let edited = model::edit(&decoded.text, &self.old, &self.new, self.replace_all, max_bytes);
+impl ReplacedText {
+    /// Replaces the text in that of the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// `EDIT_NOT_FOUND`, `EDIT_NOT_UNIQUE`; `FILE_TOO_LARGE` for the new text.
+    pub(crate) fn apply(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        text: &str,
+        encoding: Encoding,
+    ) -> Result<EditedText, Refusal> {
+        let max_bytes = encoding.max_text_bytes(rules.policy().max_file_bytes);
+        let edited = model::edit(text, &self.old, &self.new, self.replace_all, max_bytes);
         let EditResult { text, replacements } = edited.map_err(|fault| match fault {
-            EditFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
-            EditFault::NotFound(near) => not_found(&self.path, near),
-            EditFault::AlreadyApplied(lines) => already_applied(&self.path, lines),
-            EditFault::Numbered(line) => numbered(&self.path, line),
-            EditFault::SameLines => same_lines(&self.path),
-            EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
+            EditFault::TooLong { bytes } => too_large(rules, path, encoding.min_bytes_of(bytes)),
+            EditFault::NotFound(near) => not_found(path, near),
+            EditFault::AlreadyApplied(lines) => already_applied(path, lines),
+            EditFault::Numbered(line) => numbered(path, line),
+            EditFault::SameLines => same_lines(path),
+            EditFault::NotUnique { occurrences, lines } => not_unique(path, occurrences, lines),
         })?;
         if let Some(wanted) = self.replacements.filter(|wanted| *wanted != replacements) {
-            return Err(other_count(&self.path, wanted, replacements));
+            return Err(other_count(path, wanted, replacements));
         }
-        let new_bytes = model::encode(&text, encoding);
-        let new_bytes = new_bytes.ok_or_else(|| not_encodable("`newString`", &self.path, encoding))?;
-        if self.encoding.is_none() {
-            check_guess(&self.path, bytes, &new_bytes)?;
-        }
-        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
-        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
-        describe(&mut plan, &self.path, old_sha256, replacements);
-        let counts = plan.counts();
-        plan.summary = format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
-        Ok(plan)
+        Ok((text, replacements, format!("edited {path}, {replacements} ×")))
     }
-}
-
-/// Fills in the output of a tool that edits only the file at `path`.
-pub(crate) fn describe(plan: &mut ChangePlan, path: &LogicalPath, old_sha256: Sha256, replacements: u64) {
-    let Some((counts, content)) = plan.at(path).and_then(|change| Some((change.counts, change.after.as_ref()?))) else {
-        return;
-    };
-    plan.output = members(&EditFileOutput {
-        path: path.clone(),
-        created: false,
-        old_sha256,
-        new_sha256: content.sha256,
-        bytes_written: content.size_bytes,
-        insertions: counts.insertions,
-        deletions: counts.deletions,
-        replacements,
-    });
 }
 
 fn not_unique(path: &LogicalPath, occurrences: u64, lines: Vec<u64>) -> Refusal {

@@ -9,22 +9,20 @@ use model::{Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, S
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use super::delete_file::DeleteFile;
-use super::write_file::{already_exists, members as members_of};
+use super::folder_op::FolderOp;
+use super::write_file::already_exists;
 use crate::call_error::refusals::canonically_equal;
-use crate::tool::change_plan::{ChangePlan, UploadedFile};
+use crate::tool::change_plan::{ChangePlan, NEW_FILE_MODE, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
-use crate::tool::output::{ReadOutput, ToolOutput};
+use crate::tool::output::{ReadOutput, ToolOutput, members as members_of};
 use crate::tool::{
     AtRecord, Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
-    StagedContent, Tool, ToolRun, ToolSchema, WritePermission,
+    StagedContent, Tool, ToolRun, ToolSchema, WriteMode,
 };
 
 /// The largest file of an earlier record that is sent: it is held in memory, and of a larger one no earlier version is kept.
 const MAX_EARLIER_BYTES: u64 = 16 << 20;
-/// The permission bits of a new file.
-const NEW_FILE_MODE: u32 = 0o644;
 
 /// `GET` and `HEAD` of a file.
 pub(crate) static GET: Tool = Tool {
@@ -64,13 +62,10 @@ pub(crate) static DELETE: Tool = Tool {
     output: ToolSchema::of::<StoredFile>,
     run: ToolRun::Mutation(|members| {
         let input = parse::<PathInput>(members)?;
-        Ok(Box::new(DeleteFile {
-            path: file_path(&input.path)?,
-            expected: input.expected_sha256.map(ExpectedVersion::from),
-            may_be_folder: false,
-            folder: None,
-            output: |path, before| members_of(&StoredFile::deleted(path, before)),
-        }))
+        let (path, expected) = (file_path(&input.path)?, input.expected_sha256.map(ExpectedVersion::from));
+        Ok(Box::new(FolderOp::delete(path, expected, false, |path, before| {
+            members_of(&StoredFile::deleted(path, before))
+        })))
     }),
 };
 
@@ -231,8 +226,8 @@ impl Mutation for PutFile {
     }
 
     fn scope(&self) -> Scope {
-        let permission = if self.expected.is_some() { WritePermission::Replace } else { WritePermission::Create };
-        Scope { permission: Some(permission), ..Scope::of(vec![self.path.clone()]) }
+        let mode = if self.expected.is_some() { WriteMode::ReplaceExisting } else { WriteMode::CreateNew };
+        Scope { write_mode: Some(mode), ..Scope::of(vec![self.path.clone()]) }
     }
 
     fn targets(

@@ -1,14 +1,13 @@
 //! `replace_range`: replaces whole lines of a file by their numbers.
 
-use model::{Effect, Encoding, LogicalPath, Permission, RangeFault, Refusal};
+use model::{Encoding, LogicalPath, Permission, RangeFault, Refusal, Rules};
 use serde::Deserialize;
-use workspace::Target;
 
-use super::edit_file::{EditFileOutput, describe};
-use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::change_plan::too_large;
+use crate::tool::expected_version::ExpectedVersion;
+use crate::tool::input::{self, bounded, file_path, parse};
+use crate::tool::{Tool, ToolRun, ToolSchema};
+use crate::tools::text_edit::{Edit, EditedText, TextEdit, TextEditOutput};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "replace_range",
@@ -18,8 +17,8 @@ pub(crate) const TOOL: Tool = Tool {
     permissions: &[Permission::FileWriteReplace],
     content: &[],
     input: ToolSchema::of::<ReplaceRangeInput>,
-    output: ToolSchema::of::<EditFileOutput>,
-    run: ToolRun::Mutation(|members| Ok(Box::new(ReplaceRange::try_from(parse::<ReplaceRangeInput>(members)?)?))),
+    output: ToolSchema::of::<TextEditOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(TextEdit::try_from(parse::<ReplaceRangeInput>(members)?)?))),
 };
 
 /// The input of `replace_range`.
@@ -51,16 +50,15 @@ pub(crate) struct ReplaceRangeInput {
     encoding: Option<String>,
 }
 
-struct ReplaceRange {
-    path: LogicalPath,
+/// Lines that replace others.
+pub(crate) struct ReplacedLines {
     start: u64,
     end: u64,
-    content: String,
-    expected: ExpectedVersion,
-    encoding: Option<Encoding>,
+    /// The new lines.
+    pub(crate) content: String,
 }
 
-impl TryFrom<ReplaceRangeInput> for ReplaceRange {
+impl TryFrom<ReplaceRangeInput> for TextEdit {
     type Error = Refusal;
 
     fn try_from(input: ReplaceRangeInput) -> Result<Self, Refusal> {
@@ -72,64 +70,42 @@ impl TryFrom<ReplaceRangeInput> for ReplaceRange {
         }
         Ok(Self {
             path: file_path(&input.path)?,
-            start,
-            end,
-            content: input.content,
-            expected: input.expected_sha256,
+            expected: Some(input.expected_sha256),
             encoding: input::encoding(input.encoding.as_deref())?,
+            edit: Edit::Range(ReplacedLines { start, end, content: input.content }),
         })
     }
 }
 
-impl Mutation for ReplaceRange {
-    fn scope(&self) -> Scope {
-        Scope::of(vec![self.path.clone()])
-    }
-
-    fn new_texts(&self) -> Vec<NewText<'_>> {
-        vec![NewText::to(&self.path, self.content.as_bytes())]
-    }
-
-    fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
-        vec![(&self.path, &mut self.expected)]
-    }
-
-    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
-            return Err(Refusal::not_found(&self.path));
-        };
-        let (old_sha256, mode) = (state.sha256, state.mode);
-        expect_version(&self.path, Some(old_sha256), Some(self.expected))?;
-        let decoded = decode_for_edit(&self.path, bytes, self.encoding)?;
-        let encoding = decoded.encoding;
-        let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
-        let text = model::replace_range(&decoded.text, self.start, self.end, &self.content, max_bytes);
+impl ReplacedLines {
+    /// Replaces the lines in the text of the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` if the file does not have the lines; `FILE_TOO_LARGE` for the new text.
+    pub(crate) fn apply(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        text: &str,
+        encoding: Encoding,
+    ) -> Result<EditedText, Refusal> {
+        let max_bytes = encoding.max_text_bytes(rules.policy().max_file_bytes);
+        let text = model::replace_range(text, self.start, self.end, &self.content, max_bytes);
         let text = text.map_err(|fault| match fault {
-            RangeFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
-            RangeFault::OutOfRange { total_lines } => self.out_of_range(total_lines),
+            RangeFault::TooLong { bytes } => too_large(rules, path, encoding.min_bytes_of(bytes)),
+            RangeFault::OutOfRange { total_lines } => self.out_of_range(path, total_lines),
         })?;
-        let new_bytes = model::encode(&text, encoding);
-        let new_bytes = new_bytes.ok_or_else(|| not_encodable("`content`", &self.path, encoding))?;
-        if self.encoding.is_none() {
-            check_guess(&self.path, bytes, &new_bytes)?;
-        }
-        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
-        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
-        describe(&mut plan, &self.path, old_sha256, 1);
-        let counts = plan.counts();
-        let lines = match (self.start, self.end) {
-            (start, end) if end < start => format!("inserted lines before line {start} of"),
-            (start, end) if start == end => format!("replaced line {start} of"),
-            (start, end) => format!("replaced lines {start}-{end} of"),
+        let done = match (self.start, self.end) {
+            (start, end) if end < start => format!("inserted lines before line {start} of {path}"),
+            (start, end) if start == end => format!("replaced line {start} of {path}"),
+            (start, end) => format!("replaced lines {start}-{end} of {path}"),
         };
-        plan.summary = format!("{lines} {} (+{} -{})", self.path, counts.insertions, counts.deletions);
-        Ok(plan)
+        Ok((text, 1, done))
     }
-}
 
-impl ReplaceRange {
-    fn out_of_range(&self, total_lines: u64) -> Refusal {
-        let Self { path, start, end, .. } = self;
+    fn out_of_range(&self, path: &LogicalPath, total_lines: u64) -> Refusal {
+        let Self { start, end, .. } = self;
         let message = format!("lines {start} to {end} are not all in `{path}`, which has {total_lines} lines");
         let hint = format!(
             "Give lines up to {total_lines}; to append, give startLine {} and endLine {total_lines}.",

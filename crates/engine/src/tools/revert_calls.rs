@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use self::reverted_files::RevertedFiles;
-use super::write_file::members;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::{file_path, parse};
+use crate::tool::output::members;
 use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use super::drift::change_name;
-use super::write_file::members;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::input::{any_path, parse};
+use crate::tool::output::members;
 use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};

@@ -159,7 +159,7 @@ fn plan_change(
     }
     let targets = targets?;
     let exists = targets.first().is_some_and(|target| target.before.is_some());
-    let needed = scope.permission.map(|permission| permission.needed(exists));
+    let needed = scope.write_mode.map(|mode| mode.needed(exists));
     if let Some(needed) = needed.filter(|needed| !call.caller.permissions.contains(needed)) {
         return Err(forbidden(&[needed]).into());
     }

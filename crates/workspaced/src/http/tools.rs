@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use engine::tools::{Audience, CatalogueFormat, CatalogueView, ToolInfo};
 use engine::{CallError, ModelFormat, tools};
-use model::{Code, Mount, Refusal, Sha256, excerpt};
+use model::{Code, Mount, Refusal, Sha256, excerpt, json};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::openapi::RefOr;
@@ -165,7 +165,9 @@ pub(crate) async fn call_tool(
 ) -> Result<Response, Problem> {
     let tool = tools::find(&tool).ok_or_else(tool_not_found)?;
     let answer = if prefers_text {
-        service.calls.call_tool_as_text(&run, caller, tool, body).await.map(text_view::answer)
+        let members = json::parse_object(&body);
+        drop(body);
+        service.calls.call_members_as_text(&run, caller, tool, members).await.map(text_view::answer)
     } else {
         service
             .calls

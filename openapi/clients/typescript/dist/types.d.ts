@@ -647,24 +647,6 @@ export interface EditFileInput {
 export interface EditFileInputEvidence {
     eventId: string;
 }
-export interface EditFileOutput {
-    artifactUris: Array<string>;
-    bytesWritten: number;
-    created: boolean;
-    deletions: number;
-    headHash: string;
-    insertions: number;
-    newSha256: Sha256;
-    notices?: Array<string>;
-    ok: true;
-    oldSha256: Sha256;
-    path: LogicalPath;
-    replacements: number;
-    seq: number;
-    summary: string;
-    toolCallId: string;
-    warnings: Array<string>;
-}
 export type Encoding = "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-3" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-8-i" | "iso-8859-10" | "iso-8859-13" | "iso-8859-14" | "iso-8859-15" | "iso-8859-16" | "koi8-r" | "koi8-u" | "ibm866" | "macintosh" | "x-mac-cyrillic" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "gb18030" | "big5";
 export interface Entry {
     kind?: FileKind | null;
@@ -1741,6 +1723,26 @@ export interface Tally {
     files: number;
     lines: number;
 }
+export interface TextEditOutput {
+    artifactUris: Array<string>;
+    bytesWritten: number;
+    created: boolean;
+    deletions: number;
+    headHash: string;
+    insertions: number;
+    merged?: boolean;
+    mergedFrom?: Sha256 | null;
+    newSha256: Sha256;
+    notices?: Array<string>;
+    ok: true;
+    oldSha256?: Sha256 | null;
+    path: LogicalPath;
+    replacements?: number | null;
+    seq: number;
+    summary: string;
+    toolCallId: string;
+    warnings: Array<string>;
+}
 export type TokenId = string;
 export interface ToolCall {
     actor: string;
@@ -1908,25 +1910,6 @@ export interface WriteFileInput {
 export interface WriteFileInputEvidence {
     eventId: string;
 }
-export interface WriteFileOutput {
-    artifactUris: Array<string>;
-    bytesWritten: number;
-    created: boolean;
-    deletions: number;
-    headHash: string;
-    insertions: number;
-    merged?: boolean;
-    mergedFrom?: Sha256 | null;
-    newSha256: Sha256;
-    notices?: Array<string>;
-    ok: true;
-    oldSha256?: Sha256 | null;
-    path: LogicalPath;
-    seq: number;
-    summary: string;
-    toolCallId: string;
-    warnings: Array<string>;
-}
 /** The input and the answer of each tool. */
 export interface Tools {
     apply_patch: {
@@ -1943,7 +1926,7 @@ export interface Tools {
     };
     edit_file: {
         input: EditFileInput;
-        output: EditFileOutput;
+        output: TextEditOutput;
     };
     find_files: {
         input: FindFilesInput;
@@ -1967,7 +1950,7 @@ export interface Tools {
     };
     replace_range: {
         input: ReplaceRangeInput;
-        output: EditFileOutput;
+        output: TextEditOutput;
     };
     revert_calls: {
         input: RevertCallsInput;
@@ -1991,6 +1974,6 @@ export interface Tools {
     };
     write_file: {
         input: WriteFileInput;
-        output: WriteFileOutput;
+        output: TextEditOutput;
     };
 }

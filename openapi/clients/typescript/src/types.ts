@@ -707,25 +707,6 @@ export interface EditFileInputEvidence {
   eventId: string;
 }
 
-export interface EditFileOutput {
-  artifactUris: Array<string>;
-  bytesWritten: number;
-  created: boolean;
-  deletions: number;
-  headHash: string;
-  insertions: number;
-  newSha256: Sha256;
-  notices?: Array<string>;
-  ok: true;
-  oldSha256: Sha256;
-  path: LogicalPath;
-  replacements: number;
-  seq: number;
-  summary: string;
-  toolCallId: string;
-  warnings: Array<string>;
-}
-
 export type Encoding = "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-3" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-8-i" | "iso-8859-10" | "iso-8859-13" | "iso-8859-14" | "iso-8859-15" | "iso-8859-16" | "koi8-r" | "koi8-u" | "ibm866" | "macintosh" | "x-mac-cyrillic" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "gb18030" | "big5";
 
 export interface Entry {
@@ -1928,6 +1909,27 @@ export interface Tally {
   lines: number;
 }
 
+export interface TextEditOutput {
+  artifactUris: Array<string>;
+  bytesWritten: number;
+  created: boolean;
+  deletions: number;
+  headHash: string;
+  insertions: number;
+  merged?: boolean;
+  mergedFrom?: Sha256 | null;
+  newSha256: Sha256;
+  notices?: Array<string>;
+  ok: true;
+  oldSha256?: Sha256 | null;
+  path: LogicalPath;
+  replacements?: number | null;
+  seq: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
 export type TokenId = string;
 
 export interface ToolCall {
@@ -2098,42 +2100,22 @@ export interface WriteFileInputEvidence {
   eventId: string;
 }
 
-export interface WriteFileOutput {
-  artifactUris: Array<string>;
-  bytesWritten: number;
-  created: boolean;
-  deletions: number;
-  headHash: string;
-  insertions: number;
-  merged?: boolean;
-  mergedFrom?: Sha256 | null;
-  newSha256: Sha256;
-  notices?: Array<string>;
-  ok: true;
-  oldSha256?: Sha256 | null;
-  path: LogicalPath;
-  seq: number;
-  summary: string;
-  toolCallId: string;
-  warnings: Array<string>;
-}
-
 /** The input and the answer of each tool. */
 export interface Tools {
   apply_patch: { input: ApplyPatchInput; output: ApplyPatchOutput };
   delete_file: { input: DeleteFileInput; output: DeleteFileOutput };
   diff_workspace: { input: DiffWorkspaceInput; output: DiffWorkspaceOutput };
-  edit_file: { input: EditFileInput; output: EditFileOutput };
+  edit_file: { input: EditFileInput; output: TextEditOutput };
   find_files: { input: FindFilesInput; output: FindFilesOutput };
   list_dir: { input: ListDirInput; output: ListDirOutput };
   move_file: { input: MoveFileInput; output: MoveFileOutput };
   read_file: { input: ReadFileInput; output: ReadFileOutput };
   read_files: { input: ReadFilesInput; output: ReadFilesOutput };
-  replace_range: { input: ReplaceRangeInput; output: EditFileOutput };
+  replace_range: { input: ReplaceRangeInput; output: TextEditOutput };
   revert_calls: { input: RevertCallsInput; output: RevertCallsOutput };
   run_command: { input: RunCommandInput; output: RanCommand };
   search_text: { input: SearchTextInput; output: SearchTextOutput };
   stat_path: { input: StatPathInput; output: StatPathOutput };
   tree_stats: { input: TreeStatsInput; output: TreeStatsOutput };
-  write_file: { input: WriteFileInput; output: WriteFileOutput };
+  write_file: { input: WriteFileInput; output: TextEditOutput };
 }

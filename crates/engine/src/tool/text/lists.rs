@@ -10,14 +10,6 @@ use crate::tool::output::ToolOutput;
 use crate::tools::find_files::FindFilesOutput;
 use crate::tools::list_dir::ListDirOutput;
 
-/// What the notes of an entry depend on.
-struct Described<'a> {
-    entry_type: EntryType,
-    kind: Option<FileKind>,
-    reason: Option<&'a str>,
-    redacted: bool,
-}
-
 impl ToolOutput for ListDirOutput {
     /// Renders an indented tree of the names under the folder.
     fn to_text(&self) -> Rendered {
@@ -121,8 +113,7 @@ fn found_line(entry: &FoundFile) -> String {
 
 /// Returns what is special about a file that was found, in brackets; empty for an ordinary one.
 pub(crate) fn notes_of_found(entry: &FoundFile) -> String {
-    let FoundFile { entry_type, kind, reason, .. } = entry;
-    notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: false })
+    notes(entry.entry_type, entry.kind, entry.reason.as_deref(), false)
 }
 
 /// Returns the last lines of a list that is cut. The member `limit` of the input limits the number of entries.
@@ -153,25 +144,24 @@ fn push_name(out: &mut String, depth: usize, name: &str, is_folder: bool, notes:
 
 /// Returns what is special about an entry of a folder, in brackets; empty for an ordinary one.
 pub(crate) fn notes_of_entry(entry: &FolderEntry) -> String {
-    let FolderEntry { entry_type, kind, reason, redacted, .. } = entry;
-    notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: *redacted })
+    notes(entry.entry_type, entry.kind, entry.reason.as_deref(), entry.redacted)
 }
 
 /// Returns what is special about an entry, in brackets; empty for an ordinary one.
-fn notes(entry: &Described<'_>) -> String {
-    let what = match (entry.entry_type, entry.kind) {
+fn notes(entry_type: EntryType, kind: Option<FileKind>, reason: Option<&str>, redacted: bool) -> String {
+    let what = match (entry_type, kind) {
         (EntryType::Symlink, _) => Some("link"),
         (EntryType::Other, _) => Some("special"),
         (_, Some(kind)) => kind_note(kind),
         (_, None) => None,
     };
-    let why = match entry.reason {
+    let why = match reason {
         None | Some("UNSUPPORTED_BINARY" | "NOT_A_FILE") => None,
-        Some("POLICY_DENIED_SECRET") if entry.redacted => Some("keys only"),
+        Some("POLICY_DENIED_SECRET") if redacted => Some("keys only"),
         Some("POLICY_DENIED_SECRET") => Some("secret").filter(|why| what != Some(why)),
         Some("FILE_TOO_LARGE") => Some("too large"),
-        Some("PATH_REJECTED") if entry.kind == Some(FileKind::Submodule) => None,
-        Some("PATH_REJECTED") if entry.entry_type != EntryType::Symlink => Some("invalid name"),
+        Some("PATH_REJECTED") if kind == Some(FileKind::Submodule) => None,
+        Some("PATH_REJECTED") if entry_type != EntryType::Symlink => Some("invalid name"),
         Some(_) => Some("not readable"),
     };
     match (what, why) {

@@ -61,7 +61,7 @@ impl ToolOutput for SearchTextOutput {
         let mut had_content = false;
         for Match { snippet, before, after, .. } in &mut self.matches {
             had_content |= !(snippet.is_empty() && before.is_empty() && after.is_empty());
-            (*snippet, *before, *after) = Default::default();
+            (*snippet, *before, *after) = (String::new(), Vec::new(), Vec::new());
         }
         had_content
     }

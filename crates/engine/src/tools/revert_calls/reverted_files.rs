@@ -9,11 +9,8 @@ use model::{
 };
 use workspace::Target;
 
-use crate::tool::change_plan::DesiredFile;
+use crate::tool::change_plan::{DesiredFile, NEW_FILE_MODE};
 use crate::tool::earlier_calls::{EarlierCall, EarlierFile, StoredContent};
-
-/// The permission bits of a restored file that is nowhere in the tree.
-const DEFAULT_MODE: u32 = 0o644;
 
 /// The files after some calls were undone. `None` for a path without a file.
 pub(crate) struct RevertedFiles<'a> {
@@ -110,7 +107,7 @@ impl<'a> RevertedFiles<'a> {
                 // A file that the call has moved away has the permissions that git does not know in its new place.
                 let moved =
                     || call.files.iter().find(|to| to.new_sha256 == Some(sha256)).and_then(|to| self.at(&to.path));
-                let mode = present.or_else(moved).map_or(DEFAULT_MODE, |present| present.mode);
+                let mode = present.or_else(moved).map_or(NEW_FILE_MODE, |present| present.mode);
                 with_type_and_executable_bits(mode, file.mode_before())
             }
         };
@@ -176,7 +173,7 @@ fn detect_moves(desired: &mut [DesiredFile], mut deleted: BTreeMap<LogicalPath, 
 
 /// Returns `mode` with the type and the executable bits of `git_mode`.
 fn with_type_and_executable_bits(mode: u32, git_mode: GitMode) -> u32 {
-    let bits = if is_link_mode(mode) { DEFAULT_MODE } else { mode & 0o7777 };
+    let bits = if is_link_mode(mode) { NEW_FILE_MODE } else { mode & 0o7777 };
     match git_mode {
         GitMode::Link => LINK_MODE,
         GitMode::File => bits & !0o111,

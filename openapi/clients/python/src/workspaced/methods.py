@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, cast
 
-from .types import ApplyPatchInputEvidence, ApplyPatchOutput, DeleteFileInputEvidence, DeleteFileOutput, DiffWorkspaceOutput, EditFileInputEvidence, EditFileOutput, ExpectedVersion, FindFilesOutput, ListDirOutput, MoveFileInputEvidence, MoveFileOutput, RanCommand, ReadFileOutput, ReadFilesOutput, ReplaceRangeInputEvidence, RevertCallsInputEvidence, RevertCallsOutput, SearchTextOutput, StatPathOutput, TreeStatsOutput, WriteFileInputEvidence, WriteFileOutput
+from .types import ApplyPatchInputEvidence, ApplyPatchOutput, DeleteFileInputEvidence, DeleteFileOutput, DiffWorkspaceOutput, EditFileInputEvidence, ExpectedVersion, FindFilesOutput, ListDirOutput, MoveFileInputEvidence, MoveFileOutput, RanCommand, ReadFileOutput, ReadFilesOutput, ReplaceRangeInputEvidence, RevertCallsInputEvidence, RevertCallsOutput, SearchTextOutput, StatPathOutput, TextEditOutput, TreeStatsOutput, WriteFileInputEvidence
 
 
 class ToolMethods:
@@ -82,11 +82,11 @@ class ToolMethods:
         replaceAll: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
-    ) -> EditFileOutput:
+    ) -> TextEditOutput:
         """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines."""
         input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedReplacements": expectedReplacements, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("edit_file", {key: value for key, value in input.items() if value is not None})
-        return cast(EditFileOutput, answer)
+        return cast(TextEditOutput, answer)
 
     def find_files(
         self,
@@ -192,11 +192,11 @@ class ToolMethods:
         evidence: ReplaceRangeInputEvidence | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
-    ) -> EditFileOutput:
+    ) -> TextEditOutput:
         """Replaces lines startLine to endLine of one text file, as read_file numbers them. Read it again after each change, which moves the numbers. Prefer edit_file for small changes of unique text."""
         input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("replace_range", {key: value for key, value in input.items() if value is not None})
-        return cast(EditFileOutput, answer)
+        return cast(TextEditOutput, answer)
 
     def revert_calls(
         self,
@@ -306,11 +306,11 @@ class ToolMethods:
         onConflict: Literal['refuse', 'merge'] | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
-    ) -> WriteFileOutput:
+    ) -> TextEditOutput:
         """Writes the whole content of one text file. An existing file is replaced only if it is as you last read it, unless onConflict is `merge` and the changes are of other lines. Prefer edit_file for small changes."""
         input = {"content": content, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "lineEnding": lineEnding, "mode": mode, "onConflict": onConflict, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("write_file", {key: value for key, value in input.items() if value is not None})
-        return cast(WriteFileOutput, answer)
+        return cast(TextEditOutput, answer)
 
 
 class AsyncToolMethods:
@@ -387,11 +387,11 @@ class AsyncToolMethods:
         replaceAll: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
-    ) -> EditFileOutput:
+    ) -> TextEditOutput:
         """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines."""
         input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedReplacements": expectedReplacements, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("edit_file", {key: value for key, value in input.items() if value is not None})
-        return cast(EditFileOutput, answer)
+        return cast(TextEditOutput, answer)
 
     async def find_files(
         self,
@@ -497,11 +497,11 @@ class AsyncToolMethods:
         evidence: ReplaceRangeInputEvidence | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
-    ) -> EditFileOutput:
+    ) -> TextEditOutput:
         """Replaces lines startLine to endLine of one text file, as read_file numbers them. Read it again after each change, which moves the numbers. Prefer edit_file for small changes of unique text."""
         input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("replace_range", {key: value for key, value in input.items() if value is not None})
-        return cast(EditFileOutput, answer)
+        return cast(TextEditOutput, answer)
 
     async def revert_calls(
         self,
@@ -611,8 +611,8 @@ class AsyncToolMethods:
         onConflict: Literal['refuse', 'merge'] | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
-    ) -> WriteFileOutput:
+    ) -> TextEditOutput:
         """Writes the whole content of one text file. An existing file is replaced only if it is as you last read it, unless onConflict is `merge` and the changes are of other lines. Prefer edit_file for small changes."""
         input = {"content": content, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "lineEnding": lineEnding, "mode": mode, "onConflict": onConflict, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("write_file", {key: value for key, value in input.items() if value is not None})
-        return cast(WriteFileOutput, answer)
+        return cast(TextEditOutput, answer)

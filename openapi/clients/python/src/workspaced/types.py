@@ -722,25 +722,6 @@ class EditFileInputEvidence(TypedDict):
     eventId: str
 
 
-class EditFileOutput(TypedDict):
-    artifactUris: list[str]
-    bytesWritten: int
-    created: bool
-    deletions: int
-    headHash: str
-    insertions: int
-    newSha256: Sha256
-    notices: NotRequired[list[str]]
-    ok: Literal[True]
-    oldSha256: Sha256
-    path: LogicalPath
-    replacements: int
-    seq: int
-    summary: str
-    toolCallId: str
-    warnings: list[str]
-
-
 Encoding: TypeAlias = "Literal['utf-8', 'utf-8-bom', 'utf-16le', 'utf-16be', 'windows-1252', 'windows-1250', 'windows-1251', 'windows-1253', 'windows-1254', 'windows-1255', 'windows-1256', 'windows-1257', 'windows-1258', 'windows-874', 'iso-8859-2', 'iso-8859-3', 'iso-8859-4', 'iso-8859-5', 'iso-8859-6', 'iso-8859-7', 'iso-8859-8', 'iso-8859-8-i', 'iso-8859-10', 'iso-8859-13', 'iso-8859-14', 'iso-8859-15', 'iso-8859-16', 'koi8-r', 'koi8-u', 'ibm866', 'macintosh', 'x-mac-cyrillic', 'shift_jis', 'euc-jp', 'euc-kr', 'gbk', 'gb18030', 'big5']"
 
 
@@ -1971,6 +1952,27 @@ class Tally(TypedDict):
     lines: int
 
 
+class TextEditOutput(TypedDict):
+    artifactUris: list[str]
+    bytesWritten: int
+    created: bool
+    deletions: int
+    headHash: str
+    insertions: int
+    merged: NotRequired[bool]
+    mergedFrom: NotRequired[Sha256 | None]
+    newSha256: Sha256
+    notices: NotRequired[list[str]]
+    ok: Literal[True]
+    oldSha256: NotRequired[Sha256 | None]
+    path: LogicalPath
+    replacements: NotRequired[int | None]
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
 TokenId: TypeAlias = "str"
 
 
@@ -2148,26 +2150,6 @@ class WriteFileInputEvidence(TypedDict):
     eventId: str
 
 
-class WriteFileOutput(TypedDict):
-    artifactUris: list[str]
-    bytesWritten: int
-    created: bool
-    deletions: int
-    headHash: str
-    insertions: int
-    merged: NotRequired[bool]
-    mergedFrom: NotRequired[Sha256 | None]
-    newSha256: Sha256
-    notices: NotRequired[list[str]]
-    ok: Literal[True]
-    oldSha256: NotRequired[Sha256 | None]
-    path: LogicalPath
-    seq: int
-    summary: str
-    toolCallId: str
-    warnings: list[str]
-
-
 class CallTool(Protocol):
     """Calls a tool by its name: the input and the answer of each tool."""
 
@@ -2181,7 +2163,7 @@ class CallTool(Protocol):
     def __call__(self, tool: Literal["diff_workspace"], /, **input: Unpack[DiffWorkspaceInput]) -> DiffWorkspaceOutput: ...
 
     @overload
-    def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> EditFileOutput: ...
+    def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> TextEditOutput: ...
 
     @overload
     def __call__(self, tool: Literal["find_files"], /, **input: Unpack[FindFilesInput]) -> FindFilesOutput: ...
@@ -2199,7 +2181,7 @@ class CallTool(Protocol):
     def __call__(self, tool: Literal["read_files"], /, **input: Unpack[ReadFilesInput]) -> ReadFilesOutput: ...
 
     @overload
-    def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> EditFileOutput: ...
+    def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> TextEditOutput: ...
 
     @overload
     def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
@@ -2217,7 +2199,7 @@ class CallTool(Protocol):
     def __call__(self, tool: Literal["tree_stats"], /, **input: Unpack[TreeStatsInput]) -> TreeStatsOutput: ...
 
     @overload
-    def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
+    def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> TextEditOutput: ...
 
 
 class AsyncCallTool(Protocol):
@@ -2233,7 +2215,7 @@ class AsyncCallTool(Protocol):
     async def __call__(self, tool: Literal["diff_workspace"], /, **input: Unpack[DiffWorkspaceInput]) -> DiffWorkspaceOutput: ...
 
     @overload
-    async def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> EditFileOutput: ...
+    async def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> TextEditOutput: ...
 
     @overload
     async def __call__(self, tool: Literal["find_files"], /, **input: Unpack[FindFilesInput]) -> FindFilesOutput: ...
@@ -2251,7 +2233,7 @@ class AsyncCallTool(Protocol):
     async def __call__(self, tool: Literal["read_files"], /, **input: Unpack[ReadFilesInput]) -> ReadFilesOutput: ...
 
     @overload
-    async def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> EditFileOutput: ...
+    async def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> TextEditOutput: ...
 
     @overload
     async def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
@@ -2269,4 +2251,4 @@ class AsyncCallTool(Protocol):
     async def __call__(self, tool: Literal["tree_stats"], /, **input: Unpack[TreeStatsInput]) -> TreeStatsOutput: ...
 
     @overload
-    async def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
+    async def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> TextEditOutput: ...
