@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use content::ObjectError;
 use engine::audit::content_history;
-use engine::tools::{APPLY_CHANGESET, BY_HASH, INLINE_BYTES, PUT, SETTLE};
+use engine::tools::{APPLY_CHANGESET, INLINE_BYTES, PUT, SETTLE};
 use ledger::Reply;
 use model::{LogicalPath, OUTSIDE_CHANGE_TOOL, Record, Refusal, Sha256};
 use serde::Deserialize;
@@ -164,7 +164,7 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
     if call.seq != record.seq {
         // It waited for approval, and has another record for its response.
         let was_too_large = match call.reply {
-            Some(reply) => has_waited_by_hash(run, &reply).await?,
+            Some(reply) => has_waited_staged(run, &reply).await?,
             None => false,
         };
         return Ok(if was_too_large { Absence::TooLarge } else { Absence::Missing });
@@ -177,17 +177,17 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
     })
 }
 
-/// Whether the content with which an upload waited for approval was too large to be stored with the approval that `reply` names.
-async fn has_waited_by_hash(run: &OfflineRun, reply: &Reply) -> Result<bool, StartError> {
+/// Whether the content of the upload that waited for the approval that `reply` names was staged when it was received.
+async fn has_waited_staged(run: &OfflineRun, reply: &Reply) -> Result<bool, StartError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Waited {
-        content_base64: String,
+        content_sha256: Option<Sha256>,
     }
 
     let refusal = serde_json::from_str::<Refusal>(&reply.body).ok();
     let Some(approval) = refusal.and_then(|refusal| refusal.details.approval_id.clone()) else { return Ok(false) };
     let input = run.ledger.approval_input(&approval).await.map_err(database)?;
     let waited = input.and_then(|input| serde_json::from_str::<Waited>(&input).ok());
-    Ok(waited.is_some_and(|waited| waited.content_base64.starts_with(BY_HASH)))
+    Ok(waited.is_some_and(|waited| waited.content_sha256.is_some()))
 }

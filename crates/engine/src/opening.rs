@@ -1,7 +1,6 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
 pub(crate) mod base_objects;
-mod ended_approvals;
 pub(crate) mod fetch;
 mod folder_history;
 mod fork;
@@ -20,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
-use model::{ApprovalId, Code, Refusal, Rules, RunId, RunState, Source, Step};
+use model::{Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
 
@@ -37,7 +36,6 @@ use crate::run::keyed::KeyedLocks;
 use crate::run::known_versions::KnownVersions;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::RunHistory;
-use crate::run::quota::WaitingSpace;
 use crate::run::quota::{PendingApprovals, RunDisk};
 use crate::run::seen_versions::SeenVersions;
 use crate::run::tree_states::TreeStates;
@@ -122,11 +120,10 @@ impl Engine {
         let pending = journal.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
         let decisions = Box::pin(Decisions::load(self.ledger.as_ref(), run)).await?;
-        let waiting = self.load_waiting(run).await?;
         let engine = Arc::clone(self);
         self.blocking(move || {
             failpoint::hit("open.loading");
-            let open_run = load(&engine, stored, epoch, &pending, (known, decisions, waiting))?;
+            let open_run = load(&engine, stored, epoch, &pending, (known, decisions))?;
             Ok(Arc::new(open_run))
         })
         .await
@@ -151,11 +148,10 @@ fn load(
     stored: StoredRun,
     epoch: Option<Epoch>,
     pending: &[Step],
-    (known, decisions, waiting): (KnownVersions, Decisions, Vec<(ApprovalId, u64)>),
+    (known, decisions): (KnownVersions, Decisions),
 ) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk.tree());
-    let waiting = WaitingSpace::of(&disk, waiting);
     let history = RunHistory::new(&run);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
     // Only git says which folders of build output are source.
@@ -208,7 +204,6 @@ fn load(
         disk,
         history,
         pending_approvals,
-        waiting,
         known,
         decisions,
         in_flight: KeyedLocks::default(),

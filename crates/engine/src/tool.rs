@@ -171,8 +171,13 @@ pub trait Mutation: Send {
         Ok(())
     }
 
-    /// Compares the input with the tree, on a thread that may block: which files it is about. Called first, for a change set, which stages
-    /// large contents in `_space`.
+    /// Whether [`meet_tree`](Self::meet_tree) is to be called.
+    fn meets_tree(&self) -> bool {
+        false
+    }
+
+    /// Compares the input with the tree, on a thread that may block: which files it is about. Called first. Large contents are staged in
+    /// `_space`.
     ///
     /// # Errors
     ///
@@ -235,8 +240,6 @@ pub enum Need {
     Contents(Vec<(LogicalPath, Sha256)>),
     /// The contents that the audit has of these files, as many as may be held in memory.
     Recorded(Vec<LogicalPath>),
-    /// The content that the call has waited with for approval, since it was too large to be stored with its input.
-    Waiting(Sha256),
 }
 
 /// What was found for a [`Need`].
@@ -250,13 +253,11 @@ pub enum Obtained {
     EarlierCalls(EarlierCalls),
     /// The contents with their versions, as far as they are stored. Without the files that the audit does not have.
     Contents(BTreeMap<LogicalPath, (Sha256, StoredContent)>),
-    /// The content, in the run's `tmp/`.
-    Waiting(Box<StagedContent>),
 }
 
 /// A large content that was staged for a call.
 #[derive(Debug)]
-pub struct StagedContent {
+pub(crate) struct StagedContent {
     /// The file in the run's `tmp/`.
     pub file: StagedFile,
     /// What was found in it.
@@ -277,7 +278,7 @@ pub struct Scope {
     /// Whether the call locks the whole run.
     pub is_exclusive: bool,
     /// Whether it is a change that was made outside of the service, or undoes one. As a call by itself it is judged by the limits of a
-    /// change set. Before the plan [`Mutation::changed_since`] is called, and for what is so from the start [`Mutation::meet_tree`].
+    /// change set. Before the plan [`Mutation::changed_since`] is called.
     pub is_of_command: bool,
     /// How the call writes its only path, if that decides which permission of its tool it needs.
     pub write_mode: Option<WriteMode>,

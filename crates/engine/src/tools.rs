@@ -37,13 +37,13 @@ pub(crate) use read_file::MAX_LINES as MAX_READ_LINES;
 pub(crate) use read_files::MAX_PATHS as MAX_READ_PATHS;
 pub(crate) use search_text::MAX_MATCHES as MAX_FOUND_MATCHES;
 
-pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset, waiting_layer};
+pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset};
 pub use bounds::ToolLimits;
 pub use catalogue::{
     Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema,
 };
 pub use drift::DriftReport;
-pub use files::{BY_HASH, PUT, StoredFile};
+pub use files::{PUT, StoredFile};
 pub use run_command::{CommandChanges, RanCommand};
 pub use settle_drift::{SETTLE, SettledDrift};
 

@@ -19,13 +19,13 @@ mod overlay;
 mod parse;
 mod plan;
 mod stage;
-mod waiting_contents;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::DecidedApproval;
 use model::{Approval, Code, Decision, EvidenceFact, Refusal, RunState, Verdict};
+use workspace::Workspaces;
 
 use crate::CallError;
 use crate::call::answer::StoredAnswer;
@@ -276,10 +276,10 @@ impl Engine {
         let _permit = self.write_permit().await;
         let (has_reads, cancel) = (loaded.has_reads(), Arc::new(AtomicBool::new(false)));
         let work = {
-            let (run, cancel) = (Arc::clone(run), Arc::clone(&cancel));
+            let (run, workspaces, cancel) = (Arc::clone(run), Arc::clone(&self.workspaces), Arc::clone(&cancel));
             self.blocking(move || {
                 let planned = loaded.plan(&run, &cancel);
-                Ok(goal.reach(planned, &run))
+                Ok(goal.reach(planned, &run, &workspaces))
             })
         };
         tokio::pin!(work);
@@ -407,11 +407,14 @@ impl Engine {
 }
 
 impl Goal {
-    fn reach(self, planned: Planned, run: &OpenRun) -> Result<Prepared, Failure> {
+    fn reach(self, planned: Planned, run: &OpenRun, workspaces: &Workspaces) -> Result<Prepared, Failure> {
         let judging = run.accounting.judge_alone(&run.rules);
         let mut judged = planned.judge(run)?;
+        if judged.decision.verdict == Verdict::RequireApproval && !matches!(self, Self::StageApproved(_)) {
+            judged.check_waiting_bytes()?;
+        }
         if let (Self::Stage, Verdict::RequireApproval) = (&self, judged.decision.verdict) {
-            judged.pack_layers(run)?;
+            judged.load_contents(workspaces, run).map_err(Failure::All)?;
             judged.find_warnings(run);
         }
         let is_staged = match (&self, judged.decision.verdict) {
@@ -423,10 +426,8 @@ impl Goal {
             }
         };
         if !is_staged {
-            if !matches!((&self, judged.decision.verdict), (Self::Stage, Verdict::RequireApproval)) {
-                // Nothing needs them any more, and this thread may block.
-                judged.discard_staged();
-            }
+            // Nothing needs them any more, and this thread may block.
+            judged.discard_staged();
             return Ok(Prepared::Judged(Box::new(judged)));
         }
         let usage = run.accounting.reserve(judged.usage());

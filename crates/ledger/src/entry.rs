@@ -127,8 +127,6 @@ pub enum ObjectHolder {
     Run,
     /// A path, until it has another content.
     Path(LogicalPath),
-    /// A call that waits for this approval, until it is decided.
-    Approval(ApprovalId),
 }
 
 impl ObjectHolder {
@@ -137,8 +135,6 @@ impl ObjectHolder {
         match self {
             Self::Run => None,
             Self::Path(path) => Some(Sha256::of(path.as_str().as_bytes())),
-            // No path has a NUL.
-            Self::Approval(id) => Some(Sha256::of(format!("\0{id}").as_bytes())),
         }
     }
 }

@@ -247,9 +247,6 @@ impl<'a> EntryRows<'a> {
             Some(Statement::new(LEAVE_OBJECT_PATH, [run(), Param::from(&name)]))
         };
         self.changes.extend(entry.left_paths.iter().cloned().map(ObjectHolder::Path).filter_map(leave));
-        let decided = entry.approval_decision.iter().filter(|decision| decision.state != ApprovalState::Pending);
-        let decided = decided.map(|decision| ObjectHolder::Approval(decision.approval_id.clone()));
-        self.changes.extend(decided.filter_map(leave));
         for EntryObject { name, reservation, size_bytes, holder } in &entry.objects {
             let object = || Param::from(name.as_str());
             // First, so that no claim can be made between the check and the reference.

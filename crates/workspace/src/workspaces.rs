@@ -8,7 +8,6 @@ mod run_copy;
 mod run_folders;
 mod staging;
 mod tree_note;
-mod waiting;
 
 use std::fmt;
 use std::io;

@@ -151,8 +151,7 @@ impl RunCopier<'_> {
         };
         let base = self.copy_base(&run, &mut saved.entries);
         let artifacts = self.copy_part(&run, RunPart::Artifacts, &mut saved.entries, &|_| true);
-        let waiting = self.copy_part(&run, RunPart::Waiting, &mut saved.entries, &|_| true);
-        tree.and(base).and(artifacts).and(waiting)
+        tree.and(base).and(artifacts)
     }
 
     /// Returns the run's files at the record `seq`. `None` if the tree is not what the ledger says.

@@ -8,9 +8,8 @@ use content::{ObjectError, ObjectName, Objects};
 use engine::CallError;
 use engine::audit::snapshot;
 use engine::runs::store_existing_base;
-use engine::tools::{APPLY_CHANGESET, waiting_layer};
 use ledger::{Ledger, LedgerError, StoredRun};
-use model::{ApprovalId, ApprovalState, LogicalPath, RunId, Sha256};
+use model::{LogicalPath, RunId, Sha256};
 use workspace::{ContentLocation, Drift, RecordedBase, Snapshot, WorkspaceError, Workspaces};
 
 use crate::offline_run::database;
@@ -119,32 +118,9 @@ pub(super) async fn put(
             references.push(ObjectName::Content(sha256).to_string());
         }
     }
-    for (approval, size_bytes) in workspaces.waiting(run)? {
-        let Some(sha256) = waiting_hash(ledger, run, &approval).await? else { continue };
-        let Some(file) = workspaces.open_waiting(run, &approval)? else { continue };
-        objects.put_content(sha256, size_bytes, Box::new(file)).await?;
-        references.push(ObjectName::Content(sha256).to_string());
-    }
     references.sort_unstable();
     references.dedup();
     Ok(RunFiles { base: Some(recorded), objects: references })
-}
-
-/// Returns the hash of the content that a pending approval of the run needs: that of an upload, or the layer of a change set.
-async fn waiting_hash(
-    ledger: &Arc<dyn Ledger>,
-    run: &RunId,
-    approval: &ApprovalId,
-) -> Result<Option<Sha256>, RunProblem> {
-    let stored = ledger.approval(approval).await?;
-    let Some(pending) = stored.filter(|stored| stored.state == ApprovalState::Pending && stored.run_id == *run) else {
-        return Ok(None);
-    };
-    if pending.tool == APPLY_CHANGESET.name {
-        let input = ledger.approval_input(approval).await?;
-        return Ok(input.as_deref().and_then(waiting_layer));
-    }
-    Ok(pending.files.first().and_then(|file| file.new_sha256))
 }
 
 /// Returns the files that records wrote, with the record and the hash of each.

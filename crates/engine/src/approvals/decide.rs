@@ -126,7 +126,6 @@ impl Engine {
             first.approval_decision = Some(decision_of(approval, decider, state));
         }
         let records = self.append_for(&calls, entries).await.map_err(Failure::into_error)?;
-        self.end_waiting(approval).await;
         // A run that is not open reads its state from the ledger.
         if let Some(run) = self.runs.get(&approval.run_id) {
             self.refresh_state(&run).await?;

@@ -149,16 +149,10 @@ impl Calls {
         } else {
             self.execute_calls(&run, approval, (&calls, &edits), decider).await
         };
-        let stays_pending =
-            |error: &CallError| error.is_retryable() || error.is(Code::Unauthenticated) || !edits.is_empty();
-        if executed.as_ref().is_err_and(stays_pending) {
-            self.engine.count_waiting(&run, &approval.approval_id).await?;
-        }
         match executed {
             Ok(head) => {
                 self.engine.refresh_state(&run).await?;
                 let seq = head.map(|head| head.seq);
-                self.engine.end_waiting(approval).await;
                 let mut decided = decided(approval, Some(decider), ApprovalState::Approved, seq, None);
                 decided.edited_seq = seq.filter(|_| !edits.is_empty());
                 if approval.tool == RUN_COMMAND {
@@ -197,8 +191,7 @@ impl Calls {
         }
     }
 
-    /// Executes the calls that wait for an approval, with their large content, and then the changes of the person who
-    /// decides. Returns the newest of their records.
+    /// Executes the calls that wait for an approval, and then the changes of the person who decides. Returns the newest of their records.
     async fn execute_calls(
         &self,
         run: &Arc<OpenRun>,
@@ -209,11 +202,7 @@ impl Calls {
         let mut parsed = Vec::with_capacity(calls.len() + edits.len());
         for call in calls {
             let members = self.engine.follow_names(call, run, stored_members(call)?).await?;
-            let mut operation = Operation::parse(call, members);
-            if let Ok(Operation::Mutation(tool)) = &mut operation {
-                self.engine.stage_waiting(run, approval, tool.as_mut()).await?;
-            }
-            parsed.push((call.clone(), operation));
+            parsed.push((call.clone(), Operation::parse(call, members)));
         }
         for edit in edits {
             // Of a file as the calls leave it, which has no other name yet.

@@ -17,7 +17,6 @@ use crate::run::keyed::KeyedLocks;
 use crate::run::known_versions::KnownVersions;
 use crate::run::path_locks::PathLocks;
 use crate::run::quota::RunHistory;
-use crate::run::quota::WaitingSpace;
 use crate::run::quota::{PendingApprovals, RunDisk};
 use crate::run::seen_versions::SeenVersions;
 use crate::run::tree_states::TreeStates;
@@ -58,8 +57,6 @@ pub struct OpenRun {
     pub history: RunHistory,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
-    /// The large contents of those calls.
-    pub waiting: WaitingSpace,
     /// What people have decided about calls that waited.
     pub decisions: Decisions,
     /// The calls in progress under IDs that clients chose.

@@ -94,7 +94,7 @@ impl OpenRuns {
     }
 
     /// Evicts the least recently used runs. A run in use stays, even over the capacity: two copies of a run would not see each
-    /// other's mutations. So does one with large contents that wait, whose disk space is counted with it.
+    /// other's mutations.
     fn evict(&self, cells: &mut LruCache<RunId, OpenRunCell>) {
         for _ in 0..cells.len().min(64) {
             if cells.len() <= self.capacity {
@@ -102,7 +102,7 @@ impl OpenRuns {
             }
             let Some((run, cell)) = cells.pop_lru() else { return };
             // Clones are made from this table, under its lock, or from another clone, so a count of one cannot grow here.
-            let is_unused = |run: &Arc<OpenRun>| Arc::strong_count(run) == 1 && run.waiting.is_empty();
+            let is_unused = |run: &Arc<OpenRun>| Arc::strong_count(run) == 1;
             let is_idle = Arc::strong_count(&cell) == 1 && cell.get().is_none_or(is_unused);
             if !is_idle {
                 cells.put(run, cell);

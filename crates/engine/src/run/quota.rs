@@ -3,12 +3,12 @@
 //! Usage is counted in memory. The ledger stores it with each record, so that no tree has to be walked. It is reserved before
 //! it is taken, so that concurrent calls do not exceed a quota together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ledger::{HistoryExcess, HistoryQuota, StorageTotals};
-use model::{ApprovalId, Code, Disk, DiskChange, Quota, Refusal, Run, RunId};
+use model::{Code, Disk, DiskChange, Quota, Refusal, Run, RunId};
 use parking_lot::Mutex;
 
 use crate::limits::Limits;
@@ -228,16 +228,6 @@ impl RunDisk {
         Reservation { disk: Arc::clone(self), size: Disk::default() }
     }
 
-    /// Returns a reservation of space that is taken already, whatever the quota.
-    pub(crate) fn reservation_of(self: &Arc<Self>, size: Disk) -> Reservation {
-        let mut counts = self.counts.lock();
-        self.node.adjust(size.bytes, 0);
-        self.node.reserved_bytes.fetch_add(size.bytes, Ordering::AcqRel);
-        counts.reserved.bytes += size.bytes;
-        counts.reserved.files += size.files;
-        Reservation { disk: Arc::clone(self), size }
-    }
-
     /// Sets what the run holds, as the ledger has it.
     pub fn set_held(&self, held: Disk) {
         let mut counts = self.counts.lock();
@@ -418,33 +408,5 @@ impl RunHistory {
         let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(more_bytes);
         let records = self.records.load(Ordering::Relaxed) + more_records as u64;
         self.quota.exceeded(bytes, records, reserve)
-    }
-}
-
-/// The disk space of a run's waiting contents, which are in its quota.
-#[derive(Debug, Default)]
-pub struct WaitingSpace(Mutex<HashMap<ApprovalId, Reservation>>);
-
-impl WaitingSpace {
-    /// Counts those that were found on the disk.
-    pub(crate) fn of(disk: &Arc<RunDisk>, found: Vec<(ApprovalId, u64)>) -> Self {
-        let reserved = found.into_iter().map(|(id, bytes)| (id, disk.reservation_of(Disk { bytes, files: 0 })));
-        Self(Mutex::new(reserved.collect()))
-    }
-
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-
-    /// Holds the space of the content of an approval.
-    pub(crate) fn hold(&self, approval: ApprovalId, reservation: Reservation) {
-        // A replaced one is released outside of the lock.
-        let _replaced = self.0.lock().insert(approval, reservation);
-    }
-
-    /// Returns the space of the content of an approval, which is held no more.
-    pub(crate) fn take(&self, approval: &ApprovalId) -> Option<Reservation> {
-        self.0.lock().remove(approval)
     }
 }

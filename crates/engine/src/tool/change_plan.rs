@@ -1,7 +1,7 @@
 //! The plan of a call: its changes, their diff and the output.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 
 use model::{
     Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
@@ -9,14 +9,11 @@ use model::{
     is_link_mode,
 };
 use serde_json::{Map, Value};
-use workspace::{FileStamp, PackedFile, StagedContents, StagedFile, Target, Workspace, pack_layer};
+use workspace::{FileStamp, PackedFile, StagedContents, Target, Workspace, pack_layer};
 
-use crate::CallError;
-use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::changed_since::MergedFork;
-use crate::tool::layer::MAX_LAYER_IN_MEMORY;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
 /// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
@@ -82,21 +79,12 @@ pub struct ChangePlan {
     pub is_changeset: bool,
     /// The fork that it merges.
     pub merged: Option<MergedFork>,
-    /// The layer of a change set that has to wait for approval.
-    pub waiting_layer: Option<WaitingLayer>,
+    /// What is added to the stored input of a call that waits for approval: the name of a member, and the content in Base64.
+    pub waiting_content: Option<(&'static str, String)>,
     /// The owner of the contents outside of memory, who removes those that are not journalled.
     pub staged: Option<StagedContents>,
     /// The disk space that is reserved already, for content outside of memory.
     pub reservation: Option<Reservation>,
-}
-
-/// The layer of a change set that has to wait for approval.
-#[derive(Debug)]
-pub enum WaitingLayer {
-    /// In memory, to be stored with the call's input.
-    InMemory(Vec<u8>),
-    /// Staged in the run's `tmp/`.
-    Staged(StagedFile),
 }
 
 /// What a plan knows of one path.
@@ -237,7 +225,7 @@ impl ChangePlan {
             left: Vec::new(),
             is_changeset: false,
             merged: None,
-            waiting_layer: None,
+            waiting_content: None,
             staged: None,
             reservation: None,
         }
@@ -315,39 +303,19 @@ impl ChangePlan {
         Some(diff_file(old, new))
     }
 
-    /// Packs what a change set changes, to be stored while it waits: nothing that was denied or not taken is stored. Its staged contents are
-    /// removed. `space` is what is reserved for the change.
+    /// Packs what a change set changes as a layer, without the files that were denied or not taken.
     ///
     /// # Errors
     ///
-    /// `QUOTA_EXCEEDED`; if the contents cannot be read or packed.
-    pub fn pack_layer(&mut self, workspace: &Workspace, space: &mut Reservation) -> Result<(), CallError> {
-        if !self.is_changeset {
-            return Ok(());
-        }
-        let bytes: u64 = self.changes().filter_map(|change| change.after.as_ref()).map(|after| after.size_bytes).sum();
-        let packed = if bytes <= MAX_LAYER_IN_MEMORY {
-            let mut packed = Vec::new();
-            self.pack_into(workspace, &mut packed)?;
-            self.staged = None;
-            WaitingLayer::InMemory(packed)
-        } else {
-            space.grow(bytes)?;
-            let mut contents = workspace.staged_contents();
-            let packed = contents.stage_written(|out| self.pack_into(workspace, out));
-            self.staged = Some(contents);
-            WaitingLayer::Staged(packed.inspect_err(abort_on_failed_fsync)?)
-        };
-        self.waiting_layer = Some(packed);
-        Ok(())
-    }
-
-    fn pack_into(&self, workspace: &Workspace, out: impl Write) -> io::Result<()> {
+    /// If the contents cannot be read.
+    pub fn pack_layer(&self, workspace: &Workspace) -> io::Result<Vec<u8>> {
         let files = self.changes().map(|change| {
             let after = change.after.as_ref().map(|content| packed_file(workspace, content));
             (&change.path, after.transpose())
         });
-        pack_layer(files, out)
+        let mut layer = Vec::new();
+        pack_layer(files, &mut layer)?;
+        Ok(layer)
     }
 
     /// Returns the plan without the changes at `paths`.
@@ -442,14 +410,26 @@ impl ChangePlan {
         sum
     }
 
-    /// Returns the bytes of uploads that are staged outside the tree until the change is applied.
-    pub fn uploaded_bytes(&self) -> u64 {
+    /// Returns the uploads that are staged outside of the tree until the change is applied, each with its name in `tmp/`.
+    pub fn staged_uploads(&self) -> impl Iterator<Item = (&Change, &Content, &str)> {
         let uploads = self.changes().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
-        let staged = uploads.filter_map(|change| change.after.as_ref()).filter_map(|content| match content.bytes {
-            StepBytes::Staged(_) => Some(content.size_bytes),
-            StepBytes::Inline(_) => None,
-        });
-        staged.sum()
+        uploads.filter_map(|change| match change.after.as_ref()? {
+            content @ Content { bytes: StepBytes::Staged(name), .. } => Some((change, content, name.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Returns the bytes of the staged uploads.
+    pub fn uploaded_bytes(&self) -> u64 {
+        self.staged_uploads().map(|(_, content, _)| content.size_bytes).sum()
+    }
+
+    /// Returns the bytes of the contents that the input of the call does not have: all contents of a change set, and staged uploads.
+    pub fn waiting_bytes(&self) -> u64 {
+        if !self.is_changeset {
+            return self.uploaded_bytes();
+        }
+        self.changes().filter_map(|change| change.after.as_ref()).map(|content| content.size_bytes).sum()
     }
 
     /// Returns the source of each large file that moves that is staged in `tmp/`, its name there, and its hash.

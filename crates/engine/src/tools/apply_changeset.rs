@@ -16,7 +16,6 @@ use workspace::{
     LayerBase, LayerChange, LayerEntry, LayerReader, StagedContents, StagedFile, Target, Workspace, WorkspaceError,
 };
 
-use super::files::BY_HASH;
 use super::write_file::merge::{OnConflict, merge_change};
 use crate::call_error::refusals::canonically_equal;
 use crate::run::fsync_worker::abort_on_failed_fsync;
@@ -29,7 +28,7 @@ use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limit
 use crate::tool::output::members;
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, StagedContent, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 /// The member of a stored input that has the layer.
 pub(crate) const LAYER: &str = "layerBase64";
@@ -56,16 +55,9 @@ pub static APPLY_CHANGESET: Tool = Tool {
     output: ToolSchema::of::<AppliedChangeset>,
     run: ToolRun::Mutation(|members| {
         let StoredChangeset { change, layer_base64 } = parse::<StoredChangeset>(members)?;
-        let stored = layer_base64.unwrap_or_default();
-        let by_hash = stored.strip_prefix(BY_HASH).and_then(|hash| Sha256::parse(hash).ok());
-        let layer = if let Some(sha256) = by_hash {
-            LayerSource::Waiting(sha256)
-        } else {
-            let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, stored);
-            let unreadable = |_| Refusal::invalid("the stored layer cannot be read", "Send the change set again.");
-            LayerSource::Received(Bytes::from(layer.map_err(unreadable)?).into())
-        };
-        Ok(Box::new(ApplyChangeset::of(change, layer)))
+        let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, layer_base64.unwrap_or_default());
+        let unreadable = |_| Refusal::invalid("the stored layer cannot be read", "Send the change set again.");
+        Ok(Box::new(ApplyChangeset::new(change, Bytes::from(layer.map_err(unreadable)?).into())))
     }),
 };
 
@@ -152,7 +144,7 @@ pub(crate) struct LeftFile {
 pub(crate) struct ApplyChangeset {
     input: ChangesetInput,
     /// The layer, until it is read.
-    layer: LayerSource,
+    layer: Option<Layer>,
     /// The large contents that are staged, until they are planned, and the disk space that they take.
     staged: Option<(StagedContents, Reservation)>,
     /// The bytes of files that are held in memory.
@@ -192,29 +184,6 @@ enum LayerContent {
     Staged(StagedFile, ScannedContent, FileKind),
 }
 
-/// Where a layer is.
-enum LayerSource {
-    /// It was received.
-    Received(Layer),
-    /// It waits for approval, by its hash.
-    Waiting(Sha256),
-    /// It has waited, and is staged.
-    Kept(Box<StagedContent>),
-    /// It is read.
-    Read,
-}
-
-impl LayerSource {
-    fn reader(&self, workspace: &Workspace) -> Result<Box<dyn Read + '_>, WorkspaceError> {
-        Ok(match self {
-            Self::Received(layer) => layer.reader(),
-            Self::Kept(kept) => Box::new(workspace.open_staged(&kept.file.name)?),
-            Self::Waiting(sha256) => return Err(not_kept(*sha256).into()),
-            Self::Read => Box::new(io::empty()),
-        })
-    }
-}
-
 /// What a change set knows of the mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileType {
@@ -243,14 +212,10 @@ enum Place {
 impl ApplyChangeset {
     /// Creates a change set of a layer that is not read yet.
     pub(crate) fn new(input: ChangesetInput, layer: Layer) -> Self {
-        Self::of(input, LayerSource::Received(layer))
-    }
-
-    fn of(input: ChangesetInput, layer: LayerSource) -> Self {
         let since = ChangedSince { seq: input.based_on_seq, fork: input.from.clone(), ..ChangedSince::default() };
         Self {
             input,
-            layer,
+            layer: Some(layer),
             staged: None,
             held_bytes: 0,
             files: BTreeMap::new(),
@@ -294,8 +259,8 @@ impl ApplyChangeset {
     fn sort_entries(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
         let (mut files, mut named) = (BTreeMap::new(), BTreeMap::new());
         let limits = layer_limits(rules.policy());
-        let source = std::mem::replace(&mut self.layer, LayerSource::Read);
-        let mut layer = source.reader(workspace)?;
+        let Some(layer) = self.layer.take() else { return Ok(()) };
+        let mut layer = layer.reader();
         let mut layer = LayerReader::new(&mut layer, limits)?;
         while let Some(LayerEntry { path: raw, change, base }) = layer.next_entry()? {
             let path = match LogicalPath::parse(&raw) {
@@ -710,6 +675,10 @@ enum Desired {
 }
 
 impl Mutation for ApplyChangeset {
+    fn meets_tree(&self) -> bool {
+        true
+    }
+
     fn meet_tree(&mut self, rules: &Rules, workspace: &Workspace, space: Reservation) -> Result<(), WorkspaceError> {
         self.staged = Some((workspace.staged_contents(), space));
         self.sort_entries(rules, workspace)?;
@@ -718,21 +687,11 @@ impl Mutation for ApplyChangeset {
     }
 
     fn need(&self) -> Option<Need> {
-        if let LayerSource::Waiting(sha256) = self.layer {
-            return Some(Need::Waiting(sha256));
-        }
         (!self.unfollowed.is_empty()).then(|| Need::Followed(self.unfollowed.clone()))
     }
 
     fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let found = match found {
-            Obtained::Followed(found) => found,
-            Obtained::Waiting(kept) => {
-                self.layer = LayerSource::Kept(kept);
-                return Ok(());
-            }
-            Obtained::Folder(_) | Obtained::EarlierCalls(_) | Obtained::Contents(_) => return Ok(()),
-        };
+        let Obtained::Followed(found) = found else { return Ok(()) };
         self.unfollowed.clear();
         for (path, followed) in found.into_iter().filter(|(_, followed)| followed.exists) {
             // A name that differs from an existing one only in its form would be a second file.
@@ -1038,15 +997,4 @@ fn larger_than_taken(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
     Refusal::new(Code::FileTooLarge, message, hint)
         .at(path)
         .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
-}
-
-fn not_kept(sha256: Sha256) -> Refusal {
-    let message = format!("the layer that waited for approval, {sha256}, is not stored any more");
-    Refusal::new(Code::NotFound, message, "Send the change set again.")
-}
-
-/// Returns the hash of the layer with which a change set waits, if that is not in its stored input.
-pub fn waiting_layer(input: &str) -> Option<Sha256> {
-    let input: StoredChangeset = serde_json::from_str(input).ok()?;
-    Sha256::parse(input.layer_base64?.strip_prefix(BY_HASH)?).ok()
 }

@@ -12,10 +12,13 @@ use workspace::{Target, Workspace, WorkspaceError};
 use super::folder_op::FolderOp;
 use super::write_file::already_exists;
 use crate::call_error::refusals::canonically_equal;
-use crate::tool::change_plan::{ChangePlan, NEW_FILE_MODE, UploadedFile};
+use crate::run::fsync_worker::abort_on_failed_fsync;
+use crate::run::quota::Reservation;
+use crate::tool::change_plan::{ChangePlan, INLINE_BYTES, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::{ReadOutput, ToolOutput, members as members_of};
+use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::{
     AtRecord, Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
     StagedContent, Tool, ToolRun, ToolSchema, WriteMode,
@@ -92,7 +95,12 @@ pub(crate) struct PathInput {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PutInput {
     path: String,
-    content_base64: String,
+    /// The content. Of one that is staged it is added when the call has to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content_base64: Option<String>,
+    /// The hash of a staged content, which makes the same request the same call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content_sha256: Option<Sha256>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expected_sha256: Option<Sha256>,
 }
@@ -151,12 +159,10 @@ pub(crate) enum NewContent {
     Staged(Box<StagedContent>),
     /// Not received yet, with the size that the client declares.
     Announced(Option<u64>),
-    /// Waiting for approval, by its hash.
-    Waiting(Sha256),
 }
 
-/// What precedes the hash that stands for a large content in an input.
-pub const BY_HASH: &str = "sha256:";
+/// The member of a stored input that has the content.
+pub(crate) const CONTENT: &str = "contentBase64";
 
 impl PutFile {
     /// Creates an upload of `content` that replaces the version `expected`, or creates the file.
@@ -164,17 +170,17 @@ impl PutFile {
         Self { path, is_followed: false, expected: expected.map(ExpectedVersion::from), content }
     }
 
-    /// Returns the input to store. Staged content is replaced by its hash.
+    /// Returns the input to store, of a staged content with its hash.
     pub(crate) fn to_input(&self) -> PutInput {
-        let content_base64 = match &self.content {
-            NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
-            NewContent::Staged(staged) => format!("{BY_HASH}{}", staged.file.sha256),
-            NewContent::Waiting(sha256) => format!("{BY_HASH}{sha256}"),
-            NewContent::Announced(_) => String::new(),
+        let (content_base64, content_sha256) = match &self.content {
+            NewContent::Inline(bytes) => (Some(BASE64_STANDARD.encode(bytes)), None),
+            NewContent::Staged(staged) => (None, Some(staged.file.sha256)),
+            NewContent::Announced(_) => (None, None),
         };
         PutInput {
             path: self.path.to_string(),
             content_base64,
+            content_sha256,
             expected_sha256: self.expected.and_then(ExpectedVersion::sha256),
         }
     }
@@ -184,40 +190,52 @@ impl TryFrom<PutInput> for PutFile {
     type Error = Refusal;
 
     fn try_from(input: PutInput) -> Result<Self, Refusal> {
-        let by_hash = input.content_base64.strip_prefix(BY_HASH).and_then(|hash| Sha256::parse(hash).ok());
-        let content = match by_hash {
-            Some(sha256) => NewContent::Waiting(sha256),
-            None => NewContent::Inline(BASE64_STANDARD.decode(&input.content_base64).map_err(|_| {
-                Refusal::invalid("the stored content of the upload cannot be read", "Send the file again.")
-            })?),
-        };
+        let content = input.content_base64.and_then(|content| BASE64_STANDARD.decode(content).ok());
+        let content = content.ok_or_else(|| {
+            Refusal::invalid("the stored content of the upload cannot be read", "Send the file again.")
+        })?;
         let expected = input.expected_sha256;
-        Ok(Self::new(put_path(&input.path, expected)?, expected, content))
+        Ok(Self::new(put_path(&input.path, expected)?, expected, NewContent::Inline(content)))
     }
 }
 
 impl Mutation for PutFile {
+    /// Only a content that has waited for approval is as large and in memory.
+    fn meets_tree(&self) -> bool {
+        matches!(&self.content, NewContent::Inline(bytes) if bytes.len() > INLINE_BYTES)
+    }
+
+    fn meet_tree(
+        &mut self,
+        _rules: &Rules,
+        workspace: &Workspace,
+        mut space: Reservation,
+    ) -> Result<(), WorkspaceError> {
+        let NewContent::Inline(bytes) = &self.content else { return Ok(()) };
+        let (mut from, size_bytes) = (bytes.as_slice(), bytes.len() as u64);
+        space.grow(size_bytes)?;
+        let mut reader = ScannedReader::new(&mut from);
+        let mut contents = workspace.staged_contents();
+        let file = contents.stage(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
+        let scanned = reader.scan.finish();
+        let staged = StagedContent { file, scanned, owner: Some((contents, space)) };
+        self.content = NewContent::Staged(Box::new(staged));
+        Ok(())
+    }
+
     fn need(&self) -> Option<Need> {
-        match self.content {
-            NewContent::Waiting(sha256) => Some(Need::Waiting(sha256)),
-            _ if self.is_followed || self.path.as_str().is_ascii() => None,
-            _ => Some(Need::Followed(vec![self.path.clone()])),
-        }
+        let is_known = self.is_followed || self.path.as_str().is_ascii();
+        (!is_known).then(|| Need::Followed(vec![self.path.clone()]))
     }
 
     fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        match found {
-            Obtained::Followed(followed) => {
-                self.is_followed = true;
-                let Some((_, followed)) = followed.into_iter().next() else { return Ok(()) };
-                if followed.exists && self.expected.is_none() {
-                    return Err(canonically_equal(&self.path, &followed));
-                }
-                self.path = followed.path;
-            }
-            Obtained::Waiting(staged) => self.content = NewContent::Staged(staged),
-            Obtained::Folder(_) | Obtained::EarlierCalls(_) | Obtained::Contents(_) => {}
+        let Obtained::Followed(followed) = found else { return Ok(()) };
+        self.is_followed = true;
+        let Some((_, followed)) = followed.into_iter().next() else { return Ok(()) };
+        if followed.exists && self.expected.is_none() {
+            return Err(canonically_equal(&self.path, &followed));
         }
+        self.path = followed.path;
         Ok(())
     }
 
@@ -244,7 +262,7 @@ impl Mutation for PutFile {
         let bytes = match &self.content {
             NewContent::Inline(bytes) => NewBytes::InMemory(bytes.into()),
             NewContent::Staged(staged) => NewBytes::Scanned(&staged.scanned),
-            NewContent::Announced(_) | NewContent::Waiting(_) => return Vec::new(),
+            NewContent::Announced(_) => return Vec::new(),
         };
         vec![NewText { path: &self.path, into: &self.path, bytes }]
     }
@@ -275,13 +293,6 @@ impl Mutation for PutFile {
                 let (bytes, size_bytes) = (StepBytes::Staged(String::new()), size_bytes.unwrap_or(0));
                 let content = Content { bytes, size_bytes, sha256: Sha256::ZERO, mode };
                 (content, context.rules.kind_of_path(&self.path), None)
-            }
-            NewContent::Waiting(sha256) => {
-                let message = format!(
-                    "the content of `{}` that waited for approval, {sha256}, is not stored any more",
-                    self.path
-                );
-                return Err(Refusal::new(Code::NotFound, message, "Send the file again.").at(&self.path));
             }
         };
         let limit = context.rules.policy().max_transfer_bytes;

@@ -1,5 +1,5 @@
-//! Calls that need a person's approval: one approval for all changes of a transaction, with the diff of a large text, which its call does
-//! not have, because contents outside of memory are not compared.
+//! Calls that need a person's approval: one approval for all changes of a transaction, with their inputs and contents, and the diff of a
+//! large text, which no other call has.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -7,17 +7,15 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use ledger::{Entry, EntryObject};
+use ledger::Entry;
 use model::{
-    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, ApprovalWarning, Change, Code, Disk, LogicalPath,
-    Outcome, RecordFile, Refusal, RunId, Sha256, Side, Verdict, change_warnings, changes_to_approve, diff_file,
-    excerpt,
+    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Change, Code, LogicalPath, Outcome, RecordFile,
+    Refusal, RunId, Sha256, Side, Verdict, changes_to_approve, diff_file, excerpt,
 };
 use serde_json::{Map, Value};
 use workspace::Workspaces;
 
 use crate::CallError;
-use crate::admission::pools::permit;
 use crate::approvals::waiting_calls::{BATCH, WaitingBatch, WaitingCall};
 use crate::call::record::{Failure, RecordedError, refused_entry, requested_files, stored_reply};
 use crate::call::{Call, OpenedCall};
@@ -26,16 +24,13 @@ use crate::engine::Engine;
 use crate::run::decisions::{DeniedChange, key_of, quoted};
 use crate::run::open_run::OpenRun;
 use crate::run::quota::PendingReservation;
-use crate::tool::change_plan::{ChangePlan, WaitingLayer};
+use crate::tool::change_plan::{ChangePlan, INLINE_BYTES};
 use crate::tool::expected_version::without_seen;
 use crate::tool::text::quote;
 use crate::tools::apply_changeset::LAYER;
-use crate::tools::files::BY_HASH;
+use crate::tools::files::CONTENT;
 use crate::transaction::commit::set_left;
-use crate::transaction::judge::{Judged, JudgedItem};
-use crate::transaction::large_contents;
-use crate::transaction::large_contents::WaitingContent;
-use crate::transaction::waiting_contents::NewWaiting;
+use crate::transaction::judge::{Judged, JudgedChange, JudgedItem};
 
 /// The time after which an approval expires, in seconds.
 const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
@@ -73,7 +68,7 @@ impl Judged {
     ///
     /// `QUOTA_EXCEEDED` if too many calls of the run wait; the errors of the ledger.
     pub(crate) async fn ask(
-        mut self,
+        self,
         engine: &Engine,
         run: &Arc<OpenRun>,
         is_dry_run: bool,
@@ -103,22 +98,17 @@ impl Judged {
         };
         let asked = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
         refusal.details.approval_id = asked.clone().or_else(|| waiting.filter(|_| !is_dry_run));
-        let kept =
-            self.keep_content(engine, run, approval.as_mut().map(|(approval, _)| approval)).await.map_err(fail)?;
-        let (waiting, object) = kept.unzip();
         let first = self.changes().next().map(|(index, _)| index);
-        if let (Some((approval, _)), Some(first)) = (&mut approval, first) {
-            let calls = Arc::clone(&self.calls);
-            let more = engine.history_warnings(run, approval, &calls[first]).await.map_err(fail)?;
+        if let (Some((approval, input)), Some(first)) = (&mut approval, first) {
+            if input.len() > INLINE_BYTES {
+                engine.check_history(run, &self.calls, input.len() as u64).await.map_err(fail)?;
+            }
+            let more = engine.history_warnings(run, approval, &self.calls[first]).await.map_err(fail)?;
             approval.warnings.extend(more);
             model::sort_warnings(&mut approval.warnings);
         }
-        let (refusals, entries) = self.rows(&refusal, approval, object.flatten());
-        let appended = engine.append_for(&self.calls, entries).await;
-        if let Some(waiting) = waiting {
-            waiting.end(engine, run, appended.as_ref().err().map(Failure::as_error)).await;
-        }
-        let records = appended?;
+        let (refusals, entries) = self.rows(&refusal, approval);
+        let records = engine.append_for(&self.calls, entries).await?;
         if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
@@ -149,18 +139,12 @@ impl Judged {
         }
     }
 
-    /// Returns the refusal and the entry of each call. The first change has the approval, and the object that it needs.
-    fn rows(
-        &self,
-        refusal: &Refusal,
-        mut approval: Option<(Approval, String)>,
-        mut object: Option<EntryObject>,
-    ) -> (Vec<Refusal>, Vec<Entry>) {
+    /// Returns the refusal and the entry of each call. The first change has the approval.
+    fn rows(&self, refusal: &Refusal, mut approval: Option<(Approval, String)>) -> (Vec<Refusal>, Vec<Entry>) {
         let rows = self.calls.iter().zip(&self.items).map(|(call, item)| match item {
             JudgedItem::Change(change) => {
                 let mut entry = pending_entry(call, &change.plan, refusal);
                 entry.approval = approval.take();
-                entry.objects.extend(object.take());
                 (refusal.clone(), entry)
             }
             JudgedItem::Read(_) => {
@@ -172,28 +156,46 @@ impl Judged {
         rows.unzip()
     }
 
-    /// Keeps the large content with which the call will wait for `approval`, which gets the diff that a person sees. The bytes come first:
-    /// no record refers to a content that is not on the disk.
-    async fn keep_content(
-        &mut self,
-        engine: &Engine,
-        run: &Arc<OpenRun>,
-        approval: Option<&mut Approval>,
-    ) -> Result<Option<(NewWaiting, Option<EntryObject>)>, CallError> {
-        let Some((approval, (change, content))) = approval.zip(large_contents::waiting(&self.items)) else {
-            return Ok(None);
-        };
-        if let Some(change) = change
-            && let Some((diff, warnings)) = engine.diff_for_review(run, change, &content).await?
-        {
-            approval.warnings.extend(warnings);
-            approval.diff = Some(diff);
+    /// Checks the size of the contents that would be stored with the approval. Of a call in a batch all is in its input.
+    ///
+    /// # Errors
+    ///
+    /// `FILE_TOO_LARGE`.
+    pub(crate) fn check_waiting_bytes(&self) -> Result<(), Failure> {
+        for (index, change) in self.changes() {
+            let actual = change.plan.waiting_bytes();
+            if actual > MAX_WAITING_BYTES {
+                let upload = change.plan.staged_uploads().next().filter(|_| !change.plan.is_changeset);
+                let mut refusal = too_large_to_wait(actual, &self.decision.reasons);
+                refusal.details.path = upload.map(|(change, ..)| change.path.to_string());
+                return Err(Failure::Call(index, refusal.into()));
+            }
         }
-        let mut space = std::mem::replace(&mut self.disk, run.disk.reservation());
-        // What the change would add to the tree is not reserved while it waits.
-        space.resize(Disk { bytes: content.size_bytes, files: 0 })?;
-        let object = engine.keep_waiting(run, &self.calls, &approval.approval_id, &content).await?;
-        Ok(Some((NewWaiting { approval: approval.approval_id.clone(), space }, object)))
+        Ok(())
+    }
+
+    /// Loads the contents that are to be stored with the approval, and compares the text of a staged upload for the person who decides.
+    /// Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) fn load_contents(&mut self, workspaces: &Workspaces, run: &OpenRun) -> Result<(), CallError> {
+        for item in &mut self.items {
+            let JudgedItem::Change(JudgedChange { plan, .. }) = item else { continue };
+            if plan.is_changeset {
+                plan.waiting_content = Some((LAYER, BASE64_STANDARD.encode(plan.pack_layer(&run.workspace)?)));
+                continue;
+            }
+            let Some((change, _, name)) = plan.staged_uploads().next() else { continue };
+            let content = read(run.workspace.open_staged(name)?)?;
+            let diff = diff(workspaces, &run.run_id, change, &content)?;
+            plan.waiting_content = Some((CONTENT, BASE64_STANDARD.encode(content)));
+            if let Some(diff) = diff {
+                plan.diff = diff;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the approval of all changes, with their stored input.
@@ -226,14 +228,10 @@ fn stored_input(call: &Call, plan: &ChangePlan) -> String {
     let is_by_context = matches!(call.tool.name, "edit_file" | "apply_patch");
     let input =
         if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen, is_by_context) };
-    let layer = match &plan.waiting_layer {
-        None => return input,
-        Some(WaitingLayer::InMemory(layer)) => BASE64_STANDARD.encode(layer),
-        Some(WaitingLayer::Staged(layer)) => format!("{BY_HASH}{}", layer.sha256),
-    };
+    let Some((member, content)) = &plan.waiting_content else { return input };
     // The last member, since the input is an object with at least one.
     let members = input.strip_suffix('}').unwrap_or(&input);
-    format!("{members},\"{LAYER}\":\"{layer}\"}}")
+    format!("{members},\"{member}\":\"{content}\"}}")
 }
 
 /// A command that waits for a person.
@@ -404,48 +402,30 @@ fn new_approval(
     }
 }
 
-/// The largest text that is compared, in bytes.
-const MAX_TEXT_BYTES: u64 = 16 << 20;
+/// The most bytes of content that are stored with an approval, and the largest text that is compared.
+const MAX_WAITING_BYTES: u64 = 16 << 20;
 /// The largest diff that is shown, in bytes.
 const MAX_DIFF_BYTES: usize = 4 << 20;
 
-impl Engine {
-    /// Returns the diff of the change to the staged `content`, and what its lines say against it; `None` for a binary file and where the
-    /// texts or their diff are too large, of which a person sees the hashes alone.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub(crate) async fn diff_for_review(
-        &self,
-        run: &Arc<OpenRun>,
-        change: &Change,
-        content: &WaitingContent,
-    ) -> Result<Option<(String, Vec<ApprovalWarning>)>, CallError> {
-        let old_bytes = change.before.as_ref().map_or(0, |before| before.size_bytes);
-        if content.size_bytes.max(old_bytes) > MAX_TEXT_BYTES {
-            return Ok(None);
-        }
-        let (workspaces, run, change) = (Arc::clone(&self.workspaces), Arc::clone(run), change.clone());
-        let staged = Workspaces::path_of_staged(&content.name);
-        let permit = permit(&self.pools.receive).await;
-        self.blocking(move || {
-            let _permit = permit;
-            let diff = diff(&workspaces, &run.run_id, &change, &staged)?;
-            Ok(diff.map(|diff| {
-                let warnings = change_warnings(&run.rules, &[], &diff);
-                (diff, warnings)
-            }))
-        })
-        .await
-    }
+fn too_large_to_wait(actual: u64, reasons: &[String]) -> Refusal {
+    let message = format!(
+        "the call needs a person's approval and has {actual} bytes of content; a call that waits may have {MAX_WAITING_BYTES}"
+    );
+    let hint =
+        "Send a smaller file or several change sets, or ask the operator for a policy that needs no approval for it.";
+    Refusal::new(Code::FileTooLarge, message, hint).with_details(|details| {
+        details.reasons = reasons.to_vec();
+        (details.limit, details.actual) = (Some(MAX_WAITING_BYTES), Some(actual));
+    })
 }
 
-fn diff(workspaces: &Workspaces, run: &RunId, change: &Change, staged: &[u8]) -> io::Result<Option<String>> {
+/// Returns the diff of the change to the content `new`; `None` for a binary file and where the text before or the diff is too large, of
+/// which a person sees the hashes alone.
+fn diff(workspaces: &Workspaces, run: &RunId, change: &Change, new: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let Some(after) = &change.after else { return Ok(None) };
-    let new = read(workspaces.open_file(run, staged)?)?;
     let old = match &change.before {
         None => None,
+        Some(before) if before.size_bytes > MAX_WAITING_BYTES => return Ok(None),
         Some(before) => match read_version(workspaces, run, &change.path, before.sha256)? {
             Some(bytes) => Some((bytes, before.mode)),
             None => return Ok(None),
@@ -453,9 +433,9 @@ fn diff(workspaces: &Workspaces, run: &RunId, change: &Change, staged: &[u8]) ->
     };
     let path = &change.path;
     let old = old.as_ref().map(|(bytes, mode)| Side { path, bytes, mode: *mode });
-    let compared = diff_file(old, Some(Side { path, bytes: &new, mode: after.mode }));
+    let compared = diff_file(old, Some(Side { path, bytes: new, mode: after.mode }));
     let is_shown = !compared.binary && compared.text.len() <= MAX_DIFF_BYTES;
-    Ok(is_shown.then(|| String::from_utf8_lossy(&compared.text).into_owned()))
+    Ok(is_shown.then_some(compared.text))
 }
 
 /// Returns the file at `path` if it still is the version that the change was planned with.
@@ -468,7 +448,7 @@ fn read_version(
     match workspaces.open_file(run, &Workspaces::path_in_tree(path.as_str())) {
         // The run has not written it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let bytes = workspaces.base(run)?.read(path, MAX_TEXT_BYTES)?;
+            let bytes = workspaces.base(run)?.read(path, MAX_WAITING_BYTES)?;
             Ok(bytes.filter(|bytes| Sha256::of(bytes) == sha256))
         }
         file => Ok(Some(read(file?)?).filter(|bytes| Sha256::of(bytes) == sha256)),
@@ -477,6 +457,6 @@ fn read_version(
 
 fn read(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT_BYTES).read_to_end(&mut bytes)?;
+    file.take(MAX_WAITING_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

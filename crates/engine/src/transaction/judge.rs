@@ -130,20 +130,6 @@ impl Judged {
         })
     }
 
-    /// Packs the change sets among the changes, which have to wait for approval.
-    ///
-    /// # Errors
-    ///
-    /// `QUOTA_EXCEEDED`; if the contents cannot be read or packed.
-    pub(crate) fn pack_layers(&mut self, run: &OpenRun) -> Result<(), Failure> {
-        for item in &mut self.items {
-            if let JudgedItem::Change(change) = item {
-                change.plan.pack_layer(&run.workspace, &mut self.disk).map_err(Failure::All)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Removes the staged contents of change sets that are not executed. Blocks.
     pub(crate) fn discard_staged(&mut self) {
         for item in &mut self.items {

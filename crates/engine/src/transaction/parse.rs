@@ -100,7 +100,7 @@ impl Parsed {
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
                 Ok(Operation::Mutation(mut tool)) => {
-                    if tool.scope().is_of_command {
+                    if tool.meets_tree() {
                         // Boxed, so that the future of any other call is smaller.
                         match Box::pin(meet_tree(engine, run, tool)).await {
                             Ok(met) => tool = met,
@@ -125,7 +125,7 @@ impl Parsed {
     }
 }
 
-/// Returns the change set with the files that it is about.
+/// Returns the mutation once it knows which files of the tree it is about, with its large contents staged.
 async fn meet_tree(
     engine: &Engine,
     run: &Arc<OpenRun>,
@@ -180,8 +180,6 @@ async fn answer_needs(
             }
             Need::Contents(versions) => Obtained::Contents(Box::pin(engine.contents_of(run, versions)).await?),
             Need::Recorded(paths) => Obtained::Contents(Box::pin(engine.recorded_contents(run, paths)).await?),
-            // It was staged before, or is not stored any more: then the plan is refused.
-            Need::Waiting(_) => return Ok(()),
         };
         tool.prepare(found)?;
     }

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use ledger::{Entry, EntryObject, LedgerError, ObjectHolder};
-use model::{ApprovalId, ApprovalState, LogicalPath, RunState};
+use model::{LogicalPath, RunState};
 use rstest::rstest;
 
-use crate::approvals::{approval_decision, approval_request};
 use crate::harness::{Backend, RunChanges as _, TestDatabase, run_id, write};
 
 const NOW: Duration = Duration::ZERO;
@@ -134,37 +133,4 @@ async fn a_reference_ends_with_the_last_path_that_has_the_object(
     // The grace period begins when the reference ends.
     assert!(!db.ledger.claim_object("cas/x", "one", DAY).await.unwrap());
     assert!(db.ledger.claim_object("cas/x", "one", NOW).await.unwrap());
-}
-
-#[rstest]
-#[tokio::test]
-async fn an_object_that_an_approval_needs_is_kept_until_it_is_decided(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let db = backend.open().await;
-    db.run("r1").await;
-    let is_referenced = async |object: &str| db.ledger.is_object_referenced(object).await.unwrap();
-    let asks = async |id: &str, object: &str| {
-        let holder = ObjectHolder::Approval(ApprovalId::parse(id).unwrap());
-        let object = EntryObject { holder, ..db.reserved(object, 50_000).await };
-        db.append(Entry { objects: vec![object], ..approval_request("r1", id) }).await;
-    };
-    asks("a1", "cas/x").await;
-    asks("a2", "cas/x").await;
-    asks("a3", "cas/written").await;
-    assert_eq!(db.ledger.end_references().await.unwrap(), 0);
-    db.append(approval_decision("r1", "a1", ApprovalState::Denied)).await;
-    assert_eq!(db.ledger.end_references().await.unwrap(), 0, "another approval needs it");
-    let history = async || db.ledger.run(&run_id("r1")).await.unwrap().unwrap().run.disk.history_bytes;
-    let before = history().await;
-    db.append(approval_decision("r1", "a2", ApprovalState::Denied)).await;
-    assert_eq!(db.ledger.end_references().await.unwrap(), 1);
-    assert!(!is_referenced("cas/x").await && is_referenced("cas/written").await);
-    assert!(history().await < before - 40_000);
-    // Executed: from then on it is an earlier version of the run.
-    let mut approved = approval_decision("r1", "a3", ApprovalState::Approved);
-    approved.objects = vec![db.reserved("cas/written", 50_000).await];
-    db.append(approved).await;
-    assert_eq!(db.ledger.end_references().await.unwrap(), 0);
-    assert!(is_referenced("cas/written").await);
 }

@@ -77,21 +77,8 @@ impl StagedContents {
     ///
     /// If the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]).
     pub fn stage(&mut self, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
-        self.add(|file| copy_bounded(from, file, max_bytes))
-    }
-
-    /// As [`stage`](Self::stage), of what `write` writes.
-    ///
-    /// # Errors
-    ///
-    /// If the disk or `write` fails.
-    pub fn stage_written(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<StagedFile> {
-        self.add(|file| write_hashed(file, write))
-    }
-
-    fn add(&mut self, write: impl FnOnce(&mut File) -> io::Result<(Sha256, u64)>) -> io::Result<StagedFile> {
         let (entry, mut file) = TempEntry::create_file(&self.tmp, STAGED_PREFIX)?;
-        let (sha256, size_bytes) = write(&mut file)?;
+        let (sha256, size_bytes) = copy_bounded(from, &mut file, max_bytes)?;
         fsync(&file)?;
         let head = FileBytes::new(&file, 0, size_bytes).chunk(0, HEAD_BYTES)?;
         let staged = StagedFile { name: entry.name().to_owned(), sha256, size_bytes, head };

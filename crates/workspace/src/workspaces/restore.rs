@@ -227,7 +227,7 @@ impl RunRestorer {
             workspaces.note_owner(dir, epoch)?;
         }
         tree_note::create(dir, newest)?;
-        let kept = workspaces.copy_kept(run, dir)?;
+        let kept = workspaces.copy_artifacts(run, dir)?;
         let written = usize::try_from(restored.own_files).unwrap_or(usize::MAX);
         fsync_tree::sync(dir, written.saturating_add(kept))?;
         failpoint::hit("restore.made");

@@ -10,7 +10,6 @@ use model::{RunId, Sha256};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::waiting::WAITING;
 use super::{FOLDERS, Workspaces, run_base};
 use crate::WorkspaceError;
 use crate::dir::{entries, open_dir, open_under};
@@ -60,18 +59,6 @@ pub enum RunPart {
     Tree,
     /// The files that programs beside the service keep with the run.
     Artifacts,
-    /// Large contents of calls that wait for approval.
-    Waiting,
-}
-
-impl RunPart {
-    fn folder(self) -> &'static str {
-        match self {
-            Self::Tree => TREE,
-            Self::Artifacts => ARTIFACTS,
-            Self::Waiting => WAITING,
-        }
-    }
 }
 
 impl Workspaces {
@@ -90,8 +77,8 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str())?;
         match part {
             RunPart::Tree => visit(&dir, TREE, take),
-            RunPart::Artifacts | RunPart::Waiting => match visit(&dir, part.folder(), take) {
-                // Whoever keeps files there may also remove the folder, and the other is made with the first file.
+            RunPart::Artifacts => match visit(&dir, ARTIFACTS, take) {
+                // Whoever keeps files there may also remove the folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 visited => visited,
             },
@@ -153,15 +140,10 @@ impl Workspaces {
         write_entry_in(&mut TreeWriter::new(open_dir(&self.dir, run.as_str())?, mode), entry, content)
     }
 
-    /// Copies what the ledger does not have from the folder of `run`, if there is one, into the folder `to`: artifacts, and contents of
-    /// calls that wait for approval. Returns the number of entries.
-    pub(super) fn copy_kept(&self, run: &RunId, to: &OwnedFd) -> io::Result<usize> {
-        Ok(self.copy_part(run, RunPart::Artifacts, to)? + self.copy_part(run, RunPart::Waiting, to)?)
-    }
-
-    fn copy_part(&self, run: &RunId, part: RunPart, to: &OwnedFd) -> io::Result<usize> {
+    /// Copies the artifacts from the folder of `run`, if there is one, into the folder `to`. Returns the number of entries.
+    pub(super) fn copy_artifacts(&self, run: &RunId, to: &OwnedFd) -> io::Result<usize> {
         let (mut to, mut copied) = (TreeWriter::new(to.try_clone()?, PRIVATE), 0);
-        let visited = self.visit_entries(run, part, &mut |entry| {
+        let visited = self.visit_entries(run, RunPart::Artifacts, &mut |entry| {
             copied += 1;
             let mut content: Box<dyn Read> = match entry.kind {
                 RunEntryKind::File { .. } => match self.open_file(run, &entry.path) {

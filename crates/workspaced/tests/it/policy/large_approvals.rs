@@ -1,6 +1,4 @@
-//! Contents over 1 MiB of calls that need approval: kept while they wait, and nowhere else afterwards.
-
-use std::path::Path;
+//! Contents over 1 MiB of calls that need approval: stored with the approval, up to 16 MiB.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -51,14 +49,6 @@ async fn state(run: &Run, id: &str) -> Value {
     run.operator.get(&format!("/v1/approvals/{id}")).await.ok()
 }
 
-/// Returns the names of the contents that wait.
-fn waiting(folder: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder.join("waiting")) else { return Vec::new() };
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort_unstable();
-    names
-}
-
 #[rstest]
 #[tokio::test]
 async fn a_large_lock_file_asks_is_approved_and_is_written(
@@ -68,9 +58,6 @@ async fn a_large_lock_file_asks_is_approved_and_is_written(
     let run = run_with_lock_file(&server).await;
     let new = lock_file(3 * MIB);
     let id = ask(&run, "one", b"old\n", &new).await;
-    let folder = server.workspace(&run.id);
-    assert_eq!(waiting(&folder), [id.as_str()]);
-    assert_eq!(std::fs::read(folder.join("waiting").join(&id)).unwrap(), new);
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
     assert_tmp_is_empty(&server, &run).await;
     let asked = state(&run, &id).await;
@@ -82,16 +69,13 @@ async fn a_large_lock_file_asks_is_approved_and_is_written(
     // The same change again waits already, and the same call is answered as before.
     assert_eq!(ask(&run, "two", b"old\n", &new).await, id);
     assert_eq!(ask(&run, "one", b"old\n", &new).await, id);
-    assert_eq!(waiting(&folder), [id.as_str()]);
     server.kill();
     server.restart();
     let run = server.reconnect(&run);
     run.ok("read_file", json!({"path": "a.txt"})).await;
-    assert_eq!(waiting(&folder), [id.as_str()], "a restart has removed it");
     let decided = decide(&run, &id, "approve").await.ok();
     assert_eq!(decided["state"], "approved", "{decided:#}");
     assert_eq!(std::fs::read(run.file("Cargo.lock")).unwrap(), new);
-    assert_eq!(waiting(&folder), Vec::<String>::new());
     let record = run.last_record().await;
     let file = &record["files"][0];
     assert_eq!((&record["outcome"], &file["newSha256"]), (&json!("ok"), &json!(sha256(&new))), "{record:#}");
@@ -115,18 +99,42 @@ async fn a_large_lock_file_asks_is_approved_and_is_written(
 
 #[rstest]
 #[tokio::test]
-async fn a_large_content_leaves_nothing_on_the_disk_once_it_does_not_wait_any_more(
-    #[values(Backend::Sqlite)] backend: Backend,
+async fn a_content_over_16_mib_is_refused_before_it_is_stored(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
-    let mut server = Server::start(backend).await;
+    let server = Server::start(backend).await;
+    let run = run_with_lock_file(&server).await;
+    let largest = lock_file(16 * MIB);
+    let too_large = [&largest[..], b"\n"].concat();
+    let refused = send(&run, "one", b"old\n", &too_large).await.refused("FILE_TOO_LARGE");
+    assert_eq!(
+        (&refused["limit"], &refused["actual"], &refused["path"]),
+        (&json!(16 * MIB), &json!(16 * MIB + 1), &json!("Cargo.lock")),
+        "{refused:#}"
+    );
+    assert!(refused["hint"].as_str().unwrap().starts_with("Send a smaller file"), "{refused:#}");
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0);
+    assert_tmp_is_empty(&server, &run).await;
+    let id = ask(&run, "two", b"old\n", &largest).await;
+    assert_tmp_is_empty(&server, &run).await;
+    assert_eq!(decide(&run, &id, "approve").await.ok()["state"], "approved");
+    assert!(std::fs::read(run.file("Cargo.lock")).unwrap() == largest, "another content");
+    server.until_journal_is_empty().await;
+    assert_tmp_is_empty(&server, &run).await;
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_large_content_is_not_written_if_its_call_is_not_approved(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
     let new = lock_file(2 * MIB);
     // Denied: and the same change is denied again.
     let run = run_with_lock_file(&server).await;
     let id = ask(&run, "one", b"old\n", &new).await;
     decide(&run, &id, "deny").await.ok();
-    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
     send(&run, "two", b"old\n", &new).await.refused("POLICY_DENIED");
-    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n");
     assert_tmp_is_empty(&server, &run).await;
     // Failed: the file has changed meanwhile.
     let run = run_with_lock_file(&server).await;
@@ -134,31 +142,8 @@ async fn a_large_content_leaves_nothing_on_the_disk_once_it_does_not_wait_any_mo
     run.put("Cargo.lock", "changed meanwhile\n");
     decide(&run, &id, "approve").await.ok();
     assert_eq!(state(&run, &id).await["state"], "failed");
-    assert_eq!((waiting(&server.workspace(&run.id)), run.on_disk("Cargo.lock").len()), (Vec::new(), 18));
+    assert_eq!(run.on_disk("Cargo.lock"), "changed meanwhile\n");
     assert_tmp_is_empty(&server, &run).await;
-    // The run is closed.
-    let closed = run_with_lock_file(&server).await;
-    let id = ask(&closed, "one", b"old\n", &new).await;
-    closed.operator.post(&format!("/v1/runs/{}/close", closed.id), json!({})).await.ok();
-    assert_eq!(state(&closed, &id).await["state"], "failed");
-    assert_eq!(waiting(&server.workspace(&closed.id)), Vec::<String>::new());
-    // The run is deleted.
-    let deleted = run_with_lock_file(&server).await;
-    let id = ask(&deleted, "one", b"old\n", &new).await;
-    deleted.operator.delete(&format!("/v1/runs/{}", deleted.id)).await.ok();
-    assert_eq!(state(&deleted, &id).await["state"], "failed");
-    assert!(!server.workspace(&deleted.id).exists());
-    // It has expired.
-    let run = run_with_lock_file(&server).await;
-    let id = ask(&run, "one", b"old\n", &new).await;
-    server.kill();
-    server.database.tamper("update approval set expires_at = '2001-01-01T00:00:00.000000Z'").await.unwrap();
-    server.restart();
-    let run = server.reconnect(&run);
-    run.agent.get(&format!("/v1/runs/{}/tool-calls/one?waitSeconds=60", run.id)).await.ok();
-    assert_eq!(state(&run, &id).await["state"], "expired");
-    let is_removed = async || waiting(&server.workspace(&run.id)).is_empty();
-    server.until("the content of an expired approval is removed", is_removed).await;
 }
 
 #[rstest]
@@ -168,29 +153,11 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let new = lock_file(2 * MIB);
-    // The content is kept, and nothing is recorded.
-    let run = run_with_lock_file(&server).await;
-    std::fs::write(&armed, "approval.kept").unwrap();
-    let path = format!("/v1/runs/{}/files/Cargo.lock", run.id);
-    let request = run.agent.request(Method::PUT, &path).header("x-reason", "r");
-    let request = request.header("if-match", format!("\"{}\"", sha256("old\n"))).body(new.clone());
-    assert!(run.agent.try_send(request).await.is_err(), "the failpoint was not passed");
-    server.wait();
-    assert_eq!(waiting(&server.workspace(&run.id)).len(), 1);
-    std::fs::remove_file(&armed).unwrap();
-    server.restart();
-    let run = server.reconnect(&run);
-    run.ok("read_file", json!({"path": "a.txt"})).await;
-    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
-    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0);
-    assert_tmp_is_empty(&server, &run).await;
     let steps = [
         ("deny", "decision.begin", false),
-        ("deny", "approval.ended", true),
         ("approve", "transaction.staged", false),
         ("approve", "transaction.committed", true),
         ("approve", "apply.step", true),
-        ("approve", "approval.ended", true),
     ];
     for (verb, failpoint, is_decided) in steps {
         let context = format!("{verb} at {failpoint}");
@@ -206,12 +173,9 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
         server.restart();
         let run = server.reconnect(&run);
         run.ok("read_file", json!({"path": "a.txt"})).await;
-        let left = waiting(&server.workspace(&run.id));
-        assert_eq!(left.len(), usize::from(!is_decided), "{context}: {left:?}");
         if !is_decided {
             assert_eq!(run.on_disk("Cargo.lock"), "old\n", "{context}");
             decide(&run, &id, verb).await.ok();
-            assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new(), "{context}");
         }
         let expected = if verb == "approve" { new.clone() } else { b"old\n".to_vec() };
         assert_eq!(std::fs::read(run.file("Cargo.lock")).unwrap(), expected, "{context}");
@@ -223,41 +187,20 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
 
 #[rstest]
 #[tokio::test]
-async fn a_large_content_that_waits_is_in_the_quota_of_its_run(#[values(Backend::Sqlite)] backend: Backend) {
-    let mut server = Server::start(backend).await;
+async fn a_large_content_that_waits_is_in_the_history_of_its_run(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
     let mut policy = generous();
-    policy["policy"]["quota"] = json!({"maxTreeBytes": 4 * MIB});
+    policy["policy"]["quota"] = json!({"maxHistoryBytes": 10 * MIB});
     let run = server.run_with_files(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], policy).await;
-    let new = lock_file(3 * MIB);
-    let id = ask(&run, "one", b"old\n", &new).await;
-    let binary = |size: usize| vec![0_u8; size];
-    let put = async |run: &Run, path: &str, body: Vec<u8>| {
-        let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
-        run.agent.send(request.header("x-reason", "r").header("if-none-match", "*").body(body)).await
-    };
-    put(&run, "b.bin", binary(2 * MIB)).await.refused("QUOTA_EXCEEDED");
-    server.kill();
-    server.restart();
-    let run = server.reconnect(&run);
-    let refused = put(&run, "b.bin", binary(2 * MIB)).await.refused("QUOTA_EXCEEDED");
-    assert_eq!(refused["reasons"], json!(["quota:maxTreeBytes"]));
-    // It needs no more when it is approved.
+    // In Base64 it has 4 MiB, and its diff, which is stored too, almost as much.
+    let id = ask(&run, "one", b"old\n", &lock_file(3 * MIB)).await;
+    let bytes = run.get().await["disk"]["historyBytes"].as_u64().unwrap();
+    assert!(bytes > 7 * MIB as u64, "{bytes}");
+    let refused = send(&run, "two", b"old\n", &lock_file(2 * MIB)).await.refused("QUOTA_EXCEEDED");
+    assert_eq!(refused["reasons"], json!(["quota:maxHistoryBytes"]));
+    assert_tmp_is_empty(&server, &run).await;
     decide(&run, &id, "approve").await.ok();
-    assert_eq!(
-        (state(&run, &id).await["state"].clone(), run.on_disk("Cargo.lock").len()),
-        (json!("approved"), 3 * MIB)
-    );
-    put(&run, "b.bin", binary(2 * MIB)).await.refused("QUOTA_EXCEEDED");
-    put(&run, "b.bin", binary(MIB / 2)).await.is(201);
-    // It is given back when it is denied.
-    let smaller = lock_file(MIB + MIB / 4);
-    let mut policy = generous();
-    policy["policy"]["quota"] = json!({"maxTreeBytes": 2 * MIB});
-    let run = server.run_with_files(&[("Cargo.lock", "old\n")], policy).await;
-    let id = ask(&run, "one", b"old\n", &smaller).await;
-    put(&run, "b.bin", binary(MIB)).await.refused("QUOTA_EXCEEDED");
-    decide(&run, &id, "deny").await.ok();
-    put(&run, "b.bin", binary(MIB)).await.is(201);
+    assert_eq!(run.on_disk("Cargo.lock").len(), 3 * MIB);
 }
 
 #[rstest]
@@ -268,7 +211,7 @@ async fn every_mutation_that_asks_with_a_large_content_is_executed_once_it_is_ap
     let mut policy = generous();
     policy["policy"]["maxFileBytes"] = json!(8 * MIB);
     policy["policy"]["outsideChanges"] = json!("RECORD");
-    let (server, run) = Run::shared_with(backend, &[("Cargo.lock", "old\n")], policy).await;
+    let (_server, run) = Run::shared_with(backend, &[("Cargo.lock", "old\n")], policy).await;
     let new = String::from_utf8(lock_file(2 * MIB)).unwrap();
     let mut old = "old\n".to_owned();
     let approve = async |answer: Answer| {
@@ -290,6 +233,5 @@ async fn every_mutation_that_asks_with_a_large_content_is_executed_once_it_is_ap
         json!({"from": "Cargo.lock", "to": "package-lock.json", "expectedSha256": sha256(&patched), "reason": "r"});
     approve(run.call("move_file", moved).await).await;
     assert_eq!(run.on_disk("package-lock.json"), patched);
-    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
     assert_eq!(run.verify().await["intact"], true);
 }

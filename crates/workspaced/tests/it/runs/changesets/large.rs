@@ -1,7 +1,6 @@
 //! Change sets with contents that are too large to be in memory.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use reqwest::Method;
 use rstest::rstest;
@@ -10,9 +9,7 @@ use tar::EntryType;
 use tokio::task::JoinSet;
 
 use super::{Layer, head, runner, send, with};
-use crate::harness::{
-    Backend, CHANGESET_TYPE, Server, Setup, assert_tmp_is_empty, changeset_body, exhaustive, incompressible, sha256,
-};
+use crate::harness::{Backend, Server, Setup, assert_tmp_is_empty, exhaustive, incompressible, sha256};
 
 const MIB: usize = 1 << 20;
 
@@ -28,12 +25,6 @@ fn large_layer() -> (Vec<Vec<u8>>, Vec<u8>) {
 
 fn policy() -> Value {
     json!({"policy": {"allowModeChange": true}})
-}
-
-/// Returns the names of the contents that wait.
-fn waiting(folder: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder.join("waiting")) else { return Vec::new() };
-    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[rstest]
@@ -203,32 +194,37 @@ async fn texts_are_texts_behind_large_binary_files_and_files_of_their_own_are_bo
     assert_tmp_is_empty(&server, &run).await;
 }
 
+/// A file of 12 MiB that cannot be compressed, which is staged, and 200 small ones.
+fn waiting_layer() -> (Vec<u8>, Vec<u8>) {
+    let large = incompressible(12 * MIB);
+    let layer = (0..200).fold(Layer::new(), |layer, n| layer.file(&format!("src/f{n}.txt"), format!("{n}\n")));
+    let layer = layer.entry("data/0.bin", EntryType::Regular, 0o755, &large);
+    (large, layer.file(".wh.gone.txt", "").bytes())
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_large_set_waits_with_its_contents(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let policy = with(&policy()["policy"], &json!({"requireApprovalIf": ["deletesFile"]}));
-    let (large, layer) = large_layer();
+    let (large, layer) = waiting_layer();
     for verb in ["deny", "approve"] {
         let run = server.run_with_files(&[("gone.txt", "g\n")], json!({"policy": policy})).await;
         let runner = runner(&run, &[]).await;
         let set = json!({"changesetId": "cs", "basedOnSeq": head(&run).await, "reason": "fetch"});
         let asked = send(&runner, &set, &layer).await.refused("APPROVAL_REQUIRED");
         let id = asked["approvalId"].as_str().unwrap();
-        assert_eq!(waiting(&server.workspace(&run.id)), [id]);
         assert_tmp_is_empty(&server, &run).await;
         let shown = run.operator.get(&format!("/v1/approvals/{id}")).await.ok();
-        assert!(shown["diff"].as_str().unwrap().contains("data/1.bin"), "a binary file is named");
+        assert!(shown["diff"].as_str().unwrap().contains("data/0.bin"), "a binary file is named");
         server.kill();
         server.restart();
         let run = server.reconnect(&run);
         run.ok("list_dir", json!({})).await;
-        assert_eq!(waiting(&server.workspace(&run.id)), [id], "a restart has removed it");
         run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"onBehalfOf": "ada"})).await.ok();
-        assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
         if verb == "approve" {
-            assert!(std::fs::read(run.file("data/2.bin")).unwrap() == large[2]);
-            assert_eq!(run.present_files().await.len(), 203);
+            assert!(std::fs::read(run.file("data/0.bin")).unwrap() == large);
+            assert_eq!(run.present_files().await.len(), 201);
         } else {
             assert_eq!(run.present_files().await.into_keys().collect::<Vec<_>>(), ["gone.txt"]);
         }
@@ -236,56 +232,47 @@ async fn a_large_set_waits_with_its_contents(#[values(Backend::Sqlite, Backend::
         assert_tmp_is_empty(&server, &run).await;
         assert_eq!(run.verify().await["intact"], true);
     }
+    // One with more than is stored with an approval, although it is small as it is sent.
+    let run = server.run_with_files(&[("gone.txt", "g\n")], json!({"policy": policy})).await;
+    let runner = runner(&run, &[]).await;
+    let layer = Layer::new().file("a.bin", vec![0; 9 * MIB]).file("b.bin", vec![0; 9 * MIB]).file(".wh.gone.txt", "");
+    let layer = zstd::encode_all(&layer.bytes()[..], 1).unwrap();
+    let set = json!({"basedOnSeq": head(&run).await, "reason": "fetch"});
+    let refused = send(&runner, &set, &layer).await.refused("FILE_TOO_LARGE");
+    assert_eq!((&refused["limit"], &refused["actual"]), (&json!(16 * MIB), &json!(18 * MIB)), "{refused:#}");
+    assert!(refused["hint"].as_str().unwrap().contains("several change sets"), "{refused:#}");
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0);
+    assert_tmp_is_empty(&server, &run).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_while_a_large_set_waits_leaves_it_or_nothing(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-) {
+async fn a_kill_while_a_large_set_waits_leaves_it(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
-    let layer = (0..2).fold(Layer::new(), |layer, n| layer.file(&format!("{n}.bin"), incompressible(9 * MIB)));
-    let layer = layer.file(".wh.gone.txt", "").bytes();
-    for (failpoint, asks, is_decided) in [
-        ("approval.kept", true, false),
-        ("transaction.staged", false, false),
-        ("transaction.committed", false, true),
-        ("apply.step:2", false, true),
-        ("approval.ended", false, true),
-    ] {
+    let layer =
+        Layer::new().file("0.bin", incompressible(9 * MIB)).file("1.bin", "1\n").file(".wh.gone.txt", "").bytes();
+    for (failpoint, is_decided) in
+        [("transaction.staged", false), ("transaction.committed", true), ("apply.step:2", true)]
+    {
         let policy = json!({"policy": {"requireApprovalIf": ["deletesFile"]}});
         let run = server.run_with_files(&[("gone.txt", "g\n")], policy).await;
         let runner = runner(&run, &[]).await;
         let set = json!({"basedOnSeq": head(&run).await, "reason": "fetch"});
         server.until_journal_is_empty().await;
-        let approval = async || {
-            let asked = send(&runner, &set, &layer).await.refused("APPROVAL_REQUIRED");
-            format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap())
-        };
-        let path = if asks { format!("/v1/runs/{}/changesets", run.id) } else { approval().await };
+        let asked = send(&runner, &set, &layer).await.refused("APPROVAL_REQUIRED");
+        let path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
         std::fs::write(&armed, failpoint).unwrap();
-        let killed = if asks {
-            let request = runner.agent.request(Method::POST, &path).header("content-type", CHANGESET_TYPE);
-            runner.agent.try_send(request.body(changeset_body(&set, &layer))).await
-        } else {
-            run.operator.try_send(run.operator.request(Method::POST, &path).json(&json!({"onBehalfOf": "ada"}))).await
-        };
-        assert!(killed.is_err(), "{failpoint} was not passed");
+        let request = run.operator.request(Method::POST, &path).json(&json!({"onBehalfOf": "ada"}));
+        assert!(run.operator.try_send(request).await.is_err(), "{failpoint} was not passed");
         server.wait();
         std::fs::remove_file(&armed).unwrap();
         server.restart();
         let run = server.reconnect(&run);
         run.ok("list_dir", json!({})).await;
-        let left = usize::from(!asks && !is_decided);
-        assert_eq!(waiting(&server.workspace(&run.id)).len(), left, "{failpoint}");
         assert_eq!(run.present_files().await.len(), if is_decided { 2 } else { 1 }, "{failpoint}");
-        if left == 1 {
+        if !is_decided {
             run.operator.post(&path, json!({"onBehalfOf": "ada"})).await.ok();
-            assert_eq!(
-                (run.present_files().await.len(), waiting(&server.workspace(&run.id)).len()),
-                (2, 0),
-                "{failpoint}"
-            );
+            assert_eq!(run.present_files().await.len(), 2, "{failpoint}");
         }
         server.until_journal_is_empty().await;
         assert_tmp_is_empty(&server, &run).await;
