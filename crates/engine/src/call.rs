@@ -7,7 +7,7 @@ pub(crate) mod record;
 
 pub use answer::Answer;
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,6 +58,9 @@ pub enum View {
 pub struct Call {
     /// The run.
     pub run_id: RunId,
+    /// The ownership epoch of the opened run: what the call finds there is true only under that one. `None` before opening, and on a
+    /// single node.
+    pub epoch: Option<Epoch>,
     /// The tool.
     pub tool: &'static Tool,
     /// The ID of the call.
@@ -114,6 +117,7 @@ impl Call {
     pub fn new(run: &RunId, caller: Caller, tool: &'static Tool) -> Self {
         Self {
             run_id: run.clone(),
+            epoch: None,
             tool,
             tool_call_id: new_tool_call_id(),
             client_supplied_id: false,
@@ -319,6 +323,7 @@ impl Call {
     /// Creates the ledger entry of a call that changes nothing.
     pub fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
         let mut entry = Entry::new(draft, self.input_sha256);
+        entry.epoch = self.epoch;
         entry.by = self.made_by();
         entry.preconditions = self.preconditions(&entry.draft);
         entry.client_supplied_id = self.client_supplied_id;
@@ -333,9 +338,6 @@ impl Call {
 pub(crate) struct OpenedCall {
     /// The call.
     pub(crate) call: Call,
-    /// The epoch of the run as it was opened: what the call finds there is true only under that one. `None` for a service that is the
-    /// only one.
-    epoch: Option<Epoch>,
     /// What the evidence of the call says.
     pub(crate) evidence_fact: EvidenceFact,
 }
@@ -343,7 +345,7 @@ pub(crate) struct OpenedCall {
 impl Call {
     /// Returns the call, which has opened `run`. `evidence_fact` is what its evidence says.
     pub(crate) fn opened(self, run: &OpenRun, evidence_fact: EvidenceFact) -> OpenedCall {
-        OpenedCall { call: self, epoch: run.epoch, evidence_fact }
+        OpenedCall { call: Self { epoch: run.epoch, ..self }, evidence_fact }
     }
 }
 
@@ -363,32 +365,9 @@ impl Deref for OpenedCall {
     }
 }
 
-/// A call that can be recorded, before or after its run is opened.
-pub(crate) trait Recordable {
-    /// The call.
-    fn call(&self) -> &Call;
-
-    /// The epoch of the run as the call has opened it, if it has.
-    fn epoch(&self) -> Option<Epoch>;
-}
-
-impl Recordable for Call {
-    fn call(&self) -> &Call {
-        self
-    }
-
-    fn epoch(&self) -> Option<Epoch> {
-        None
-    }
-}
-
-impl Recordable for OpenedCall {
-    fn call(&self) -> &Call {
+impl Borrow<Call> for OpenedCall {
+    fn borrow(&self) -> &Call {
         &self.call
-    }
-
-    fn epoch(&self) -> Option<Epoch> {
-        self.epoch
     }
 }
 

@@ -21,6 +21,7 @@ use workspace::Workspaces;
 use crate::admission::body_memory::RequestMemory;
 use crate::admission::pools::{Pools, permit};
 use crate::admission::tokens::Tokens;
+use crate::call::record::NotRecorded;
 use crate::call_error::refusals::shutting_down;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics, SPANS};
@@ -102,12 +103,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Appends entries of one run, and at most one of another chain, to the ledger, all or none, and counts the recorded calls.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger fails.
-    pub(crate) async fn append(&self, entries: Vec<Entry>) -> ledger::Result<Appended> {
+    /// Records entries of one run, and at most one of another chain, all or none, and counts the calls.
+    pub(crate) async fn record(&self, entries: Vec<Entry>) -> Result<Records, NotRecorded> {
         let started = Instant::now();
         let calls: Vec<_> = entries.iter().map(|entry| CallMetrics::of(&entry.draft)).collect();
         // A record must not repeat an input of unbounded size.
@@ -126,22 +123,23 @@ impl Engine {
         if matches!(appended, Err(LedgerError::Unavailable(_))) {
             self.commits_fail.store(true, Ordering::Relaxed);
         }
-        let appended = appended?;
-        if let Appended::Recorded(records) = &appended {
-            match (&calls[..], &records[..]) {
-                ([call], [record]) => call.add_to_span(record),
-                _ => calls.iter().zip(records).for_each(|(call, record)| call.span_of_batch_item(record)),
-            }
-            for call in calls {
-                call.count(started.elapsed());
-            }
-            self.count_history(records);
-            // Reads are recorded also on a full disk, in the space that is reserved for them.
-            if records.iter().any(|record| record.mutates && record.outcome == Outcome::Ok) {
-                self.commits_fail.store(false, Ordering::Relaxed);
-            }
+        let records = match appended? {
+            Appended::Recorded(records) => records,
+            rejected => return Err(NotRecorded::Rejected(rejected)),
+        };
+        match (&calls[..], &records[..]) {
+            ([call], [record]) => call.add_to_span(record),
+            _ => calls.iter().zip(&*records).for_each(|(call, record)| call.span_of_batch_item(record)),
         }
-        Ok(appended)
+        for call in calls {
+            call.count(started.elapsed());
+        }
+        self.count_history(&records);
+        // Reads are recorded also on a full disk, in the space that is reserved for them.
+        if records.iter().any(|record| record.mutates && record.outcome == Outcome::Ok) {
+            self.commits_fail.store(false, Ordering::Relaxed);
+        }
+        Ok(records)
     }
 
     /// Counts what appended records have added to the history of their run.

@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 use workspace::{ImportObserver as _, ImportedRun};
 
 use crate::admission::operators::OperatorIdentity;
+use crate::call::record::NotRecorded;
 use crate::call_error::refusals::{run_not_found, run_not_open, run_without_files};
 use crate::caller::Caller;
 use crate::clock::now;
@@ -153,13 +154,13 @@ impl Runs {
         open_run: Option<&OpenRun>,
         state: RunState,
         entry: Entry,
-    ) -> Result<Appended, CallError> {
+    ) -> Result<bool, CallError> {
         let Some(open_run) = open_run else { return self.engine.append_change(entry).await };
         let entry = Entry { epoch: open_run.epoch, ..entry };
         let before = open_run.state();
         open_run.set_state(state);
         let appended = self.engine.append_change(entry).await;
-        if !matches!(appended, Ok(Appended::Recorded(_)))
+        if !matches!(appended, Ok(true))
             && let Err(error) = self.engine.refresh_state(open_run).await
         {
             // In every state, the ledger records no change of a run that has ended.
@@ -206,9 +207,9 @@ impl Runs {
             deletion.begin_release();
         }
         failpoint::hit("removal.recording");
-        let appended = self.append_in_state(open_run.as_deref(), state, entry).await?;
+        let is_recorded = self.append_in_state(open_run.as_deref(), state, entry).await?;
         failpoint::hit("removal.recorded");
-        let is_deleted = matches!(appended, Appended::Recorded(_))
+        let is_deleted = is_recorded
             || self.engine.ledger.run(run).await?.is_some_and(|stored| stored.run.state == RunState::Deleted);
         if !is_deleted {
             return Ok(false);
@@ -314,19 +315,23 @@ impl Runs {
     }
 
     async fn append_import(&self, run: &RunId, imported: &ImportedRun, entry: Entry) -> ledger::Result<bool> {
-        let is_recorded = |appended| matches!(appended, Appended::Recorded(_));
-        match self.engine.append(vec![entry.clone()]).await {
-            Err(LedgerError::InDoubt(_)) => {
-                let again = self.engine.append(vec![entry]).await;
-                if is_recorded(again.map_err(create::uncertain)?) {
-                    return Ok(true);
+        match self.engine.record(vec![entry.clone()]).await {
+            Ok(_) => Ok(true),
+            Err(NotRecorded::Failed(LedgerError::InDoubt(_))) => {
+                match self.engine.record(vec![entry]).await {
+                    Ok(_) => return Ok(true),
+                    Err(NotRecorded::Failed(error)) => return Err(create::uncertain(error)),
+                    Err(NotRecorded::Rejected(_)) => {}
                 }
                 // The first attempt may have succeeded.
                 let stored = self.engine.ledger.run(run).await.map_err(create::uncertain)?;
                 Ok(stored.is_some_and(|stored| stored.run.base_commit.as_deref() == Some(&*imported.base_commit)))
             }
-            Ok(Appended::PreconditionFailed(failed)) => Err(LedgerError::CreationRejected(failed)),
-            done => done.map(is_recorded),
+            Err(NotRecorded::Rejected(Appended::PreconditionFailed(failed))) => {
+                Err(LedgerError::CreationRejected(failed))
+            }
+            Err(NotRecorded::Rejected(_)) => Ok(false),
+            Err(NotRecorded::Failed(error)) => Err(error),
         }
     }
 

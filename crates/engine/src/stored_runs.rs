@@ -6,7 +6,8 @@ use ledger::{Appended, Entry};
 use model::{Run, RunId, RunState};
 
 use crate::CallError;
-use crate::call_error::refusals::{refusal_of, run_not_found};
+use crate::call::record::NotRecorded;
+use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
 use crate::opening::unreadable;
 use crate::run::lifecycle;
@@ -47,16 +48,20 @@ impl Engine {
     }
 
     /// Appends the record of an operation on a run. If a precondition does not hold, the open run gets the ledger's state again.
-    pub(crate) async fn append_change(&self, entry: Entry) -> Result<Appended, CallError> {
+    /// Returns false if it has no effect.
+    pub(crate) async fn append_change(&self, entry: Entry) -> Result<bool, CallError> {
         let run = entry.draft.run_id.clone();
-        match self.append(vec![entry]).await? {
-            Appended::PreconditionFailed(failed) => {
-                if let Some(open_run) = self.runs.get(&run) {
+        match self.record(vec![entry]).await {
+            Ok(_) => Ok(true),
+            Err(NotRecorded::Rejected(Appended::Unchanged)) => Ok(false),
+            Err(error) => {
+                if let (NotRecorded::Rejected(Appended::PreconditionFailed(_)), Some(open_run)) =
+                    (&error, self.runs.get(&run))
+                {
                     self.refresh_state(&open_run).await?;
                 }
-                Err(refusal_of(failed).into())
+                Err(error.into())
             }
-            appended => Ok(appended),
         }
     }
 

@@ -112,7 +112,7 @@ impl Engine {
                     _ => failure,
                 };
                 let paths: Vec<_> = scopes.iter().map(|scope| scope.paths.as_slice()).collect();
-                Ok(Box::pin(self.record_failure(&calls, &paths, failure)).await?.into())
+                Box::pin(self.record_failure(&calls, &paths, failure)).await
             }
         }
     }
@@ -225,8 +225,8 @@ impl Engine {
         let calls = Arc::clone(&judged.calls);
         let rows = calls.iter().zip(judged.items).map(|(call, item)| commit::dry_run(call, item));
         let (entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
-        let records = self.append_for(&calls, entries).await?;
-        for record in &records {
+        let records = self.record_calls(&calls, entries).await?;
+        for record in &*records {
             run.seen_versions.add(record);
         }
         let answers =

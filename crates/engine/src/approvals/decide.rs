@@ -125,7 +125,7 @@ impl Engine {
         if let Some(first) = entries.first_mut() {
             first.approval_decision = Some(decision_of(approval, decider, state));
         }
-        let records = self.append_for(&calls, entries).await.map_err(Failure::into_error)?;
+        let records = self.record_calls(&calls, entries).await.map_err(Failure::into_error)?;
         // A run that is not open reads its state from the ledger.
         if let Some(run) = self.runs.get(&approval.run_id) {
             self.refresh_state(&run).await?;

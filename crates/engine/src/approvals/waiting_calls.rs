@@ -75,6 +75,7 @@ fn context_of(
         tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a stored call has no tool".into()))?;
     Ok(Call {
         run_id: approval.run_id.clone(),
+        epoch: None,
         tool,
         tool_call_id: call.tool_call_id,
         // The record of the call itself has this ID.

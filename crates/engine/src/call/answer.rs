@@ -4,11 +4,13 @@
 //! Answers are stored and repeated whole. The outputs of tools and [`model::ProblemDetails`] know which of their members are content. These
 //! are removed by the permissions of the present caller.
 
+use std::borrow::Borrow;
+
 use model::{Permission, Refusal, Sha256, ToolCallId};
 
 use crate::CallError;
+use crate::call::Call;
 use crate::call::record::RecordedError;
-use crate::call::{Call, Recordable};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
 use crate::engine::Engine;
@@ -146,10 +148,10 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn stored_refusals<C: Recordable>(&self, calls: &[C]) -> Result<Option<Vec<Refusal>>, CallError> {
+    pub(crate) async fn stored_refusals(&self, calls: &[impl Borrow<Call>]) -> Result<Option<Vec<Refusal>>, CallError> {
         let mut refusals = Vec::with_capacity(calls.len());
         for call in calls {
-            match self.stored_answer(call.call()).await? {
+            match self.stored_answer(call.borrow()).await? {
                 StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal),
                 StoredAnswer::None | StoredAnswer::OtherCall | StoredAnswer::Found(_) => return Ok(None),
             }

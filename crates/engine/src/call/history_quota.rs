@@ -3,10 +3,12 @@
 //! The ledger counts, and refuses a call in the transaction that would record it. Here a call of a full run is refused before it does any
 //! work. Such refusals are recorded in a small reserve; once that is used up, they are answered without a record.
 
+use std::borrow::Borrow;
+
 use ledger::{EventQuota, HistoryExcess};
 use model::{Code, RUN_TOKEN_ACTOR, Refusal};
 
-use crate::call::{Call, OpenedCall, Recordable};
+use crate::call::{Call, OpenedCall};
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::max_disk_bytes_exceeded;
@@ -46,9 +48,9 @@ impl Engine {
 
     /// Returns the refusal of `calls` whose run, or the whole service, has no room for the record of another refusal. It depends on
     /// nothing that the calls name, because it leaves no record.
-    pub(crate) fn unrecorded_refusal<C: Recordable>(&self, calls: &[C]) -> Option<Refusal> {
-        let is_bounded = calls.iter().any(|call| is_bounded(call.call()));
-        let first = calls.first().filter(|_| is_bounded)?.call();
+    pub(crate) fn unrecorded_refusal<C: Borrow<Call>>(&self, calls: &[C]) -> Option<Refusal> {
+        let is_bounded = calls.iter().any(|call| is_bounded(call.borrow()));
+        let first = calls.first().filter(|_| is_bounded)?.borrow();
         if let Some((limit, actual)) = self.node.reserve_used() {
             return Some(without_record(max_disk_bytes_exceeded(limit, actual)));
         }

@@ -1,17 +1,19 @@
 //! Records of calls: their ledger entries, and recording calls that fail.
 
-use ledger::{Appended, Entry, LedgerError, Reply};
+use std::borrow::Borrow;
+
+use ledger::{Appended, Entry, LedgerError, Records, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
-use crate::call::history_quota::{events_exceeded, history_exceeded, unrecorded};
-use crate::call::{Call, OpenedCall, Recordable};
-use crate::call_error::refusals::attempted_path;
-use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
+use crate::call::history_quota::{self, events_exceeded, history_exceeded};
+use crate::call::{Call, OpenedCall};
+use crate::call_error::refusals::{already_recorded, approval_not_pending, attempted_path, refusal_of};
 use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
+use crate::transaction::Outcomes;
 
 /// The tool in the record of an upload.
 pub(crate) const UPLOAD: &str = "artifact.upload";
@@ -117,33 +119,37 @@ impl Failure {
     }
 }
 
-/// The answers of a failed transaction.
+/// Why the ledger has not recorded entries.
 #[derive(Debug)]
-pub struct RecordedFailure {
-    /// The error of each call, in order.
-    pub errors: Vec<RecordedError>,
-    /// The index of the call that failed, if it was a single one.
-    pub failed: Option<usize>,
+pub(crate) enum NotRecorded {
+    /// It has rejected them: any outcome other than [`Appended::Recorded`]. Nothing is written.
+    Rejected(Appended),
+    /// It has failed.
+    Failed(LedgerError),
 }
 
-impl RecordedFailure {
-    /// Returns `refusal` as the error of each call that was refused, for whose record there is no room.
-    ///
-    /// # Errors
-    ///
-    /// `error`, if it is not a refusal.
-    fn unrecorded(
-        count: usize,
-        error: CallError,
-        refusal: &Refusal,
-        failed: Option<usize>,
-    ) -> Result<Self, RecordedError> {
+impl From<LedgerError> for NotRecorded {
+    fn from(error: LedgerError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<NotRecorded> for CallError {
+    fn from(error: NotRecorded) -> Self {
         match error {
-            CallError::Refused(_) => {
-                let errors = (0..count).map(|_| RecordedError::left_out(refusal.clone())).collect();
-                Ok(Self { errors, failed })
+            NotRecorded::Failed(error) => error.into(),
+            NotRecorded::Rejected(Appended::PreconditionFailed(failed)) => refusal_of(failed).into(),
+            NotRecorded::Rejected(Appended::HistoryQuotaExceeded(excess)) => history_exceeded(excess).into(),
+            NotRecorded::Rejected(Appended::EventQuotaExceeded(quota)) => events_exceeded(quota).into(),
+            NotRecorded::Rejected(Appended::NotPending) => approval_not_pending().into(),
+            NotRecorded::Rejected(Appended::Repeated(_)) => already_recorded().into(),
+            NotRecorded::Rejected(Appended::NoSuchToken) => {
+                let hint = "Use the tokenId that was returned with the token.";
+                Refusal::new(Code::NotFound, "the run has no such token", hint).into()
             }
-            error @ (CallError::Moved(_) | CallError::Internal(_)) => Err(RecordedError(error)),
+            NotRecorded::Rejected(other @ (Appended::Recorded(_) | Appended::Reused(_) | Appended::Unchanged)) => {
+                Self::Internal(format!("the ledger rejected a record as {other:?}").into())
+            }
         }
     }
 }
@@ -158,33 +164,27 @@ impl Engine {
     ///
     /// The refusal of entries that the ledger did not append, recorded unless a precondition of them has failed; the errors of the
     /// ledger.
-    pub(crate) async fn append_for<C: Recordable>(
+    pub(crate) async fn record_calls(
         &self,
-        calls: &[C],
-        mut entries: Vec<Entry>,
-    ) -> Result<Vec<Record>, Failure> {
-        for (call, entry) in calls.iter().zip(&mut entries) {
-            entry.epoch = entry.epoch.or(call.epoch());
-        }
-        match self.append(entries).await.map_err(Failure::left_out)? {
-            Appended::Recorded(records) => Ok(records.into()),
-            not_recorded => Err(self.failure_of_append(calls, not_recorded).await),
+        calls: &[impl Borrow<Call>],
+        entries: Vec<Entry>,
+    ) -> Result<Records, Failure> {
+        match self.record(entries).await {
+            Ok(records) => Ok(records),
+            Err(error) => Err(self.failure_of(calls, error).await),
         }
     }
 
-    /// Returns why the entries of `calls` were not appended.
-    pub(crate) async fn failure_of_append<C: Recordable>(&self, calls: &[C], appended: Appended) -> Failure {
-        match appended {
-            Appended::NotPending => Failure::left_out(approval_not_pending()),
-            Appended::Recorded(_) | Appended::Repeated(_) => Failure::left_out(already_recorded()),
-            Appended::HistoryQuotaExceeded(excess) => Failure::All(history_exceeded(excess).into()),
-            Appended::PreconditionFailed(failed) => Failure::All(refusal_of(failed).into()),
-            Appended::Reused(index) => Failure::Recorded(self.record_reused_id(&calls[index]).await),
-            Appended::EventQuotaExceeded(quota) => Failure::All(events_exceeded(quota).into()),
-            other @ (Appended::Unchanged | Appended::NoSuchToken) => {
-                let error = format!("the ledger rejected a tool call as {other:?}");
-                Failure::left_out(CallError::Internal(error.into()))
+    /// Returns why the entries of `calls` were not recorded.
+    pub(crate) async fn failure_of(&self, calls: &[impl Borrow<Call>], error: NotRecorded) -> Failure {
+        match error {
+            NotRecorded::Rejected(Appended::Reused(index)) => {
+                Failure::Recorded(self.record_reused_id(calls[index].borrow()).await)
             }
+            NotRecorded::Rejected(
+                Appended::PreconditionFailed(_) | Appended::HistoryQuotaExceeded(_) | Appended::EventQuotaExceeded(_),
+            ) => Failure::All(error.into()),
+            error => Failure::left_out(error),
         }
     }
 
@@ -205,9 +205,9 @@ impl Engine {
             Err(error) => return Err(self.record_error(call, paths, error).await),
         };
         let entry = read_entry(call, &mut output);
-        match self.append_for(std::slice::from_ref(call), vec![entry]).await {
+        match self.record_calls(std::slice::from_ref(call), vec![entry]).await {
             Ok(records) => {
-                for record in &records {
+                for record in &*records {
                     run.seen_versions.add(record);
                 }
                 output.head = records.first().map(|record| ChainHead { seq: record.seq, hash: record.hash });
@@ -224,12 +224,12 @@ impl Engine {
     /// # Errors
     ///
     /// If the failure is recorded already or cannot be recorded.
-    pub(crate) async fn record_failure<C: Recordable>(
+    pub(crate) async fn record_failure<C: Borrow<Call>>(
         &self,
         calls: &[C],
         paths: &[&[LogicalPath]],
         failure: Failure,
-    ) -> Result<RecordedFailure, RecordedError> {
+    ) -> Result<Outcomes, RecordedError> {
         let (failed, error) = match failure {
             Failure::Call(index, error) => (Some(index), error),
             Failure::All(error) => (None, error),
@@ -238,70 +238,83 @@ impl Engine {
         if let CallError::Moved(_) = error {
             return Err(RecordedError(error));
         }
+        let outcomes =
+            |answers: Vec<RecordedError>| Outcomes { answers: answers.into_iter().map(Err).collect(), failed };
+        // There is no room for the records.
+        let unrecorded = |error: CallError, refusal: &Refusal| match error {
+            CallError::Refused(_) => {
+                Ok(outcomes(calls.iter().map(|_| RecordedError::left_out(refusal.clone())).collect()))
+            }
+            error @ (CallError::Moved(_) | CallError::Internal(_)) => Err(RecordedError(error)),
+        };
         if let Some(refusal) = self.unrecorded_refusal(calls) {
-            return RecordedFailure::unrecorded(calls.len(), error, &refusal, failed);
+            return unrecorded(error, &refusal);
         }
         let (refusals, mut entries) = failure_rows(calls, paths, failed, &error);
-        let records = match self.append(entries.clone()).await {
-            Ok(Appended::Repeated(_)) => {
+        let records = match self.record(entries.clone()).await {
+            Ok(records) => records,
+            Err(NotRecorded::Rejected(Appended::Repeated(_))) => {
                 let is_early = BEFORE_REPLAY.iter().any(|code| error.is(*code));
                 let stored = if is_early { Ok(None) } else { self.stored_refusals(calls).await };
                 if let Some(refusals) = stored.map_err(RecordedError)? {
-                    let errors = refusals.into_iter().map(|refusal| RecordedError(refusal.into())).collect();
-                    return Ok(RecordedFailure { errors, failed });
+                    return Ok(outcomes(refusals.into_iter().map(|refusal| RecordedError(refusal.into())).collect()));
                 }
                 // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The
                 // refusal is a further record.
                 for entry in &mut entries {
                     entry.reply = None;
                 }
-                self.append_for(calls, entries).await.map_err(|failure| RecordedError(failure.into_error()))?
+                self.record_calls(calls, entries).await.map_err(|failure| RecordedError(failure.into_error()))?
             }
-            Ok(Appended::Recorded(records)) => records.into(),
-            Ok(Appended::HistoryQuotaExceeded(excess)) => {
-                return RecordedFailure::unrecorded(calls.len(), error, &unrecorded(excess), failed);
+            Err(NotRecorded::Rejected(Appended::HistoryQuotaExceeded(excess))) => {
+                return unrecorded(error, &history_quota::unrecorded(excess));
             }
-            Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
-            Ok(_) => return Err(RecordedError::left_out(already_recorded())),
+            Err(NotRecorded::Rejected(Appended::Reused(index))) => {
+                return Err(self.record_reused_id(calls[index].borrow()).await);
+            }
+            Err(NotRecorded::Rejected(_)) => return Err(RecordedError::left_out(already_recorded())),
             // What has failed may have been seen in a tree that was not up to date.
-            Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(RecordedError::left_out(unrecorded)),
-            Err(unrecorded) if matches!(error, CallError::Refused(_)) => {
+            Err(NotRecorded::Failed(unrecorded))
+                if matches!(unrecorded, LedgerError::RunMoved(_)) || matches!(error, CallError::Refused(_)) =>
+            {
                 return Err(RecordedError::left_out(unrecorded));
             }
-            Err(unrecorded) => {
+            Err(NotRecorded::Failed(unrecorded)) => {
                 tracing::error!(error = &unrecorded as &dyn std::error::Error, "a failed call could not be recorded");
                 return Err(RecordedError(error));
             }
         };
         let mut internal = Some(error);
-        let errors = refusals.into_iter().zip(&records).map(|(refusal, record)| {
+        let errors = refusals.into_iter().zip(&*records).map(|(refusal, record)| {
             let failed = || CallError::Internal("the transaction failed".into());
             match refusal {
                 Some(refusal) => RecordedError::of(refusal, record),
                 None => RecordedError(internal.take().unwrap_or_else(failed)),
             }
         });
-        Ok(RecordedFailure { errors: errors.collect(), failed })
+        Ok(outcomes(errors.collect()))
     }
 
     /// Records that `call` failed with `error`, and returns the error with the record's number.
-    pub(crate) async fn record_error<C: Recordable>(
+    pub(crate) async fn record_error(
         &self,
-        call: &C,
+        call: &impl Borrow<Call>,
         paths: &[LogicalPath],
         error: CallError,
     ) -> RecordedError {
         let failure = Failure::Call(0, error);
         // Boxed, so that the future of a successful call is smaller.
-        match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths], failure)).await {
-            Ok(mut recorded) => recorded.errors.pop().unwrap_or_else(|| RecordedError::left_out(already_recorded())),
+        match Box::pin(self.record_failure(std::slice::from_ref(call.borrow()), &[paths], failure)).await {
+            Ok(mut recorded) => {
+                let error = recorded.answers.pop().and_then(Result::err);
+                error.unwrap_or_else(|| RecordedError::left_out(already_recorded()))
+            }
             Err(error) => error,
         }
     }
 
     /// Records a call whose ID belongs to another call.
-    pub(crate) async fn record_reused_id<C: Recordable>(&self, recorded: &C) -> RecordedError {
-        let call = recorded.call();
+    pub(crate) async fn record_reused_id(&self, call: &Call) -> RecordedError {
         let refusal = Refusal::new(
             Code::ToolCallIdReused,
             format!("the tool call ID `{}` belongs to another call of this run", call.tool_call_id),
@@ -310,19 +323,21 @@ impl Engine {
         let mut draft = call.draft(Verdict::Allow, Outcome::Refused);
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
-        let entry = Entry { client_supplied_id: false, epoch: recorded.epoch(), ..call.entry(draft, None) };
+        let entry = Entry { client_supplied_id: false, ..call.entry(draft, None) };
         self.append_refusal(entry, refusal).await
     }
 
     /// Appends the record of a refusal, and returns the refusal with the number of its record.
     pub(crate) async fn append_refusal(&self, entry: Entry, refusal: Refusal) -> RecordedError {
-        match Box::pin(self.append(vec![entry])).await {
-            Ok(Appended::Recorded(records)) => match records.first() {
+        match Box::pin(self.record(vec![entry])).await {
+            Ok(records) => match records.first() {
                 Some(record) => RecordedError::of(refusal, record),
                 None => RecordedError::left_out(refusal),
             },
-            Ok(Appended::HistoryQuotaExceeded(excess)) => RecordedError::left_out(unrecorded(excess)),
-            Ok(_) => RecordedError::left_out(refusal),
+            Err(NotRecorded::Rejected(Appended::HistoryQuotaExceeded(excess))) => {
+                RecordedError::left_out(history_quota::unrecorded(excess))
+            }
+            Err(NotRecorded::Rejected(_)) => RecordedError::left_out(refusal),
             Err(error) => RecordedError::left_out(error),
         }
     }
@@ -364,7 +379,7 @@ pub(crate) fn failed_entry(call: &Call, paths: &[LogicalPath]) -> Entry {
 }
 
 /// Returns the refusal of each call of a failed transaction, if it is one, and its entry.
-fn failure_rows<C: Recordable>(
+fn failure_rows<C: Borrow<Call>>(
     calls: &[C],
     paths: &[&[LogicalPath]],
     failed: Option<usize>,
@@ -377,8 +392,7 @@ fn failure_rows<C: Recordable>(
             (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
             (_, CallError::Moved(_) | CallError::Internal(_)) => None,
         };
-        let mut entry = failure_entry(call.call(), paths, refusal.as_ref());
-        entry.epoch = call.epoch();
+        let mut entry = failure_entry(call.borrow(), paths, refusal.as_ref());
         if error.is_retryable() {
             // The ID may be used again.
             (entry.reply, entry.client_supplied_id) = (None, false);

@@ -16,7 +16,7 @@ use workspace::{LayerReader, measure_layer};
 use crate::CallError;
 use crate::call::answer::disclosed;
 use crate::call::evidence::{EVENT_SUFFIX, fact_of, fact_on};
-use crate::call::record::RecordedError;
+use crate::call::record::{NotRecorded, RecordedError};
 use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
 use crate::calls::Calls;
@@ -375,10 +375,11 @@ impl Calls {
 
     /// Records a command whose change set was refused or waits.
     async fn record_command(&self, event: Entry) -> Result<(), CallError> {
-        match self.engine.append(vec![event]).await? {
+        match self.engine.record(vec![event]).await {
             // By an earlier attempt, or there is no room for it: the refusal is what the caller has to know.
-            Appended::Recorded(_) | Appended::Repeated(_) | Appended::Reused(_) => Ok(()),
-            other => {
+            Ok(_) | Err(NotRecorded::Rejected(Appended::Repeated(_) | Appended::Reused(_))) => Ok(()),
+            Err(NotRecorded::Failed(error)) => Err(error.into()),
+            Err(other) => {
                 tracing::info!(outcome = ?other, "the command of a refused change set was not recorded");
                 Ok(())
             }

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::CallError;
 use crate::call::answer::{DONE, StoredAnswer};
 use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, fact_on, is_check};
-use crate::call::record::{Failure, RecordedError};
+use crate::call::record::{Failure, NotRecorded, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
-use crate::call_error::refusals::{forbidden, refusal_of, run_not_open, shutting_down};
+use crate::call_error::refusals::{forbidden, run_not_open, shutting_down};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::calls::changesets::CommandSet;
@@ -320,7 +320,7 @@ impl Calls {
             .artifact_uris
             .extend(ran.output_sha256.map(|sha256| format!("artifact://{}/sha256/{sha256}", call.run_id)));
         let entry = call.entry(draft, Some(Reply { status: DONE, body }));
-        match self.engine.append_for(std::slice::from_ref(call), vec![entry]).await {
+        match self.engine.record_calls(std::slice::from_ref(call), vec![entry]).await {
             Ok(records) => match records.first() {
                 Some(record) => {
                     let answer = Answer::new(call.tool_call_id.clone(), Box::new(ran));
@@ -663,11 +663,15 @@ impl Calls {
     /// Records the event of a command that changed nothing. Returns its number.
     async fn append_command(&self, event: Entry) -> Result<Option<u64>, CallError> {
         let (run, id) = (event.draft.run_id.clone(), event.draft.tool_call_id.clone());
-        match self.engine.append(vec![event]).await? {
-            Appended::Recorded(records) => Ok(records.first().map(|record| record.seq)),
-            Appended::Repeated(_) => Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq)),
-            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            other => {
+        match self.engine.record(vec![event]).await {
+            Ok(records) => Ok(records.first().map(|record| record.seq)),
+            Err(NotRecorded::Rejected(Appended::Repeated(_))) => {
+                Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq))
+            }
+            Err(error @ (NotRecorded::Rejected(Appended::PreconditionFailed(_)) | NotRecorded::Failed(_))) => {
+                Err(error.into())
+            }
+            Err(other) => {
                 tracing::info!(outcome = ?other, "a command was not recorded");
                 Ok(None)
             }

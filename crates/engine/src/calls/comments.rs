@@ -110,7 +110,7 @@ impl Calls {
         draft.input = Some(input);
         draft.reasons.extend(on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}")));
         let entry = new_entry(caller, draft, Sha256::of(text.as_bytes()), text.len() as u64);
-        let record = self.append_one(entry).await?;
+        let record = self.engine.record(vec![entry]).await?.into_iter().next();
         let record = record.ok_or_else(|| CallError::Internal("a comment has no record".into()))?;
         // A run that is not open reads its comments when it is opened.
         if let Some(open) = self.engine.runs.get(run) {

@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 
 use crate::approvals::waiting_calls::BATCH;
 use crate::call::answer::disclosed;
-use crate::call::record::{Failure, RecordedError, RecordedFailure};
+use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall, View};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
@@ -258,7 +258,7 @@ impl Calls {
     }
 
     async fn fail(&self, calls: &[Call], failure: Failure) -> Result<Outcomes, RecordedError> {
-        Ok(self.engine.record_failure(calls, &[], failure).await?.into())
+        self.engine.record_failure(calls, &[], failure).await
     }
 
     /// Checks what every call needs: a permission, a run with files, a valid input.
@@ -333,10 +333,4 @@ fn expect_seen(call: &Call, members: &mut Result<Map<String, Value>, Refusal>) {
 /// Whether the refusal of a run that could not be opened is recorded: the run exists and has an audit.
 fn is_recorded_when_opening(error: &CallError) -> bool {
     error.is(Code::RunClosed) || error.is(Code::RunNeedsRepair)
-}
-
-impl From<RecordedFailure> for Outcomes {
-    fn from(recorded: RecordedFailure) -> Self {
-        Self { answers: recorded.errors.into_iter().map(Err).collect(), failed: recorded.failed }
-    }
 }

@@ -13,10 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
-use crate::call::history_quota::{events_exceeded, history_exceeded};
-use crate::call::record::{RecordedError, reasons_of, verdict_of};
+use crate::call::record::{NotRecorded, RecordedError, reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
-use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
@@ -45,6 +43,7 @@ pub struct AppendedEvent {
 }
 
 impl AppendedEvent {
+    /// Returns the event that `record` has.
     pub(super) fn of(record: Record) -> Self {
         Self {
             ok: true,
@@ -144,33 +143,26 @@ impl Calls {
             if open.is_empty() {
                 return Ok(done.into_iter().flatten().collect());
             }
-            let appended = self.engine.append(open).await?;
-            if let Appended::Recorded(records) = appended {
-                let open = done.iter_mut().filter(|done| done.is_none());
-                for (done, record) in open.zip(records) {
-                    *done = Some(AppendedEvent::of(record));
+            let rejected = match self.engine.record(open).await {
+                Ok(records) => {
+                    let open = done.iter_mut().filter(|done| done.is_none());
+                    open.zip(records).for_each(|(done, record)| *done = Some(AppendedEvent::of(record)));
+                    continue;
                 }
-                continue;
-            }
+                Err(NotRecorded::Rejected(rejected)) => rejected,
+                Err(failed) => return Err(failed.into()),
+            };
             let found = self.find_recorded(run, &entries, &mut done).await?;
-            match appended {
+            match rejected {
                 // A repetition is answered in every state of the run.
                 Appended::Repeated(_)
                 | Appended::PreconditionFailed(FailedPrecondition::Run(_))
                 | Appended::EventQuotaExceeded(_)
                 | Appended::HistoryQuotaExceeded(_)
                     if found => {}
-                other => return Err(rejected(other)),
+                Appended::Reused(_) => return Err(id_reused().into()),
+                rejected => return Err(NotRecorded::Rejected(rejected).into()),
             }
-        }
-    }
-
-    /// Appends an entry that the ledger may find to change nothing: `None` then.
-    pub(super) async fn append_one(&self, entry: Entry) -> Result<Option<Record>, CallError> {
-        match self.engine.append(vec![entry]).await? {
-            Appended::Recorded(records) => Ok(records.into_iter().next()),
-            Appended::Unchanged => Ok(None),
-            other => Err(rejected(other)),
         }
     }
 
@@ -254,17 +246,6 @@ pub(super) fn new_entry(caller: &Caller, mut draft: Draft, input_sha256: Sha256,
     entry.preconditions.open_run = true;
     entry.preconditions.token.clone_from(&caller.token);
     entry
-}
-
-/// Returns why the ledger has not recorded an event, an upload or a comment.
-fn rejected(appended: Appended) -> CallError {
-    match appended {
-        Appended::PreconditionFailed(failed) => refusal_of(failed).into(),
-        Appended::EventQuotaExceeded(quota) => events_exceeded(quota).into(),
-        Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess).into(),
-        Appended::Reused(_) => id_reused().into(),
-        other => CallError::Internal(format!("the ledger rejected an event as {other:?}").into()),
-    }
 }
 
 fn lacks_permission() -> Refusal {

@@ -151,7 +151,7 @@ impl Engine {
     ) -> Result<RestoredRun, CallError> {
         let mut entry = lifecycle::set_aside(run, head, reached);
         entry.epoch = epoch;
-        self.append(vec![entry]).await?;
+        self.record(vec![entry]).await?;
         let id = run.clone();
         let (restored, folder) = self.blocking(move || Ok(made.place_and_set_aside(&id)?)).await?;
         metrics::folder_lost();

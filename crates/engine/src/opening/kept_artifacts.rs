@@ -12,6 +12,7 @@ use serde_json::Value;
 use workspace::ArtifactBundle;
 
 use crate::CallError;
+use crate::call::record::NotRecorded;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::run::artifact_stamps::Looked;
@@ -88,13 +89,15 @@ impl Engine {
             objects.put_content(sha256, size_bytes, Box::new(content)).await?;
         let mut entry = lifecycle::artifacts_kept(run, sha256, size_bytes);
         entry.objects.push(EntryObject { name: reference, reservation, size_bytes, holder: ObjectHolder::Run });
-        match self.append(vec![entry]).await {
-            // The node that has the run does not have these artifacts: the folder here stays for them.
-            Err(error @ LedgerError::RunMoved(_)) => {
-                tracing::warn!(run.id = %run, "the run has moved before its newest artifacts were kept");
+        match self.record(vec![entry]).await {
+            Ok(_) | Err(NotRecorded::Rejected(_)) => Ok(()),
+            Err(NotRecorded::Failed(error)) => {
+                if let LedgerError::RunMoved(_) = error {
+                    // The node that has the run does not have these artifacts: the folder here stays for them.
+                    tracing::warn!(run.id = %run, "the run has moved before its newest artifacts were kept");
+                }
                 Err(error.into())
             }
-            appended => appended.map(drop).map_err(CallError::from),
         }
     }
 

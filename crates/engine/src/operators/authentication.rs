@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ledger::{Appended, Entry, LedgerError, RequiredToken, TokenHolder};
+use ledger::{Entry, LedgerError, RequiredToken, TokenHolder};
 use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
@@ -18,7 +18,8 @@ use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
 use crate::admission::tokens::lookups::LookupKind;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
-use crate::call_error::refusals::{refusal_of, run_not_found};
+use crate::call::record::NotRecorded;
+use crate::call_error::refusals::run_not_found;
 use crate::caller::Caller;
 use crate::clock::latest;
 use crate::engine::Engine;
@@ -248,12 +249,7 @@ impl Operators {
     }
 
     async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {
-        if let Appended::NoSuchToken = self.engine.append_change(entry).await? {
-            let message = format!("the run has no token `{token}`");
-            return Err(
-                Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()
-            );
-        }
+        self.engine.append_change(entry).await?;
         self.engine.tokens.revoked(run, Some(token));
         tracing::info!(run.id = %run, token.id = %token, "token revoked");
         Ok(())
@@ -273,15 +269,10 @@ impl Engine {
         let (token, issued) = request.issue(run)?;
         let mut entry = lifecycle::token_issued(&token, caller);
         entry.keyed_answer = keyed.map(|keyed| keyed.answer(&issued.without_secret()));
-        match self.append(vec![entry]).await {
-            Ok(Appended::Recorded(_)) => {}
-            Ok(Appended::PreconditionFailed(failed)) => return Err(refusal_of(failed).into()),
-            Ok(other) => {
-                return Err(CallError::Internal(format!("the ledger rejected a token as {other:?}").into()));
-            }
-            Err(LedgerError::AlreadyExists) if keyed.is_some() => return Err(key_taken().into()),
-            Err(error) => return Err(error.into()),
-        }
+        self.record(vec![entry]).await.map_err(|error| match error {
+            NotRecorded::Failed(LedgerError::AlreadyExists) if keyed.is_some() => key_taken().into(),
+            error => CallError::from(error),
+        })?;
         tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
         Ok(issued)
     }

@@ -17,7 +17,7 @@ use workspace::{Bundle, GitExport, LeftOutFiles};
 
 use crate::admission::pools::permit_within;
 use crate::call::history_quota::{history_exceeded, unrecorded};
-use crate::call::record::{reasons_of, verdict_of};
+use crate::call::record::{NotRecorded, reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
@@ -172,20 +172,19 @@ impl Runs {
             let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
             let mut entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
             entry.draft.input.clone_from(&input);
-            let recorded = self.engine.append(vec![entry]).await?;
-            let refusal = match recorded {
-                Appended::PreconditionFailed(failed) => refusal_of(failed),
+            let refusal = match self.engine.record(vec![entry]).await {
                 // A refusal that the reserve has no room for.
-                Appended::HistoryQuotaExceeded(excess) if opened.is_err() => return Err(unrecorded(excess).into()),
-                Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess),
+                Err(NotRecorded::Rejected(Appended::HistoryQuotaExceeded(excess))) if opened.is_err() => {
+                    return Err(unrecorded(excess).into());
+                }
+                Err(NotRecorded::Rejected(Appended::PreconditionFailed(failed))) => refusal_of(failed),
+                Err(NotRecorded::Rejected(Appended::HistoryQuotaExceeded(excess))) => history_exceeded(excess),
+                Err(NotRecorded::Failed(error)) => return Err(error.into()),
                 _ => return opened,
             };
             let mut entry = export_entry(run, tool, &caller, Some(&refusal), started);
             entry.draft.input = input;
-            match self.engine.append(vec![entry]).await? {
-                Appended::HistoryQuotaExceeded(excess) => Err(unrecorded(excess).into()),
-                _ => Err(refusal.into()),
-            }
+            Err(self.engine.append_refusal(entry, refusal).await.into())
         })
     }
 

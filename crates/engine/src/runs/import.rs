@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ledger::{Appended, Entry, LedgerError};
+use ledger::{Entry, LedgerError};
 use model::{Code, Disk, ImportProblem, ImportReport, Rules, Run, RunId, RunState, Scope, Source};
 use shared_pool::{Parties, Party};
 use tracing::Instrument as _;
@@ -18,6 +18,7 @@ use workspace::{ImportObserver as _, ImportSource, ImportedRun, WorkspaceError};
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::pools::{no_permit, operator_party};
+use crate::call::record::NotRecorded;
 use crate::call_error::refusals::shutting_down;
 use crate::caller::Caller;
 use crate::clock::now;
@@ -164,7 +165,8 @@ impl Runs {
 
     /// Closes a run whose import has failed. Waits for the ledger.
     async fn record_failed_import(&self, run: &RunId, import: ImportReport) {
-        while let Err(error) = self.engine.append(vec![lifecycle::import_failed(run, &now(), import.clone())]).await {
+        let entry = || lifecycle::import_failed(run, &now(), import.clone());
+        while let Err(NotRecorded::Failed(error)) = self.engine.record(vec![entry()]).await {
             if !self.waits_for_ledger(run, &error).await {
                 return;
             }
@@ -289,10 +291,12 @@ impl Runs {
             Ok(_) => lifecycle::import_resumed(&id, run.import.clone()),
             Err(problem) => lifecycle::import_failed(&id, &now(), failed(run.import.clone(), problem.clone())),
         };
-        let Appended::Recorded(_) = self.engine.append(vec![Entry { epoch, ..entry }]).await? else {
+        match self.engine.record(vec![Entry { epoch, ..entry }]).await {
+            Ok(_) => {}
             // It has ended meanwhile.
-            return Ok(());
-        };
+            Err(NotRecorded::Rejected(_)) => return Ok(()),
+            Err(NotRecorded::Failed(error)) => return Err(error.into()),
+        }
         match resumed {
             Ok((origin, creator)) => {
                 tracing::warn!(run.id = %id, "resuming an import that was interrupted");

@@ -14,7 +14,7 @@ use super::write_file::already_exists;
 use crate::call_error::refusals::canonically_equal;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
-use crate::tool::change_plan::{ChangePlan, INLINE_BYTES, UploadedFile};
+use crate::tool::change_plan::{ChangePlan, INLINE_BYTES, NEW_FILE_MODE, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::{ReadOutput, ToolOutput, members as members_of};

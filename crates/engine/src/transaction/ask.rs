@@ -108,13 +108,13 @@ impl Judged {
             model::sort_warnings(&mut approval.warnings);
         }
         let (refusals, entries) = self.rows(&refusal, approval);
-        let records = engine.append_for(&self.calls, entries).await?;
+        let records = engine.record_calls(&self.calls, entries).await?;
         if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
             run.decisions.asked(change, &actor, asked);
         }
-        let recorded = refusals.into_iter().zip(&records);
+        let recorded = refusals.into_iter().zip(&*records);
         Ok(recorded.map(|(refusal, record)| RecordedError::of(refusal, record)).collect())
     }
 
@@ -294,7 +294,7 @@ async fn recorded(
     refusal: Refusal,
     entry: Entry,
 ) -> Result<RecordedError, CallError> {
-    let records = engine.append_for(std::slice::from_ref(call), vec![entry]).await.map_err(Failure::into_error)?;
+    let records = engine.record_calls(std::slice::from_ref(call), vec![entry]).await.map_err(Failure::into_error)?;
     let record = records.first().ok_or_else(|| CallError::Internal("a call has no record".into()))?;
     Ok(RecordedError::of(refusal, record))
 }

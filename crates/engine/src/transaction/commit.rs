@@ -8,7 +8,7 @@ use model::{By, Draft, Outcome, Record, Sha256, ToolCallId, Usage, Verdict};
 use serde_json::Value;
 
 use crate::call::answer::DONE;
-use crate::call::record::{Failure, read_entry};
+use crate::call::record::{Failure, NotRecorded, read_entry};
 use crate::call::{Answer, Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
 use crate::clock::{latest, new_artifact_id};
@@ -85,17 +85,17 @@ impl Staged {
             staged_files::discard(run, &large_files);
             return Err(Failure::left_out(approval_not_pending()));
         }
-        let records = match engine.append(entries).await {
-            Ok(Appended::Recorded(records)) => Vec::from(records),
-            Ok(Appended::Repeated(_)) if is_only_event => {
+        let records = match engine.record(entries).await {
+            Ok(records) => records,
+            Err(NotRecorded::Rejected(Appended::Repeated(_))) if is_only_event => {
                 staged_files::discard(run, &large_files);
                 return answer_of_event(engine, run, event_id, answers).await;
             }
-            Ok(Appended::Reused(index)) => {
-                let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
+            Err(NotRecorded::Rejected(Appended::Reused(index))) => {
+                let reused = NotRecorded::Rejected(Appended::Reused(index.saturating_sub(preceding)));
                 return Err(undo(engine, run, &calls, large_files, reused).await);
             }
-            not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
+            Err(error) => return Err(undo(engine, run, &calls, large_files, error).await),
         };
         for record in records.iter().filter(|record| record.run_id == run.run_id) {
             run.known.add(record);
@@ -175,27 +175,27 @@ async fn undo(
     run: &OpenRun,
     calls: &[OpenedCall],
     large_files: Vec<String>,
-    appended: ledger::Result<Appended>,
+    error: NotRecorded,
 ) -> Failure {
-    let error = match appended {
-        Err(error @ LedgerError::RunMoved(_)) => Failure::left_out(error),
-        Err(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
-        Err(error) => {
+    let failure = match error {
+        NotRecorded::Failed(error @ LedgerError::RunMoved(_)) => Failure::left_out(error),
+        NotRecorded::Failed(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
+        NotRecorded::Failed(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
             run.seen_versions.clear();
             return Failure::left_out(error);
         }
-        Ok(appended) => {
-            if let Appended::Repeated(_) = appended {
+        NotRecorded::Rejected(rejected) => {
+            if let Appended::Repeated(_) = rejected {
                 // An earlier attempt with an uncertain outcome is recorded. Its steps may not be applied yet.
                 run.accounting.set_dirty();
             }
-            engine.failure_of_append(calls, appended).await
+            engine.failure_of(calls, NotRecorded::Rejected(rejected)).await
         }
     };
     staged_files::discard(run, &large_files);
-    error
+    failure
 }
 
 /// Returns the entry of a call that takes effect, and its answer without its record. The answer names no artifact if only the event of the

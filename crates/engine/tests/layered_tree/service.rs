@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::operators::{ConfiguredTokens, DerivationKey, OperatorIdentity, TokenSettings, Tokens};
+use engine::operators::{ConfiguredTokens, OperatorIdentity, TokenSettings, Tokens};
 use engine::runs::{CreationAnswer, ExportFormat};
 use engine::{CallError, Caller, Limits, Resources, Services, calls, tools};
 use ledger::Ledger;
@@ -105,7 +105,6 @@ async fn services(data: &Path, roots: &[PathBuf], ledger: &Arc<dyn Ledger>) -> S
     let settings = TokenSettings {
         configured: ConfiguredTokens { operator: Some(operator().secret_sha256), ..ConfiguredTokens::default() },
         failures_per_minute: 0,
-        derivation_key: DerivationKey::new([0; 32]),
     };
     Services::start(Resources {
         limits: limits(),
@@ -156,5 +155,5 @@ fn with_reason(tool: &str, mut input: Value) -> Value {
 }
 
 fn body_of(answer: Result<calls::Answer, calls::Failed>) -> Result<Value, CallError> {
-    answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error.into())
+    answer.map(|answer| serde_json::from_str(&answer.to_json()).unwrap()).map_err(|failed| failed.error.into())
 }

@@ -97,7 +97,7 @@ impl Calls {
         draft.input = Some(summarised(&command, "", asked_members(&command, &cwd, None)));
         let mut entry = call.entry(draft, None);
         entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Approved));
-        let records = self.engine.append_for(calls, vec![entry]).await.map_err(Failure::into_error)?;
+        let records = self.engine.record_calls(calls, vec![entry]).await.map_err(Failure::into_error)?;
         let head = records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash });
         let allowed = AllowedCommand {
             cwd,

@@ -124,7 +124,7 @@ impl Calls {
         draft.reasons.extend(decider.note.as_ref().map(|note| format!("note:{note}")));
         let mut entry = first.entry(draft, None);
         entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Pending));
-        let records = self.engine.append_for(&calls, vec![entry]).await.map_err(Failure::into_error)?;
+        let records = self.engine.record_calls(&calls, vec![entry]).await.map_err(Failure::into_error)?;
         tracing::info!(run.id = %approval.run_id, approval.id = %id, operator.name = %decider.operator.name, "approval given");
         Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }

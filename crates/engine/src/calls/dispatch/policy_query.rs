@@ -4,7 +4,7 @@ use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Appended, Entry};
+use ledger::Entry;
 use model::{
     Access, Code, Decision, Draft, EvidenceFact, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Sha256,
     Verdict, judge_command,
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::CallError;
 use crate::call::Call;
 use crate::call::record::{reasons_of, verdict_of};
-use crate::call_error::refusals::{forbidden, refusal_of};
+use crate::call_error::refusals::forbidden;
 use crate::caller::{Caller, RequestIds};
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
@@ -200,11 +200,8 @@ impl Calls {
         RequestIds::write(caller.request.as_deref(), &mut draft);
         let mut entry = Entry::new(draft, patch_sha256);
         entry.preconditions.token.clone_from(&caller.token);
-        match self.engine.append(vec![entry]).await? {
-            Appended::Recorded(_) => Ok(()),
-            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            other => Err(CallError::Internal(format!("the ledger rejected a policy query as {other:?}").into())),
-        }
+        self.engine.record(vec![entry]).await?;
+        Ok(())
     }
 
     async fn explain_against_files(

@@ -1,14 +1,14 @@
 //! Artifacts that callers upload for events: test logs, transcripts and the like, stored by their digest.
 
 use async_recursion::async_recursion as boxed;
-use ledger::{Entry, UploadedContent};
+use ledger::{Appended, Entry, UploadedContent};
 use model::{Code, Draft, MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{lacks_permission, new_entry};
 use crate::CallError;
-use crate::call::record::{RecordedError, UPLOAD};
+use crate::call::record::{NotRecorded, RecordedError, UPLOAD};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
@@ -95,7 +95,11 @@ impl Calls {
         draft.input = json!({ "sha256": digest, "sizeBytes": size_bytes }).as_object().cloned();
         let upload = Some(UploadedContent { sha256: digest, bytes });
         let entry = Entry { upload, ..new_entry(caller, draft, digest, size_bytes) };
-        let record = self.append_one(entry).await?;
+        let record = match self.engine.record(vec![entry]).await {
+            Ok(records) => records.into_iter().next(),
+            Err(NotRecorded::Rejected(Appended::Unchanged)) => None,
+            Err(error) => return Err(error.into()),
+        };
         let (seq, head_hash) = (record.as_ref().map(|record| record.seq), record.and_then(|record| record.hash));
         Ok(UploadedArtifact { ok: true, uri, sha256: digest, size_bytes, seq, head_hash })
     }
