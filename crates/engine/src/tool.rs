@@ -8,6 +8,7 @@ pub(crate) mod expected_version;
 pub(crate) mod folder;
 pub(crate) mod input;
 pub(crate) mod layer;
+pub(crate) mod lookup;
 pub(crate) mod output;
 pub(crate) mod outside_change;
 pub(crate) mod scanned_reader;
@@ -15,22 +16,22 @@ pub(crate) mod schema;
 pub(crate) mod text;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256};
+use async_trait::async_trait;
+use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use workspace::{
-    FollowedPath, Snapshot, StagedContents, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError,
-};
+use workspace::{Snapshot, StagedContents, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError};
 
+use crate::CallError;
 use crate::run::known_versions::KnownVersions;
 use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::changed_since::ChangedSince;
-use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
 use crate::tool::expected_version::ExpectedVersion;
+pub(crate) use crate::tool::lookup::Lookup;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 pub(crate) use schema::ToolSchema;
@@ -151,25 +152,11 @@ impl<'a> ReadContext<'a> {
 
 /// The parsed input of a mutating tool. It describes a change; policy decides about it elsewhere.
 ///
-/// It is asked in the order of these methods: what it needs is prepared, its paths are locked, then it is planned on a thread that may block.
+/// It is asked in the order of these methods: it is prepared, its paths are locked, then it is planned on a thread that may block.
+#[async_trait]
 pub trait Mutation: Send {
     /// Takes the format in which the call was made, if it was made in one.
     fn in_format(&mut self, _format: &str) {}
-
-    /// Returns what the call has to know next of the run and its history. Asked until there is nothing more, and once more when the
-    /// versions are set that the caller has seen.
-    fn need(&self) -> Option<Need> {
-        None
-    }
-
-    /// Takes what [`need`](Self::need) has asked for, which it must not ask for again.
-    ///
-    /// # Errors
-    ///
-    /// If the call cannot be made with it.
-    fn prepare(&mut self, _found: Obtained) -> Result<(), Refusal> {
-        Ok(())
-    }
 
     /// Whether [`meet_tree`](Self::meet_tree) is to be called.
     fn meets_tree(&self) -> bool {
@@ -186,12 +173,21 @@ pub trait Mutation: Send {
         Ok(())
     }
 
+    /// Looks up what the call has to know of the run and its history, and sets the versions that the caller has seen.
+    ///
+    /// # Errors
+    ///
+    /// If the call cannot be made with what was found; the errors of the ledger and the disk.
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        lookup.seen(self.expected_versions()).await
+    }
+
     /// Returns what takes the changes of the run since the record that the input is based on. Called with the paths locked.
     fn changed_since(&mut self) -> Option<&mut ChangedSince> {
         None
     }
 
-    /// The versions that the input expects, by path. Those that the caller has seen are set before the call is planned.
+    /// The versions that the input expects, by path. [`prepare`](Self::prepare) sets those that the caller has seen.
     fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {
         Vec::new()
     }
@@ -225,34 +221,6 @@ pub trait Mutation: Send {
     ///
     /// If the input does not fit the present files.
     fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal>;
-}
-
-/// What a mutation has to know before it is planned.
-#[derive(Debug)]
-pub enum Need {
-    /// The existing paths that are canonically equal to these, which are not members of the input by themselves.
-    Followed(Vec<LogicalPath>),
-    /// The files under a path, if that is a folder. All of them change.
-    Folder(LogicalPath),
-    /// Earlier calls, with the contents of their files before them.
-    EarlierCalls(EarlierCallsQuery),
-    /// The contents of these versions of files, as many as may be held in memory.
-    Contents(Vec<(LogicalPath, Sha256)>),
-    /// The contents that the audit has of these files, as many as may be held in memory.
-    Recorded(Vec<LogicalPath>),
-}
-
-/// What was found for a [`Need`].
-#[derive(Debug)]
-pub enum Obtained {
-    /// Each path that has a canonically equal one, with that one.
-    Followed(Vec<(LogicalPath, FollowedPath)>),
-    /// The files of the folder, sorted; `None` if it is no folder.
-    Folder(Option<Vec<LogicalPath>>),
-    /// The earlier calls.
-    EarlierCalls(EarlierCalls),
-    /// The contents with their versions, as far as they are stored. Without the files that the audit does not have.
-    Contents(BTreeMap<LogicalPath, (Sha256, StoredContent)>),
 }
 
 /// A large content that was staged for a call.

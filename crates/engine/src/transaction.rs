@@ -87,24 +87,7 @@ impl Engine {
         // Two calls under one ID must not both find that it is new.
         let _ids = lock_ids(&calls, run).await;
         let mut scopes: Arc<[Scope]> = Arc::default();
-        let done = match self.answered_before(run, transaction).await {
-            Ok(Ok(outcomes)) => return Ok(outcomes),
-            Ok(Err(transaction)) => match self.check_history(run, &calls, 0).await {
-                Ok(()) => match transaction.load(self, run).await {
-                    Ok(loaded) => {
-                        scopes = Arc::clone(&loaded.scopes);
-                        self.attempt(run, loaded).await
-                    }
-                    Err((known, failure)) => {
-                        scopes = known.into();
-                        Err(failure)
-                    }
-                },
-                Err(error) => Err(Failure::All(error)),
-            },
-            Err(failure) => Err(failure),
-        };
-        match done {
+        match self.attempt(run, transaction, &mut scopes).await {
             Ok(outcomes) => Ok(outcomes),
             Err(failure) => {
                 let failure = match &*scopes {
@@ -178,8 +161,24 @@ impl Engine {
         Outcomes { answers, failed }
     }
 
-    async fn attempt(self: &Arc<Self>, run: &Arc<OpenRun>, loaded: Loaded) -> Result<Outcomes, Failure> {
-        let calls = Arc::clone(&loaded.calls);
+    /// Executes a transaction. `scopes` are set to those that are known, also if it fails.
+    async fn attempt(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        transaction: Parsed,
+        scopes: &mut Arc<[Scope]>,
+    ) -> Result<Outcomes, Failure> {
+        let transaction = match self.answered_before(run, transaction).await? {
+            Ok(outcomes) => return Ok(outcomes),
+            Err(transaction) => transaction,
+        };
+        let calls = Arc::clone(&transaction.calls);
+        self.check_history(run, &calls, 0).await?;
+        let loaded = transaction.load(self, run).await.map_err(|(known, failure)| {
+            *scopes = known.into();
+            failure
+        })?;
+        *scopes = Arc::clone(&loaded.scopes);
         let is_dry_run = calls.iter().any(|call| call.dry_run);
         let goal = if is_dry_run { Goal::Judge } else { Goal::Stage };
         let (_guard, prepared) = self.prepare(run, loaded, goal).await?;
@@ -336,14 +335,11 @@ impl Engine {
         transaction: Parsed,
         approval: &Approval,
     ) -> Result<(), CallError> {
-        let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
-        let approved = ApprovedChange::new(approval, loaded.calls.len());
-        match self.prepare(run, loaded, Goal::Judge).await.map_err(Failure::into_error)? {
-            (_guard, Prepared::Judged(judged)) if judged.decision.verdict == Verdict::Deny => {
-                Err(judged.into_denial().into_error())
-            }
-            (_guard, Prepared::Judged(judged)) => Ok(approved.check(&judged)?),
-            (_guard, Prepared::Staged(_)) => Err(CallError::Internal("a check was staged".into())),
+        let approved = ApprovedChange::new(approval, transaction.calls.len());
+        let judged = self.judge(run, transaction).await.map_err(Failure::into_error)?;
+        match judged.decision.verdict {
+            Verdict::Deny => Err(judged.into_denial().into_error()),
+            Verdict::Allow | Verdict::RequireApproval => Ok(approved.check(&judged)?),
         }
     }
 
@@ -357,10 +353,15 @@ impl Engine {
         run: &Arc<OpenRun>,
         transaction: Parsed,
     ) -> Result<Decision, CallError> {
-        let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
-        match self.prepare(run, loaded, Goal::Judge).await.map_err(Failure::into_error)? {
-            (_guard, Prepared::Judged(judged)) => Ok(judged.decision),
-            (_guard, Prepared::Staged(_)) => Err(CallError::Internal("an evaluation was staged".into())),
+        Ok(self.judge(run, transaction).await.map_err(Failure::into_error)?.decision)
+    }
+
+    /// Plans and judges a transaction without executing it. Nothing is recorded.
+    async fn judge(self: &Arc<Self>, run: &Arc<OpenRun>, transaction: Parsed) -> Result<Judged, Failure> {
+        let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure)?;
+        match self.prepare(run, loaded, Goal::Judge).await? {
+            (_guard, Prepared::Judged(judged)) => Ok(*judged),
+            (_guard, Prepared::Staged(_)) => Err(Failure::left_out(CallError::Internal("a check was staged".into()))),
         }
     }
 
@@ -390,15 +391,10 @@ impl Engine {
         if let Err(error) = self.check_history(run, std::slice::from_ref(&call), 0).await {
             return Err(self.record_error(&call, &paths, error).await);
         }
-        let failure = match Parsed::new(vec![(call.clone(), Ok(operation))]).load(self, run).await {
-            Ok(loaded) => match self.prepare(run, loaded, Goal::Judge).await {
-                Ok((_guard, Prepared::Judged(judged))) if judged.decision.verdict == Verdict::Deny => {
-                    judged.into_denial()
-                }
-                Ok(_) => return Ok(()),
-                Err(failure) => failure,
-            },
-            Err((_, failure)) => failure,
+        let failure = match self.judge(run, Parsed::new(vec![(call.clone(), Ok(operation))])).await {
+            Ok(judged) if judged.decision.verdict == Verdict::Deny => judged.into_denial(),
+            Ok(_) => return Ok(()),
+            Err(failure) => failure,
         };
         // The client repeats the call with bytes that are not known yet, so the ID remains unused.
         let call = if failure.as_error().is_retryable() { call.under_new_id() } else { call };

@@ -1,7 +1,5 @@
 //! What the caller of a mutation has seen of the files that it changes.
 
-use std::sync::Arc;
-
 use ledger::RecordFilter;
 use model::{LogicalPath, RunId};
 
@@ -11,7 +9,6 @@ use crate::history::content_history;
 use crate::run::open_run::OpenRun;
 use crate::run::seen_versions::SeenVersion;
 use crate::run::seen_versions::{Given, given_by};
-use crate::tool::Mutation;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
@@ -19,34 +16,17 @@ const PAGE: u32 = 500;
 const MAX_PAGES: usize = 40;
 
 impl Engine {
-    /// Sets the versions that `actor` has seen, where `tool` expects them. Returns whether it does.
+    /// Returns what `actor` was last given of `path` in the run.
     ///
     /// # Errors
     ///
-    /// Where the ledger or the disk fails.
-    pub(crate) async fn load_seen_versions(
+    /// If the ledger fails.
+    pub(crate) async fn seen_version(
         &self,
-        run: &Arc<OpenRun>,
+        run: &OpenRun,
         actor: &str,
-        tool: &mut dyn Mutation,
-    ) -> Result<bool, CallError> {
-        let expected = tool.expected_versions().into_iter();
-        let wanted: Vec<_> =
-            expected.filter(|(_, expected)| expected.seen().is_some()).map(|(path, _)| path.clone()).collect();
-        let mut seen = Vec::with_capacity(wanted.len());
-        for path in wanted {
-            seen.push((self.seen_version(run, actor, &path).await?, path));
-        }
-        for (path, expected) in tool.expected_versions() {
-            if let Some((version, _)) = seen.iter().find(|(_, other)| other == path) {
-                expected.set_seen(*version);
-            }
-        }
-        Ok(!seen.is_empty())
-    }
-
-    /// What `actor` was last given of `path` in the run.
-    async fn seen_version(&self, run: &OpenRun, actor: &str, path: &LogicalPath) -> Result<SeenVersion, CallError> {
+        path: &LogicalPath,
+    ) -> Result<SeenVersion, CallError> {
         if let Some(known) = run.seen_versions.get(actor, path) {
             return Ok(known);
         }

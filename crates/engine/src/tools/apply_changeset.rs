@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use model::{
     Access, Code, Content, Effect, FileKind, FileState, LINK_MODE, LogicalPath, OutsideChanges, PathFacts,
@@ -17,6 +18,7 @@ use workspace::{
 };
 
 use super::write_file::merge::{OnConflict, merge_change};
+use crate::CallError;
 use crate::call_error::refusals::canonically_equal;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
@@ -28,7 +30,7 @@ use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limit
 use crate::tool::output::members;
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::{Lookup, Mutation, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 /// The member of a stored input that has the layer.
 pub(crate) const LAYER: &str = "layerBase64";
@@ -674,6 +676,7 @@ enum Desired {
     Large(UploadedFile),
 }
 
+#[async_trait]
 impl Mutation for ApplyChangeset {
     fn meets_tree(&self) -> bool {
         true
@@ -686,13 +689,11 @@ impl Mutation for ApplyChangeset {
         Ok(self.deny_alike()?)
     }
 
-    fn need(&self) -> Option<Need> {
-        (!self.unfollowed.is_empty()).then(|| Need::Followed(self.unfollowed.clone()))
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let Obtained::Followed(found) = found else { return Ok(()) };
-        self.unfollowed.clear();
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        if self.unfollowed.is_empty() {
+            return Ok(());
+        }
+        let found = lookup.canonically_equal(std::mem::take(&mut self.unfollowed)).await?;
         for (path, followed) in found.into_iter().filter(|(_, followed)| followed.exists) {
             // A name that differs from an existing one only in its form would be a second file.
             self.deny(path.as_str(), canonically_equal(&path, &followed))?;

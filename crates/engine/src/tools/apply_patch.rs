@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use async_trait::async_trait;
 use model::{
     Code, Conflict, Effect, Encoding, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, OUT_OF_ORDER, Patch,
     PatchBudget, PatchFault, PatchLeniency, PatchOperation, PatchResult, Permission, Refusal, Rules, Sha256,
     judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
-use workspace::{Target, Workspace, WorkspaceError};
+use workspace::{FollowedPath, Target, Workspace, WorkspaceError};
 
 use super::write_file::already_exists;
+use crate::CallError;
 use crate::call_error::refusals::canonically_equal;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, NEW_FILE_MODE};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
@@ -20,7 +22,7 @@ use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not
 use crate::tool::output::members;
 use crate::tool::text::notes::counted;
 use crate::tool::{
-    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead,
+    Lookup, Mutation, NewBytes, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead,
 };
 
 /// The maximum number of conflicts in a refusal, over all files.
@@ -169,17 +171,9 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
     }
 }
 
-impl Mutation for ApplyPatch {
-    fn need(&self) -> Option<Need> {
-        if self.followed.is_some() {
-            return None;
-        }
-        let unusual: Vec<_> = self.paths.iter().filter(|path| !path.as_str().is_ascii()).cloned().collect();
-        (!unusual.is_empty()).then_some(Need::Followed(unusual))
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let Obtained::Followed(all) = found else { return Ok(()) };
+impl ApplyPatch {
+    /// Takes the existing path of each that is canonically equal to one.
+    fn follow(&mut self, all: Vec<(LogicalPath, FollowedPath)>) -> Result<(), Refusal> {
         let made: BTreeSet<_> =
             self.patch()?.files.iter().filter(|file| makes_file(file)).map(|file| file.path.clone()).collect();
         let mut followed = BTreeMap::new();
@@ -205,6 +199,17 @@ impl Mutation for ApplyPatch {
             self.parsed = followed.into();
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Mutation for ApplyPatch {
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        let unusual: Vec<_> = self.paths.iter().filter(|path| !path.as_str().is_ascii()).cloned().collect();
+        if !unusual.is_empty() {
+            self.follow(lookup.canonically_equal(unusual).await?)?;
+        }
+        lookup.seen(self.expected_versions()).await
     }
 
     fn in_format(&mut self, format: &str) {

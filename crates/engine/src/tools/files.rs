@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, Sha256, StepBytes};
@@ -11,6 +12,7 @@ use workspace::{Target, Workspace, WorkspaceError};
 
 use super::folder_op::FolderOp;
 use super::write_file::already_exists;
+use crate::CallError;
 use crate::call_error::refusals::canonically_equal;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::quota::Reservation;
@@ -20,7 +22,7 @@ use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::{ReadOutput, ToolOutput, members as members_of};
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::{
-    AtRecord, Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
+    AtRecord, Lookup, Mutation, NewBytes, NewText, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
     StagedContent, Tool, ToolRun, ToolSchema, WriteMode,
 };
 
@@ -135,8 +137,6 @@ impl StoredFile {
 /// An upload.
 pub(crate) struct PutFile {
     path: LogicalPath,
-    /// Whether an existing path that is canonically equal was looked for.
-    is_followed: bool,
     /// The version that it replaces; `None` if no file may exist.
     expected: Option<ExpectedVersion>,
     content: NewContent,
@@ -167,7 +167,7 @@ pub(crate) const CONTENT: &str = "contentBase64";
 impl PutFile {
     /// Creates an upload of `content` that replaces the version `expected`, or creates the file.
     pub(crate) fn new(path: LogicalPath, expected: Option<Sha256>, content: NewContent) -> Self {
-        Self { path, is_followed: false, expected: expected.map(ExpectedVersion::from), content }
+        Self { path, expected: expected.map(ExpectedVersion::from), content }
     }
 
     /// Returns the input to store, of a staged content with its hash.
@@ -199,6 +199,7 @@ impl TryFrom<PutInput> for PutFile {
     }
 }
 
+#[async_trait]
 impl Mutation for PutFile {
     /// Only a content that has waited for approval is as large and in memory.
     fn meets_tree(&self) -> bool {
@@ -223,17 +224,14 @@ impl Mutation for PutFile {
         Ok(())
     }
 
-    fn need(&self) -> Option<Need> {
-        let is_known = self.is_followed || self.path.as_str().is_ascii();
-        (!is_known).then(|| Need::Followed(vec![self.path.clone()]))
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let Obtained::Followed(followed) = found else { return Ok(()) };
-        self.is_followed = true;
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        if self.path.as_str().is_ascii() {
+            return Ok(());
+        }
+        let followed = lookup.canonically_equal(vec![self.path.clone()]).await?;
         let Some((_, followed)) = followed.into_iter().next() else { return Ok(()) };
         if followed.exists && self.expected.is_none() {
-            return Err(canonically_equal(&self.path, &followed));
+            return Err(canonically_equal(&self.path, &followed).into());
         }
         self.path = followed.path;
         Ok(())

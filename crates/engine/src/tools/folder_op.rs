@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use model::{Code, Effect, FileState, LogicalPath, Refusal, Rules};
 use serde_json::{Map, Value};
 use workspace::{Target, Workspace, WorkspaceError};
 
+use crate::CallError;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::Folder;
 use crate::tool::input::new_file_path;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, exists_instead};
+use crate::tool::{Lookup, Mutation, PlanContext, Scope, exists_instead};
 use crate::tools::delete_file::deleted_folder;
 use crate::tools::move_file::moved;
 use crate::tools::write_file::already_exists;
@@ -21,7 +23,7 @@ pub(crate) struct FolderOp {
     path: LogicalPath,
     /// The version that a file must have.
     expected: Option<ExpectedVersion>,
-    /// Whether the path may be that of a folder, which is not known yet.
+    /// Whether the path may be that of a folder.
     may_be_folder: bool,
     /// The folder, if it is one.
     folder: Option<Folder>,
@@ -62,6 +64,22 @@ impl FolderOp {
         self.folder.as_ref().map_or(std::slice::from_ref(&self.path), Folder::files)
     }
 
+    /// Makes it an operation on the folder with these files.
+    fn set_folder(&mut self, files: Vec<LogicalPath>) -> Result<(), Refusal> {
+        if let Kind::Move { to, moves } = &mut self.kind {
+            if to.is_under(&self.path) {
+                let message = format!("`{to}` is in the folder `{}`, which is to be moved", self.path);
+                return Err(Refusal::invalid(message, "Give a path outside of the folder in `to`.").at(to));
+            }
+            let new_path = |file: &LogicalPath| {
+                new_file_path(&format!("{to}{}", file.as_str().strip_prefix(self.path.as_str()).unwrap_or_default()))
+            };
+            *moves = files.iter().map(|file| Ok((file.clone(), new_path(file)?))).collect::<Result<_, Refusal>>()?;
+        }
+        self.folder = Some(Folder::new(&self.path, files, self.expected)?);
+        Ok(())
+    }
+
     /// The refusal of a file at `path`, if that is a new path of a move.
     fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
         let Kind::Move { moves, .. } = &self.kind else { return None };
@@ -92,27 +110,16 @@ impl FolderOp {
     }
 }
 
+#[async_trait]
 impl Mutation for FolderOp {
-    fn need(&self) -> Option<Need> {
-        self.may_be_folder.then(|| Need::Folder(self.path.clone()))
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let Obtained::Folder(files) = found else { return Ok(()) };
-        self.may_be_folder = false;
-        let Some(files) = files else { return Ok(()) };
-        if let Kind::Move { to, moves } = &mut self.kind {
-            if to.is_under(&self.path) {
-                let message = format!("`{to}` is in the folder `{}`, which is to be moved", self.path);
-                return Err(Refusal::invalid(message, "Give a path outside of the folder in `to`.").at(to));
-            }
-            let new_path = |file: &LogicalPath| {
-                new_file_path(&format!("{to}{}", file.as_str().strip_prefix(self.path.as_str()).unwrap_or_default()))
-            };
-            *moves = files.iter().map(|file| Ok((file.clone(), new_path(file)?))).collect::<Result<_, Refusal>>()?;
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        if self.may_be_folder
+            && let Some(files) = lookup.folder(&self.path).await?
+        {
+            self.set_folder(files)?;
+            lookup.check_file_count(&self.scope())?;
         }
-        self.folder = Some(Folder::new(&self.path, files, self.expected)?);
-        Ok(())
+        lookup.seen(self.expected_versions()).await
     }
 
     fn expected_versions(&mut self) -> Vec<(&LogicalPath, &mut ExpectedVersion)> {

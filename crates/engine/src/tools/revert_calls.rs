@@ -4,17 +4,19 @@ mod reverted_files;
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use model::{Change, Code, GitMode, LineCounts, LogicalPath, Permission, Refusal, Rules, ToolCallId};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use self::reverted_files::RevertedFiles;
+use crate::CallError;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::{file_path, parse};
 use crate::tool::output::members;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::{Lookup, Mutation, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 /// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -147,13 +149,9 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
     }
 }
 
-impl Mutation for RevertCalls {
-    fn need(&self) -> Option<Need> {
-        self.earlier.calls.is_empty().then(|| Need::EarlierCalls(self.query.clone()))
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        let Obtained::EarlierCalls(mut earlier) = found else { return Ok(()) };
+impl RevertCalls {
+    /// Takes the calls that were found, which are to be undone.
+    fn take(&mut self, mut earlier: EarlierCalls) -> Result<(), Refusal> {
         let calls = &mut earlier.calls;
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.query {
@@ -182,6 +180,13 @@ impl Mutation for RevertCalls {
         }
         self.earlier = earlier;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Mutation for RevertCalls {
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        Ok(self.take(lookup.earlier_calls(self.query.clone()).await?)?)
     }
 
     fn scope(&self) -> Scope {

@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use super::drift::change_name;
+use crate::CallError;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::input::{any_path, parse};
 use crate::tool::output::members;
 use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::{Lookup, Mutation, PlanContext, Scope, Tool, ToolRun, ToolSchema};
 
 /// The most paths of one call.
 pub(crate) const MAX_PATHS: usize = 500;
@@ -113,15 +115,11 @@ impl SettleDrift {
     }
 }
 
+#[async_trait]
 impl Mutation for SettleDrift {
-    fn need(&self) -> Option<Need> {
-        let is_needed = self.accept == Accept::Ledger && self.contents.is_none();
-        is_needed.then(|| Need::Recorded(self.first_paths()))
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        if let Obtained::Contents(contents) = found {
-            self.contents = Some(contents);
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        if self.accept == Accept::Ledger {
+            self.contents = Some(lookup.recorded_contents(self.first_paths()).await?);
         }
         Ok(())
     }

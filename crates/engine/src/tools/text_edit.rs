@@ -3,17 +3,18 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use model::{Decoded, Effect, Encoding, FileState, LogicalPath, Refusal, Rules, Sha256};
 use serde::Serialize;
 use workspace::{Target, Workspace, WorkspaceError};
 
+use crate::CallError;
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, NEW_FILE_MODE};
-use crate::tool::earlier_calls::StoredContent;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{check_guess, decode_for_edit, not_encodable};
 use crate::tool::output::members;
-use crate::tool::{Mutation, Need, NewText, Obtained, PlanContext, Scope, WriteMode, exists_instead};
+use crate::tool::{Lookup, Mutation, NewText, PlanContext, Scope, WriteMode, exists_instead};
 use crate::tools::edit_file::ReplacedText;
 use crate::tools::replace_range::ReplacedLines;
 use crate::tools::write_file::merge::OnConflict;
@@ -95,21 +96,15 @@ pub(crate) struct Edited {
 /// A text of which a part was replaced, the number of replaced occurrences, and what was done, for the summary.
 pub(crate) type EditedText = (String, u64, String);
 
+#[async_trait]
 impl Mutation for TextEdit {
-    fn need(&self) -> Option<Need> {
-        match &self.edit {
-            Edit::Whole(WholeText { on_conflict: OnConflict::Merge, base: None, .. }) => {
-                let version = self.expected.and_then(ExpectedVersion::sha256)?;
-                Some(Need::Contents(vec![(self.path.clone(), version)]))
-            }
-            Edit::Whole(_) | Edit::Replace(_) | Edit::Range(_) => None,
-        }
-    }
-
-    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
-        if let (Edit::Whole(whole), Obtained::Contents(mut contents)) = (&mut self.edit, found) {
-            let base = contents.remove(&self.path).map(|(_, content)| content);
-            whole.base = Some(base.unwrap_or(StoredContent::Unknown));
+    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+        lookup.seen(self.expected_versions()).await?;
+        if let (Edit::Whole(whole), Some(version)) =
+            (&mut self.edit, self.expected.and_then(ExpectedVersion::sha256))
+            && whole.on_conflict == OnConflict::Merge
+        {
+            whole.base = Some(lookup.content(&self.path, version).await?);
         }
         Ok(())
     }

@@ -3,19 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, PathRejected, Permission, Refusal, Sha256, ToolCallId, judge_file_count};
+use model::{LogicalPath, Refusal, Sha256, ToolCallId};
 use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::record::Failure;
 use crate::call::{Call, OpenedCall};
-use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
-use crate::read::names::may_list;
 use crate::run::keyed::KeyedLockGuard;
 use crate::run::open_run::OpenRun;
-use crate::tool::folder::MAX_FILES;
-use crate::tool::{Mutation, Need, Obtained, ReadTool, Scope, ToolRun};
+use crate::tool::{Lookup, Mutation, ReadTool, Scope, ToolRun};
 
 /// The operation of a call.
 pub(crate) enum Operation {
@@ -107,8 +104,8 @@ impl Parsed {
                             Err(error) => return Err((scopes, Failure::Call(index, error))),
                         }
                     }
-                    let loaded = prepare(engine, run, &self.calls[index], tool.as_mut(), count > 1).await;
-                    loaded.map(|()| Operation::Mutation(tool))
+                    let lookup = Lookup { engine, run, call: &self.calls[index], is_batch: count > 1 };
+                    tool.prepare(&lookup).await.map(|()| Operation::Mutation(tool))
                 }
                 Ok(read) => Ok(read),
                 Err(refusal) => Err(refusal.into()),
@@ -138,86 +135,6 @@ async fn meet_tree(
         Ok(tool)
     };
     engine.blocking(meet).await
-}
-
-/// Gives the mutation all that it needs before it is planned.
-async fn prepare(
-    engine: &Engine,
-    run: &Arc<OpenRun>,
-    call: &Call,
-    tool: &mut dyn Mutation,
-    is_batch: bool,
-) -> Result<(), CallError> {
-    answer_needs(engine, run, call, tool, is_batch).await?;
-    if engine.load_seen_versions(run, &call.caller.actor, tool).await? {
-        answer_needs(engine, run, call, tool, is_batch).await?;
-    }
-    Ok(())
-}
-
-async fn answer_needs(
-    engine: &Engine,
-    run: &Arc<OpenRun>,
-    call: &Call,
-    tool: &mut dyn Mutation,
-    is_batch: bool,
-) -> Result<(), CallError> {
-    while let Some(need) = tool.need() {
-        // Boxed, so that the future of a call that needs nothing is smaller.
-        let found = match need {
-            Need::Followed(paths) => Obtained::Followed(Box::pin(engine.canonically_equal(run, paths)).await?),
-            Need::Folder(path) => {
-                let files = Box::pin(files_of_folder(engine, run, call, &path, is_batch)).await?;
-                let is_folder = files.is_some();
-                tool.prepare(Obtained::Folder(files))?;
-                // Before anything is looked up for each file.
-                let refusal = if is_folder { judge_file_count(&run.rules, tool.scope().changed()) } else { None };
-                refusal.map_or(Ok(()), |refusal| Err(CallError::from(refusal)))?;
-                continue;
-            }
-            Need::EarlierCalls(query) => {
-                Obtained::EarlierCalls(Box::pin(engine.earlier_calls(run, &call.caller.actor, query)).await?)
-            }
-            Need::Contents(versions) => Obtained::Contents(Box::pin(engine.contents_of(run, versions)).await?),
-            Need::Recorded(paths) => Obtained::Contents(Box::pin(engine.recorded_contents(run, paths)).await?),
-        };
-        tool.prepare(found)?;
-    }
-    Ok(())
-}
-
-/// Lists the files of the folder that a call changes; `None` if there is no folder.
-async fn files_of_folder(
-    engine: &Engine,
-    run: &Arc<OpenRun>,
-    call: &Call,
-    folder: &LogicalPath,
-    is_batch: bool,
-) -> Result<Option<Vec<LogicalPath>>, CallError> {
-    if run.rules.is_in_submodule(folder) {
-        return Err(Refusal::path(folder.as_str(), PathRejected::Submodule).into());
-    }
-    let (open_run, path) = (Arc::clone(run), folder.clone());
-    let files = engine.blocking(move || Ok(open_run.workspace.files_under(&path, MAX_FILES)?)).await?;
-    let Some(files) = files else { return Ok(None) };
-    // The answer, also of a dry run, and refusals name the files of the folder.
-    if !may_list(call) {
-        return Err(forbidden(&[Permission::FileList]).into());
-    }
-    if run.rules.has_submodule_under(folder) {
-        return Err(Refusal::path(folder.as_str(), PathRejected::AboveSubmodule).into());
-    }
-    if is_batch {
-        // Earlier calls of the batch may change which files it has.
-        let message = format!("`{folder}` is a folder, which no call of a batch can move or delete");
-        return Err(Refusal::invalid(message, "Make a separate call for the folder.").at(folder).into());
-    }
-    if files.len() == MAX_FILES {
-        let message = format!("`{folder}` has at least {MAX_FILES} files, too many for one call");
-        let hint = "Move or delete the folders in it one by one.";
-        return Err(Refusal::new(Code::PatchBudgetExceeded, message, hint).at(folder).into());
-    }
-    Ok(Some(files))
 }
 
 /// Waits until no other call under an ID of `calls` is in progress, and locks these IDs until the guards are dropped.
