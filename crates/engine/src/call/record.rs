@@ -285,12 +285,10 @@ impl Engine {
             }
         };
         let mut internal = Some(error);
-        let errors = refusals.into_iter().zip(&*records).map(|(refusal, record)| {
-            let failed = || CallError::Internal("the transaction failed".into());
-            match refusal {
-                Some(refusal) => RecordedError::of(refusal, record),
-                None => RecordedError(internal.take().unwrap_or_else(failed)),
-            }
+        let unknown = || CallError::Internal("the transaction failed".into());
+        let errors = refusals.into_iter().zip(&*records).map(|(refusal, record)| match refusal {
+            Some(refusal) => RecordedError::of(refusal, record),
+            None => RecordedError(internal.take().unwrap_or_else(unknown)),
         });
         Ok(outcomes(errors.collect()))
     }

@@ -11,7 +11,7 @@ use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{Appended, Entry, PageSize, RecordFilter, Reply};
+use ledger::{Appended, Entry, RecordFilter, RecordReader, Reply};
 use model::{
     Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict, json, judge_command,
 };
@@ -51,9 +51,6 @@ const _: () = assert!(desk::LEASE.as_secs() + MAX_POLL.as_secs() < 20);
 const MAX_WARNING: usize = 1000;
 /// The longest name that a runner gives itself, in characters.
 const MAX_NAME: usize = 128;
-/// Records that are counted at a time.
-const PAGE: u32 = 1000;
-
 /// What a runner asks for.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -413,15 +410,11 @@ impl Calls {
         }
         let filter =
             RecordFilter { run: Some(run.clone()), tool: Some("event.command".to_owned()), ..RecordFilter::default() };
-        let (mut count, mut after) = (0, None);
-        while count < max_calls {
-            let page = self.engine.ledger.records(&filter, after, PageSize::rows(PAGE)).await?;
-            let (more, resume) = (page.more, page.resume.or(page.last().map(|last| last.position)));
-            count += page.iter().filter(|stored| is_of_call(&stored.text)).count() as u64;
-            if !more || resume.is_none() {
-                break;
-            }
-            after = resume;
+        let (mut count, mut records) = (0, RecordReader::new(self.engine.ledger.as_ref(), filter));
+        while count < max_calls
+            && let Some(stored) = records.next().await?
+        {
+            count += u64::from(is_of_call(&stored.text));
         }
         Ok(count)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledger::RecordFilter;
+use ledger::{RecordFilter, RecordReader};
 use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, judge_file_count};
 
 use crate::CallError;
@@ -17,8 +17,6 @@ use crate::tool::earlier_calls::{
 };
 use crate::tools::apply_changeset::APPLY_CHANGESET;
 
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 /// The name of the tool that undoes calls.
 const REVERT_CALLS: &str = "revert_calls";
 /// The most bytes of earlier contents that one call loads.
@@ -112,33 +110,22 @@ async fn last_of(
         newest_first: true,
         ..RecordFilter::default()
     };
-    let (mut found, mut after, mut undone) = (Vec::new(), None, 0_u64);
-    loop {
-        let page = engine.ledger.records(&filter, after, PAGE.into()).await?;
-        let last = page.items.last().map(|stored| stored.position);
-        let next = page.resume.or(last).filter(|_| page.more);
-        for stored in page {
-            let record = content_history::parse(&stored.text)?;
-            if !record.mutates || !has_changed_files(&record) {
-                continue;
-            }
-            // A call that has undone several counts as one of one. What is found then has changed since, so that undoing it is refused.
-            if are_edits && record.tool == REVERT_CALLS {
-                undone += 1;
-                continue;
-            }
-            if undone > 0 {
-                undone -= 1;
-                continue;
-            }
-            found.push(earlier_call(record));
-            if found.len() == count {
-                break;
-            }
+    let (mut found, mut undone) = (Vec::new(), 0_u64);
+    let mut records = RecordReader::new(engine.ledger.as_ref(), filter);
+    while found.len() < count
+        && let Some(stored) = records.next().await?
+    {
+        let record = content_history::parse(&stored.text)?;
+        if !record.mutates || !has_changed_files(&record) {
+            continue;
         }
-        match next {
-            Some(next) if found.len() < count => after = Some(next),
-            Some(_) | None => break,
+        // A call that has undone several counts as one of one. What is found then has changed since, so that undoing it is refused.
+        if are_edits && record.tool == REVERT_CALLS {
+            undone += 1;
+        } else if undone > 0 {
+            undone -= 1;
+        } else {
+            found.push(earlier_call(record));
         }
     }
     found.reverse();

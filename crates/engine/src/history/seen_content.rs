@@ -1,6 +1,6 @@
 //! What the caller of a mutation has seen of the files that it changes.
 
-use ledger::RecordFilter;
+use ledger::{RecordFilter, RecordReader};
 use model::{LogicalPath, RunId};
 
 use crate::CallError;
@@ -10,10 +10,8 @@ use crate::run::open_run::OpenRun;
 use crate::run::seen_versions::SeenVersion;
 use crate::run::seen_versions::{Given, given_by};
 
-/// Records that are read at a time.
-const PAGE: u32 = 500;
-/// The most pages of a path's records that are searched. Beyond, the caller has to read the file once more.
-const MAX_PAGES: usize = 40;
+/// The most records of a path that are searched. Beyond, the caller has to read the file once more.
+const MAX_RECORDS: usize = 20_000;
 
 impl Engine {
     /// Returns what `actor` was last given of `path` in the run.
@@ -44,21 +42,15 @@ impl Engine {
             ..RecordFilter::default()
         };
         let never = Given { seq: 0, version: SeenVersion::Never };
-        let (mut given, mut after) = (never, None);
-        for _ in 0..MAX_PAGES {
-            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
-            let more = page.more;
-            for stored in page {
-                after = Some(stored.position);
-                let record = content_history::parse(&stored.text)?;
-                if record.actor == actor
-                    && let Some((_, version)) = given_by(&record).find(|(other, _)| *other == path)
-                {
-                    given = Given { seq: record.seq, version };
-                }
-            }
-            if !more {
-                return Ok(given);
+        let mut given = never;
+        let mut records = RecordReader::new(self.ledger.as_ref(), filter);
+        for _ in 0..MAX_RECORDS {
+            let Some(stored) = records.next().await? else { return Ok(given) };
+            let record = content_history::parse(&stored.text)?;
+            if record.actor == actor
+                && let Some((_, version)) = given_by(&record).find(|(other, _)| *other == path)
+            {
+                given = Given { seq: record.seq, version };
             }
         }
         Ok(never)

@@ -2,14 +2,11 @@
 
 use std::collections::HashMap;
 
-use ledger::{Ledger, PageSize, RecordFilter};
+use ledger::{Ledger, RecordFilter, RecordReader};
 use model::RunId;
 use serde::Deserialize;
 
 use crate::CallError;
-
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 
 /// The members of a record that matter here.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -35,24 +32,16 @@ pub(crate) async fn last_records(
     max: usize,
 ) -> Result<HashMap<String, LastRecord>, CallError> {
     let filter = RecordFilter { run: Some(run.clone()), newest_first: true, ..RecordFilter::default() };
-    let (mut found, mut after, mut searched) = (HashMap::new(), None, 0);
-    while !wanted.is_empty() && searched < max {
-        let page = ledger.records(&filter, after, PageSize::rows(PAGE)).await?;
-        let Some(last) = page.last() else { break };
-        after = Some(page.resume.unwrap_or(last.position));
-        let (more, mut reached) = (page.more, 0);
-        searched += page.len();
-        for stored in page {
-            let record: LastRecord =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-            reached = record.seq;
-            if wanted.remove(&record.actor).is_some() {
-                found.insert(record.actor.clone(), record);
-            }
-        }
-        wanted.retain(|_, down_to| reached > *down_to);
-        if !more {
+    let (mut found, mut records) = (HashMap::new(), RecordReader::new(ledger, filter));
+    let mut reached = u64::MAX;
+    for _ in 0..max {
+        if wanted.values().all(|down_to| reached <= *down_to) {
             break;
+        }
+        let Some(record) = next(&mut records).await? else { break };
+        reached = record.seq;
+        if wanted.remove(&record.actor).is_some() {
+            found.insert(record.actor.clone(), record);
         }
     }
     Ok(found)
@@ -70,22 +59,15 @@ pub(crate) async fn last_of_all(
     max: usize,
 ) -> Result<HashMap<String, u64>, CallError> {
     let filter = RecordFilter { run: Some(run.clone()), newest_first: true, ..RecordFilter::default() };
-    let (mut found, mut after, mut searched) = (HashMap::new(), None, 0);
-    while searched < max {
-        let page = ledger.records(&filter, after, PageSize::rows(PAGE)).await?;
-        let Some(last) = page.last() else { break };
-        after = Some(page.resume.unwrap_or(last.position));
-        let (more, mut reached) = (page.more, u64::MAX);
-        searched += page.len();
-        for stored in page {
-            let record: LastRecord =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-            reached = record.seq;
-            found.entry(record.actor).or_insert(record.seq);
-        }
-        if !more || reached <= down_to {
-            break;
-        }
+    let (mut found, mut records) = (HashMap::new(), RecordReader::new(ledger, filter));
+    for _ in 0..max {
+        let Some(record) = next(&mut records).await?.filter(|record| record.seq >= down_to) else { break };
+        found.entry(record.actor).or_insert(record.seq);
     }
     Ok(found)
+}
+
+async fn next(records: &mut RecordReader<'_>) -> Result<Option<LastRecord>, CallError> {
+    let Some(stored) = records.next().await? else { return Ok(None) };
+    serde_json::from_str(&stored.text).map(Some).map_err(|error| CallError::Internal(Box::new(error)))
 }

@@ -8,10 +8,8 @@ use crate::CallError;
 use crate::admission::operators::{OF_ISSUER, OPERATOR};
 use crate::calls::Calls;
 use crate::history::content_history;
-use ledger::RecordFilter;
+use ledger::{RecordFilter, RecordReader};
 
-/// Records that are searched at a time.
-const PAGE: u32 = 500;
 
 /// An operator, and the persons for whom it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,21 +82,14 @@ impl Calls {
     async fn issuer(&self, run: &RunId, token: &str) -> Result<Option<String>, CallError> {
         let (run, tool) = (Some(run.clone()), Some("token.issue".to_owned()));
         let filter = RecordFilter { run, tool, ..RecordFilter::default() };
-        let mut after = None;
-        loop {
-            let page = self.engine.ledger.records(&filter, after, PAGE.into()).await?;
-            for stored in page.iter() {
-                let record = content_history::parse(&stored.text)?;
-                if names_token(&record, token) {
-                    return Ok(record.actor.strip_prefix("operator:").map(name_of));
-                }
-            }
-            let last = page.last().map(|record| record.position);
-            match page.resume.or(last) {
-                Some(next) if page.more => after = Some(next),
-                _ => return Ok(None),
+        let mut records = RecordReader::new(self.engine.ledger.as_ref(), filter);
+        while let Some(stored) = records.next().await? {
+            let record = content_history::parse(&stored.text)?;
+            if names_token(&record, token) {
+                return Ok(record.actor.strip_prefix("operator:").map(name_of));
             }
         }
+        Ok(None)
     }
 }
 
