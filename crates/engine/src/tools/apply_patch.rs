@@ -21,9 +21,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
 use crate::tool::output::members;
 use crate::tool::text::notes::counted;
-use crate::tool::{
-    Lookup, Mutation, NewBytes, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead,
-};
+use crate::tool::{Lookup, Mutation, NewBytes, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead};
 
 /// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;

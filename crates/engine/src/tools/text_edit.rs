@@ -100,8 +100,7 @@ pub(crate) type EditedText = (String, u64, String);
 impl Mutation for TextEdit {
     async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
         lookup.seen(self.expected_versions()).await?;
-        if let (Edit::Whole(whole), Some(version)) =
-            (&mut self.edit, self.expected.and_then(ExpectedVersion::sha256))
+        if let (Edit::Whole(whole), Some(version)) = (&mut self.edit, self.expected.and_then(ExpectedVersion::sha256))
             && whole.on_conflict == OnConflict::Merge
         {
             whole.base = Some(lookup.content(&self.path, version).await?);

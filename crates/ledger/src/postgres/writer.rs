@@ -177,9 +177,10 @@ impl PostgresWriter {
             Ok(Ok(CommittedGroup { results, position, settled })) => {
                 count_commit(group.len(), started.elapsed());
                 self.connection = Some(connection);
-                self.flush_at = match group.iter().all(PostgresJob::only_reads) {
-                    true => self.flush_at.or_else(|| Some(Instant::now() + SYNC_DELAY)),
-                    false => None,
+                self.flush_at = if group.iter().all(PostgresJob::only_reads) {
+                    self.flush_at.or_else(|| Some(Instant::now() + SYNC_DELAY))
+                } else {
+                    None
                 };
                 self.settled.after_commit(settled, position);
                 Ok(results)

@@ -10,7 +10,6 @@ use crate::calls::Calls;
 use crate::history::content_history;
 use ledger::{RecordFilter, RecordReader};
 
-
 /// An operator, and the persons for whom it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Persons {
