@@ -80,7 +80,9 @@ impl Checkout {
         let root = folder.join("plain");
         let (index, excluded) = (folder.join("index"), HashMap::new());
         let long = format!("{}.txt", "long".repeat(60));
-        let write = |root: &Path, path: &str, bytes: &[u8]| put(root, path, &file(bytes, path.ends_with(".sh")));
+        let write = |root: &Path, path: &str, bytes: &[u8]| {
+            put(root, path, &file(bytes, Path::new(path).extension().is_some_and(|extension| extension == "sh")));
+        };
         for (path, text) in BASE_FILES.into_iter().chain([(long.as_str(), "long\n"), (".gitignore", "*.log\n/ign/\n")])
         {
             write(origin, path, text.as_bytes());

@@ -5,6 +5,7 @@
 //! is compared. A failure prints the seed and the calls of its sequence.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests prepare folders")]
+#![cfg_attr(test, expect(clippy::unwrap_used, reason = "tests and their fixtures fail by panicking"))]
 
 mod checkout;
 mod service;
@@ -119,7 +120,7 @@ impl Sequence {
     async fn start(seed: u64) -> Self {
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
-        let is_clone = seed % 2 == 0;
+        let is_clone = seed.is_multiple_of(2);
         let root = folder.path().canonicalize().unwrap();
         let origin = root.join("origin");
         let checkout = Checkout::new(&root, &origin, is_clone);
@@ -206,7 +207,7 @@ impl Sequence {
             match (before, self.checkout.files.get(path), after) {
                 // A file keeps the mode that it has got meanwhile.
                 (Some(Entry::File(old, _)), Some(Entry::File(now, bit)), Some(Entry::File(_, new))) if old == now => {
-                    *new = *bit
+                    *new = *bit;
                 }
                 (before, now, _) => applies &= before.as_ref() == now,
             }

@@ -30,7 +30,7 @@ impl Service {
     pub(super) async fn start(data: PathBuf, roots: Vec<PathBuf>, source: &Value, policy: &Value) -> Self {
         std::fs::create_dir(&data).unwrap();
         let url = format!("sqlite://{}", data.join("workspaced.db").display());
-        let ledger: Arc<dyn Ledger> = Arc::from(ledger::open(&url).await.unwrap());
+        let ledger: Arc<dyn Ledger> = ledger::open(&url).await.unwrap();
         let services = services(&data, &roots, &ledger).await;
         let request = serde_json::from_value(json!({"source": source, "policy": policy})).unwrap();
         let (by, caller, answer) = (operator(), caller(), CreationAnswer::AfterImport);

@@ -26,7 +26,12 @@ struct Call {
     changes: Option<Changes>,
 }
 
-/// Pseudo-random numbers (SplitMix64).
+/// Returns a text of these lines.
+fn joined(lines: &[impl AsRef<str>]) -> String {
+    lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect()
+}
+
+/// Pseudo-random numbers (`SplitMix64`).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -212,7 +217,7 @@ impl Sequence {
         if lines.is_empty() && self.text(&path).is_some_and(|(text, _)| text.is_empty()) {
             lines.push(self.line());
         }
-        let content: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let content: String = joined(&lines);
         let old = self.text(&path);
         let is_text = old.is_some() || !self.checkout.files.contains_key(&path);
         let (old, is_executable) = old.unwrap_or_default();
@@ -256,12 +261,12 @@ impl Sequence {
         if end == start && new.is_empty() {
             new.push(self.line());
         }
-        let content: String = new.iter().map(|line| format!("{line}\n")).collect();
+        let content: String = joined(&new);
         let is_ended = |text: &String| text.is_empty() || text.ends_with('\n');
         let changes = old.filter(|_| !is_stale).filter(|(text, _)| is_ended(text) || end < total).map(|(text, bit)| {
             let lines: Vec<_> = text.split_inclusive('\n').collect();
             let new = [&lines[..start].concat(), &with_endings_of(&text, &content), &lines[end..].concat()]
-                .map(|s| s.as_str())
+                .map(String::as_str)
                 .concat();
             vec![(path.clone(), Some(file(new.as_bytes(), bit)))]
         });
@@ -318,7 +323,7 @@ impl Sequence {
     /// A patch of up to four files: created, changed in one line or in mode, deleted, or renamed.
     fn patch(&mut self) -> Call {
         let (mut patch, mut changes, mut expected) = (String::new(), Some(Changes::new()), json!({}));
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..=self.random.below(4) {
             let path = self.any_path();
             let others = changes.iter().flatten().any(|(other, _)| *other == path);
             // Line endings and a missing end of line are for other tests.
@@ -355,7 +360,7 @@ impl Sequence {
         if !lines.is_empty() {
             writeln!(patch, "--- /dev/null\n+++ {}\n@@ -0,0 +1,{} @@", quoted("b", path), lines.len()).unwrap();
         }
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let text: String = joined(&lines);
         patch.extend(lines.iter().map(|line| format!("+{line}\n")));
         vec![(path.to_owned(), Some(file(text.as_bytes(), bit)))]
     }
@@ -422,7 +427,7 @@ impl Sequence {
     fn change_set(&mut self, head: u64) -> Plan {
         let (mut tar, mut changes, mut is_refused) = (tar::Builder::new(Vec::new()), Changes::new(), false);
         let before = self.checkout.files.clone();
-        for _ in 0..1 + self.random.below(5) {
+        for _ in 0..=self.random.below(5) {
             let path = if self.random.one_in(4) { self.folder() } else { self.any_path() };
             // One entry of the layer is not to depend on another one.
             let is_near = |other: &String| {

@@ -83,29 +83,31 @@ impl LoadedRun {
     pub(crate) async fn assert_nothing_lost(&self, server: &Server) {
         let run = server.reconnect(&self.run);
         let records = assert_consistent(&run, &self.start).await;
-        let mut received = self.received.lock().unwrap();
-        let mut lost = Vec::new();
-        let may_be_lost = |index: usize, call: &Acknowledged| {
-            let is_recent = received.cut.is_some_and(|cut| cut.saturating_duration_since(call.at) < READS_AT_RISK);
-            is_recent && received.acknowledged[index..].iter().all(|later| later.seq.is_none())
-        };
-        for (index, call) in received.acknowledged.iter().enumerate() {
-            let mut found = records.iter().filter(|record| record["toolCallId"] == call.id.as_str());
-            let Some(record) = found.next() else {
-                assert!(may_be_lost(index, call), "{call:?} was acknowledged and is not in the audit");
-                lost.push(call.id.clone());
-                continue;
+        {
+            let mut received = self.received.lock().unwrap();
+            let mut lost = Vec::new();
+            let may_be_lost = |index: usize, call: &Acknowledged| {
+                let is_recent = received.cut.is_some_and(|cut| cut.saturating_duration_since(call.at) < READS_AT_RISK);
+                is_recent && received.acknowledged[index..].iter().all(|later| later.seq.is_none())
             };
-            assert_eq!(record["outcome"], "ok", "{call:?}: {record:#}");
-            if let Some(seq) = call.seq {
-                assert_eq!(record["seq"], seq, "{call:?}");
-                let file = record["files"].as_array().unwrap().iter().find(|file| file["path"] == call.path.as_str());
-                assert_eq!(file.unwrap()["newSha256"], call.sha256.as_str(), "{call:?}");
+            for (index, call) in received.acknowledged.iter().enumerate() {
+                let mut found = records.iter().filter(|record| record["toolCallId"] == call.id.as_str());
+                let Some(record) = found.next() else {
+                    assert!(may_be_lost(index, call), "{call:?} was acknowledged and is not in the audit");
+                    lost.push(call.id.clone());
+                    continue;
+                };
+                assert_eq!(record["outcome"], "ok", "{call:?}: {record:#}");
+                if let Some(seq) = call.seq {
+                    assert_eq!(record["seq"], seq, "{call:?}");
+                    let file =
+                        record["files"].as_array().unwrap().iter().find(|file| file["path"] == call.path.as_str());
+                    assert_eq!(file.unwrap()["newSha256"], call.sha256.as_str(), "{call:?}");
+                }
             }
+            // The next cut has no part in them.
+            received.acknowledged.retain(|call| !lost.contains(&call.id));
         }
-        // The next cut has no part in them.
-        received.acknowledged.retain(|call| !lost.contains(&call.id));
-        drop(received);
         assert_tmp_is_empty(server, &run).await;
     }
 
