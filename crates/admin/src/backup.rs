@@ -168,7 +168,7 @@ async fn write(
 
 /// Writes the rows of each run, and those of no run, as of one moment.
 async fn copy_rows(config: &BackupConfig, folder: &mut BackupFolder) -> Result<SnapshotContents, StartError> {
-    let mut snapshot = ledger::open_snapshot(&config.database_url.url, false).await.map_err(database)?;
+    let mut snapshot = ledger::open_snapshot(&config.database_url.url).await.map_err(database)?;
     let runs = snapshot.contents().runs.clone();
     let parts = runs.iter().map(|run| (run.run.clone(), DumpPart::Run(run)));
     for (run, part) in parts.chain([(RunId::service(), DumpPart::Service)]) {

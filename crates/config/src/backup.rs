@@ -1,4 +1,4 @@
-//! Settings of `backup`, `restore` and `migrate-store`.
+//! Settings of `backup` and `restore`.
 
 #![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
 
@@ -9,7 +9,6 @@ use crate::database_url::DatabaseUrl;
 use crate::error::ConfigError;
 use crate::offline::DataArgs;
 use crate::settings::Settings;
-use crate::stores::ObjectStoreConfig;
 
 /// Arguments of `backup`. The service may run on the same data.
 #[derive(Debug, clap::Args)]
@@ -45,22 +44,6 @@ pub struct RestoreArgs {
     /// Revoke all tokens of runs and all operators of the database: those that were revoked after the backup are valid again.
     #[arg(long)]
     revoke_tokens: bool,
-    /// Print the result as JSON.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    data: DataArgs,
-}
-
-/// Arguments of `migrate-store`. The database is the one to move to. The service must not run on the data folder.
-#[derive(Debug, clap::Args)]
-pub struct MigrateStoreArgs {
-    /// SQLite file to move [default: workspaced.db in the data folder]
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
-    /// Object store to put the files of the runs into.
-    #[arg(long, env = "WORKSPACED_OBJECT_STORE_URL", value_name = "URL")]
-    object_store_url: Option<String>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -104,21 +87,6 @@ pub struct RestoreConfig {
     pub database_url: DatabaseUrl,
 }
 
-/// The checked settings of `migrate-store`.
-#[derive(Debug)]
-pub struct MigrateStoreConfig {
-    /// Whether JSON is printed.
-    pub json: bool,
-    /// The data folder.
-    pub data_dir: PathBuf,
-    /// The SQLite database to move.
-    pub source: DatabaseUrl,
-    /// The database that the data is moved to.
-    pub target: DatabaseUrl,
-    /// The store of bases and large contents.
-    pub object_store: ObjectStoreConfig,
-}
-
 impl BackupArgs {
     /// Checks the settings.
     ///
@@ -154,29 +122,5 @@ impl RestoreArgs {
         let data_dir = settings.data_dir();
         let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok(RestoreConfig { from, check, revoke_tokens, json, data_dir, database_url })
-    }
-}
-
-impl MigrateStoreArgs {
-    /// Checks the settings.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the first setting that cannot be used.
-    pub fn check(self) -> Result<MigrateStoreConfig, ConfigError> {
-        let Self { from, object_store_url, json, data } = self;
-        let settings = data.merge(Settings { object_store_url, ..Settings::default() })?;
-        let data_dir = settings.data_dir();
-        let target = DatabaseUrl::check(&settings, &data_dir)?;
-        if target.sqlite_file().is_some() {
-            let message = "--database-url: give the database to move to, an empty one: postgres://…";
-            return Err(ConfigError(message.to_owned()));
-        }
-        let object_store = ObjectStoreConfig::check(&settings)?.ok_or_else(|| {
-            ConfigError("--object-store-url is missing: nodes get the files of runs from an object store".to_owned())
-        })?;
-        let from = from.unwrap_or_else(|| data_dir.join("workspaced.db"));
-        let source = DatabaseUrl { url: format!("sqlite://{}", from.display()), file: None };
-        Ok(MigrateStoreConfig { json, data_dir, source, target, object_store })
     }
 }

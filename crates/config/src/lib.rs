@@ -45,7 +45,7 @@ use model::Profiles;
 use workspace::GitCredential;
 
 pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig};
-pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreConfig, RestoreArgs, RestoreConfig};
+pub use self::backup::{BackupArgs, BackupConfig, RestoreArgs, RestoreConfig};
 pub use self::error::ConfigError;
 pub use self::features::{NO_OBJECT_STORE, NO_OTLP};
 pub use self::keys::{KeyAction, KeyStep};

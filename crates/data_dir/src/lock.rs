@@ -147,7 +147,6 @@ impl DataDirLock {
     /// Fails if they do not belong together, or one of them cannot be read.
     #[boxed]
     pub async fn bind(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
-        refuse_unfinished(ledger).await?;
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
         let of_database = ledger.setting(SETTING).await?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
@@ -183,7 +182,6 @@ impl DataDirLock {
     /// Fails if they do not belong together, if the folder is an older copy, or if one of them cannot be read.
     #[boxed]
     pub async fn check(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
-        refuse_unfinished(ledger).await?;
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
         let of_database = ledger.setting(SETTING).await?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
@@ -308,15 +306,6 @@ impl DataDirLock {
         let is_run = |name: std::ffi::OsString| !name.to_string_lossy().starts_with('.');
         entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_run(entry.file_name()))))
     }
-}
-
-/// Refuses a database that another one has not been copied to completely.
-pub(super) async fn refuse_unfinished(ledger: &dyn Ledger) -> Result<(), StartError> {
-    if ledger.setting(ledger::TRANSFER).await?.is_none() {
-        return Ok(());
-    }
-    let message = "--database-url: the migration to this database has not finished: repeat `workspaced migrate-store`";
-    Err(ConfigError(message.to_owned()).into())
 }
 
 /// Returns the identity of the folder, if it has one. A killed start may have left the file empty.

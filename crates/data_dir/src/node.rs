@@ -11,7 +11,7 @@ use ledger::{Ledger, Node, NodeIdentity};
 
 use super::durable_file::write_durably;
 use super::instance::{Continuity, Instance, InstanceNote};
-use super::lock::{DataDirLock, SETTING, io_error, refuse_unfinished};
+use super::lock::{DataDirLock, SETTING, io_error};
 use config::StartError;
 
 /// The file in the data folder with the name of the node.
@@ -47,7 +47,6 @@ impl DataDirLock {
     /// Fails if the folder belongs to another database, or one of them cannot be read or written.
     #[boxed]
     pub async fn bind_node(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
-        refuse_unfinished(ledger).await?;
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
         let fresh = || of_folder.clone().unwrap_or_else(|| new_secret("data"));
         let known = match ledger.setting(SETTING).await? {

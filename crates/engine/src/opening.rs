@@ -23,7 +23,7 @@ use model::{Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
 
-pub use base_objects::{check_object, contents_of_bases, is_base_referenced, store_existing_base};
+pub use base_objects::{contents_of_bases, is_base_referenced};
 pub use folder_history::{FolderHistory, compare_folder};
 pub use recorded_base::recorded_base;
 

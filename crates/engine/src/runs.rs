@@ -39,10 +39,7 @@ use crate::{CallError, reconcile};
 
 pub use crate::opening::kept_artifacts::Keep;
 pub use crate::opening::object_claims::LedgerClaims;
-pub use crate::opening::{
-    FolderHistory, check_object, compare_folder, contents_of_bases, is_base_referenced, recorded_base,
-    store_existing_base,
-};
+pub use crate::opening::{FolderHistory, compare_folder, contents_of_bases, is_base_referenced, recorded_base};
 pub use crate::run::lifecycle::RunArchive;
 pub use archive::ClosedRun;
 pub use create::{CreateRunRequest, CreatedRun, CreationAnswer};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tokio::task::block_in_place;
 
-use crate::dump::{DatabaseLoad, DatabaseSnapshot, ObjectReference, RestoreTarget};
+use crate::dump::{DatabaseLoad, DatabaseSnapshot, RestoreTarget};
 use crate::postgres::dump::{PostgresLoad, PostgresSnapshot};
 use crate::postgres::{self, AddressReader};
 use crate::sqlite::dump::{SqliteLoad, SqliteSnapshot};
@@ -67,15 +67,14 @@ pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
     Ok(Arc::new(Store(opened.map_err(|error| LedgerError::Internal(Box::new(error)))??)))
 }
 
-/// Opens the database at `url` as of one moment. Other processes read and commit meanwhile, unless `is_alone`: then an SQLite file is locked
-/// for this process.
+/// Opens the database at `url` as of one moment. Other processes read and commit meanwhile.
 ///
 /// # Errors
 ///
-/// If the database has another schema than this program, cannot be read, or is in use with `is_alone`.
-pub async fn open_snapshot(url: &str, is_alone: bool) -> Result<Box<dyn DatabaseSnapshot>> {
+/// If the database has another schema than this program or cannot be read.
+pub async fn open_snapshot(url: &str) -> Result<Box<dyn DatabaseSnapshot>> {
     Ok(match sqlite_file(url) {
-        Some(path) => Box::new(block_in_place(|| SqliteSnapshot::open(Path::new(path), is_alone))?),
+        Some(path) => Box::new(block_in_place(|| SqliteSnapshot::open(Path::new(path)))?),
         None => Box::new(PostgresSnapshot::open(url).await?),
     })
 }
@@ -99,24 +98,6 @@ pub async fn begin_load(url: &str, schema: usize) -> Result<Box<dyn DatabaseLoad
 /// Returns the version of the schema of the rows in a [snapshot](open_snapshot).
 pub fn schema() -> usize {
     migrate::newest()
-}
-
-/// Returns what the runs of the PostgreSQL database at `url` that are not deleted need from the object store, by object.
-///
-/// # Errors
-///
-/// If it cannot be read.
-pub async fn object_references(url: &str) -> Result<Vec<ObjectReference>> {
-    postgres::dump::references(url).await
-}
-
-/// Removes the setting [`TRANSFER`](crate::TRANSFER) of the PostgreSQL database at `url`: services may start with it.
-///
-/// # Errors
-///
-/// If it cannot be written.
-pub async fn end_transfer(url: &str) -> Result<()> {
-    postgres::dump::end(url).await
 }
 
 /// Returns whether the database at `url` has no tables yet.

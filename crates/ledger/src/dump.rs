@@ -20,9 +20,6 @@ pub(crate) use self::reader::{DumpReader, DumpedTable, values};
 use crate::statement::{RowReader, Select};
 use crate::{LedgerError, Result, StoredCheckpoint, rows};
 
-/// The setting of a database whose transfer has not finished. Its value names the database that it comes from.
-pub const TRANSFER: &str = "transfer";
-
 /// The runs `r` that have a part of their own.
 macro_rules! has_part {
     () => {
@@ -145,13 +142,12 @@ pub trait DatabaseLoad: Send {
     ///
     /// If `from` cannot be read or is no part, or the database cannot be written.
     async fn read(&mut self, from: &mut (dyn Read + Send)) -> Result<()>;
-    /// Completes the database once all parts are read. A transfer to PostgreSQL sets the setting [`TRANSFER`] to its name, so that no service
-    /// starts, and adds references. Returns the numbers of rows by tables, which were compared.
+    /// Completes the database once all parts are read. Returns the numbers of rows by tables, which were compared.
     ///
     /// # Errors
     ///
     /// If the database cannot be written.
-    async fn finish(self: Box<Self>, transfer: Option<(&str, &[ObjectReference])>) -> Result<BTreeMap<String, u64>>;
+    async fn finish(self: Box<Self>) -> Result<BTreeMap<String, u64>>;
 }
 
 /// A part of a database.
@@ -196,15 +192,6 @@ pub enum RestoreTarget {
         /// The value of the setting [`INSTANCE`](crate::INSTANCE), if it is a database of this program.
         instance: Option<String>,
     },
-}
-
-/// An object that a run needs from the object store.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ObjectReference {
-    /// The name of a content, or what the names of a base's parts begin with.
-    pub object: String,
-    /// The run.
-    pub run: RunId,
 }
 
 /// The numbers of rows by tables.

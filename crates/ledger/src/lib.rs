@@ -36,13 +36,11 @@ use model::{
 use shared_pool::SharedPool;
 
 pub use by_address::{
-    begin_load, check_postgres_url, database_address, end_transfer, object_references, open, open_snapshot,
-    open_to_read, open_with, restore_target, schema,
+    begin_load, check_postgres_url, database_address, open, open_snapshot, open_to_read, open_with, restore_target,
+    schema,
 };
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
-pub use dump::{
-    CopiedRun, DatabaseLoad, DatabaseSnapshot, DumpPart, ObjectReference, RestoreTarget, SnapshotContents, TRANSFER,
-};
+pub use dump::{CopiedRun, DatabaseLoad, DatabaseSnapshot, DumpPart, RestoreTarget, SnapshotContents};
 pub use entry::{
     Appended, Artifact, DecidedApproval, Entry, EntryObject, EventQuota, Expiry, HistoryExcess, HistoryQuota,
     HistoryUse, KeyedAnswer, ObjectHolder, OperatorChange, Preconditions, Records, Reply, RequiredToken, RunTransition,

@@ -26,8 +26,8 @@ pub use stats::{HourStats, ReasonStats, RecordStats, RunStats, StatsCounts};
 /// The tool in the record of a run's archive, the first one after the archived records.
 pub const ARCHIVE_TOOL: &str = "run.archive";
 
-/// The tool of the record of a run whose files were moved to an object store. It names what the run started from, with the files that git
-/// ignores.
+/// The tool of a record that earlier versions wrote when they moved a run to an object store. It names what the run started from, with the
+/// files that git ignores.
 pub const MIGRATE_TOOL: &str = "run.migrate";
 
 /// The tool of the record of a change from outside, which precedes that of the call that found it.

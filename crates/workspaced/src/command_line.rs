@@ -2,9 +2,7 @@
 
 mod operator;
 
-use config::{
-    ArchiveArgs, BackupArgs, KeyArgs, MigrateStoreArgs, RepairArgs, ReplayArgs, RestoreArgs, ServeArgs, VerifyArgs,
-};
+use config::{ArchiveArgs, BackupArgs, KeyArgs, RepairArgs, ReplayArgs, RestoreArgs, ServeArgs, VerifyArgs};
 
 use cli::ClientCommand;
 
@@ -39,10 +37,6 @@ pub enum Command {
     /// Restore a backup into an empty data folder and an empty database, or check it. Exit code 1 if a file of the backup was
     /// changed, or if not all of a run could be restored.
     Restore(RestoreArgs),
-    /// Move the data of a service on SQLite to an empty PostgreSQL database and an object store, which several nodes can share. The
-    /// service must not run on the same data. Exit code 1 if a run could not be moved, or if the
-    /// command has not finished: repeat it then.
-    MigrateStore(MigrateStoreArgs),
     /// List, verify or unpack the archives of runs.
     Archive(ArchiveArgs),
     /// Create, list, rotate or revoke operators.

@@ -66,7 +66,6 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         Command::Repair(args) => Ok(success_if(block_on(admin::repair(args.check()?))??)),
         Command::Backup(args) => Ok(success_if(block_on(admin::backup(args.check()?))??)),
         Command::Restore(args) => Ok(success_if(block_on(admin::restore(args.check()?))??)),
-        Command::MigrateStore(args) => Ok(success_if(block_on(admin::migrate_store(args.check()?))??)),
         // Exit code 1 means an invalid archive; 2, that the archives could not be verified; 3, that no checkpoint was.
         Command::Archive(args) => Ok(match block_on(admin::archive(args.check()?))? {
             Ok(ArchivesFound::Valid) => ExitCode::SUCCESS,

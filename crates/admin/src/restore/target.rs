@@ -88,7 +88,7 @@ async fn load(config: &RestoreConfig, backup: &Backup) -> Result<(), StartError>
         let rows = archive.and_then(|file| open_member(file, archive::ROWS).map_err(io::Error::other));
         load.read(&mut rows.map_err(|error| failed(&error))?).await.map_err(database)?;
     }
-    load.finish(None).await.map(drop).map_err(database)
+    load.finish().await.map(drop).map_err(database)
 }
 
 /// Returns whether the database has the backup already, from a restore that was interrupted after it. `is_repeated` if an

@@ -141,25 +141,6 @@ pub async fn contents_of_bases(objects: &Objects) -> Result<HashSet<Sha256>, Obj
     }
 }
 
-/// Puts the base of a run that was imported without an object store. Returns what the run refers to.
-///
-/// # Errors
-///
-/// `UNAVAILABLE` if the store is; the errors of the disk.
-#[boxed]
-pub async fn store_existing_base(
-    objects: &Objects,
-    recorded: &RecordedBase,
-    parts: Vec<BasePart>,
-) -> Result<String, CallError> {
-    let base = base_id(recorded)?;
-    objects.reserve(&base.prefix()).await?;
-    if !is_complete(objects, &base).await? {
-        put_parts(objects, &base, parts).await?;
-    }
-    Ok(base.prefix())
-}
-
 /// Whether the ledger refers to the base that the records of `run` name.
 ///
 /// # Errors
@@ -170,31 +151,6 @@ pub async fn is_base_referenced(ledger: &dyn Ledger, run: &Run) -> Result<bool, 
     match recorded_base(ledger, run).await? {
         Some(recorded) => Ok(ledger.is_object_referenced(&base_id(&recorded)?.prefix()).await?),
         None => Ok(false),
-    }
-}
-
-/// Reads the objects that the ledger refers to by `reference`: a content, or the parts of a base, but for those that are `checked`.
-///
-/// # Errors
-///
-/// If one is missing or altered, or the store fails.
-#[boxed]
-pub async fn check_object(
-    objects: &Objects,
-    reference: &str,
-    checked: &mut HashSet<Sha256>,
-) -> Result<(), ObjectError> {
-    match ObjectName::of_reference(reference) {
-        Some(name @ ObjectName::Content(sha256)) => objects.store().get(&name, u64::MAX, Some(sha256)).await.map(drop),
-        Some(ObjectName::BaseIndex(base)) => {
-            for indexed in &read_index(objects, &base).await?.parts {
-                if checked.insert(indexed.sha256) {
-                    read_part(objects, indexed).await?;
-                }
-            }
-            Ok(())
-        }
-        None => Err(ObjectError::Missing(reference.to_owned())),
     }
 }
 

@@ -23,5 +23,5 @@ pub(crate) async fn load_older(mut to: Box<dyn DatabaseLoad>) {
     put(Some(b"desk"), &mut part).unwrap();
     end_table(&mut part).unwrap();
     to.read(&mut &*part).await.unwrap();
-    assert_eq!(to.finish(None).await.unwrap(), RowCounts::from([("lamp".to_owned(), 1)]));
+    assert_eq!(to.finish().await.unwrap(), RowCounts::from([("lamp".to_owned(), 1)]));
 }

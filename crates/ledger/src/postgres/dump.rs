@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 
 use async_trait::async_trait;
 use futures_util::TryStreamExt as _;
-use model::RunId;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use tokio::task::block_in_place;
 
@@ -12,8 +11,7 @@ use super::connection::failed;
 use super::open;
 use crate::dump::{
     self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, DumpedTable,
-    ObjectReference, RestoreTarget, RowCounts, SnapshotContents, TABLES, TRANSFER, TableColumns, begin_row, put,
-    values,
+    RestoreTarget, RowCounts, SnapshotContents, TABLES, TableColumns, begin_row, put, values,
 };
 use crate::migrate::Migration;
 use crate::statement::{RowReader, Select};
@@ -34,12 +32,6 @@ const HAS_SETTINGS: &str = "SELECT to_regclass('setting') IS NOT NULL";
 const IDENTITIES: &str = "SELECT table_name::text, column_name::text, \
     pg_get_serial_sequence(quote_ident(table_schema) || '.' || quote_ident(table_name), column_name) \
     FROM information_schema.columns WHERE table_schema = current_schema() AND is_identity = 'YES'";
-const MARK: &str = "INSERT INTO setting (name, value) VALUES ($1, $2)";
-const END: &str = "DELETE FROM setting WHERE name = $1";
-const REFER: &str = "INSERT INTO object_reference (object, run_no) SELECT v.object, run.run_no \
-    FROM unnest($1::text[], $2::text[]) AS v (object, run_id) JOIN run ON run.run_id = v.run_id ON CONFLICT DO NOTHING";
-const REFERENCES: &str = "SELECT object, run_id FROM object_reference o JOIN run ON run.run_no = o.run_no \
-    WHERE state <> 'deleted' ORDER BY object, o.run_no";
 /// What a stream in the binary format of `COPY` begins with: signature, flags, length of the extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// What it ends with.
@@ -160,17 +152,11 @@ impl DatabaseLoad for PostgresLoad {
         Ok(())
     }
 
-    async fn finish(mut self: Box<Self>, transfer: Option<(&str, &[ObjectReference])>) -> Result<RowCounts> {
+    async fn finish(mut self: Box<Self>) -> Result<RowCounts> {
         failpoint::hit("load.complete");
         let tx = &mut self.connection;
         dump::check_counts(&self.loaded, &counts(tx, &self.columns).await?)?;
         continue_sequences(tx).await?;
-        if let Some((name, references)) = transfer {
-            sqlx::query(MARK).bind(TRANSFER).bind(name).execute(&mut *tx).await.map_err(failed)?;
-            let objects: Vec<_> = references.iter().map(|reference| reference.object.as_str()).collect();
-            let runs: Vec<_> = references.iter().map(|reference| reference.run.as_str()).collect();
-            sqlx::query(REFER).bind(objects).bind(runs).execute(&mut *tx).await.map_err(failed)?;
-        }
         // Without statistics, the planner would scan whole tables until the server has collected them.
         sqlx::raw_sql("ANALYZE; COMMIT").execute(&mut *tx).await.map_err(failed)?;
         Ok(self.loaded)
@@ -227,22 +213,6 @@ pub(crate) async fn target(url: &str) -> Result<RestoreTarget> {
         None
     };
     Ok(RestoreTarget::Used { instance })
-}
-
-/// See [`object_references`](crate::object_references).
-pub(crate) async fn references(url: &str) -> Result<Vec<ObjectReference>> {
-    let rows = sqlx::query(REFERENCES).fetch_all(&mut connect(url).await?).await.map_err(failed)?;
-    let read = |row: &sqlx::postgres::PgRow| {
-        let run: String = row.try_get(1).map_err(failed)?;
-        let run = RunId::parse(&run).map_err(|error| LedgerError::Internal(Box::new(error)))?;
-        Ok(ObjectReference { object: row.try_get(0).map_err(failed)?, run })
-    };
-    rows.iter().map(read).collect()
-}
-
-/// See [`end_transfer`](crate::end_transfer).
-pub(crate) async fn end(url: &str) -> Result<()> {
-    sqlx::query(END).bind(TRANSFER).execute(&mut connect(url).await?).await.map(drop).map_err(failed)
 }
 
 async fn connect(url: &str) -> Result<PgConnection> {

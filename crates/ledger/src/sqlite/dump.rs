@@ -12,8 +12,8 @@ use tokio::task::block_in_place;
 
 use super::connection::{self, failed, fetch, select, unavailable, with_suffix};
 use crate::dump::{
-    self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, ObjectReference,
-    RowCounts, SnapshotContents, TABLES, TableColumns, begin_row, put, values,
+    self, ColumnKind, DatabaseLoad, DatabaseSnapshot, Dialect, DumpColumn, DumpPart, DumpReader, RowCounts,
+    SnapshotContents, TABLES, TableColumns, begin_row, put, values,
 };
 use crate::migrate::{self, Migration};
 use crate::{LedgerError, Result};
@@ -31,8 +31,6 @@ pub(crate) struct SqliteSnapshot {
     contents: SnapshotContents,
     columns: TableColumns,
     written: RowCounts,
-    /// Held while no other process may use the database.
-    _lock: Option<File>,
 }
 
 /// A new database that is being written.
@@ -58,10 +56,8 @@ fn check_schema(connection: &Connection) -> Result<()> {
 }
 
 impl SqliteSnapshot {
-    /// Begins a read transaction, which in write-ahead mode stops no commit. The log cannot be reset until it ends. With `is_alone`,
-    /// locks the database: no process may use it. Blocks.
-    pub(crate) fn open(path: &Path, is_alone: bool) -> Result<Self> {
-        let lock = is_alone.then(|| connection::lock(path)).transpose()?;
+    /// Begins a read transaction, which in write-ahead mode stops no commit. The log cannot be reset until it ends. Blocks.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let connection = connection::reader(path)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
         check_schema(&connection)?;
@@ -72,7 +68,7 @@ impl SqliteSnapshot {
         };
         let columns = columns(&connection)?;
         dump::check_tables(&columns)?;
-        Ok(Self { connection, contents, written: dump::no_rows(&columns), columns, _lock: lock })
+        Ok(Self { connection, contents, written: dump::no_rows(&columns), columns })
     }
 
     /// Writes a part. Blocks.
@@ -197,11 +193,8 @@ impl DatabaseLoad for SqliteLoad {
         block_in_place(|| self.read_part(from))
     }
 
-    async fn finish(self: Box<Self>, transfer: Option<(&str, &[ObjectReference])>) -> Result<RowCounts> {
-        match transfer {
-            None => block_in_place(|| self.complete()),
-            Some(_) => Err(LedgerError::Internal("a transfer is to PostgreSQL".into())),
-        }
+    async fn finish(self: Box<Self>) -> Result<RowCounts> {
+        block_in_place(|| self.complete())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::journal::mutation;
 
 /// Returns the bytes of every part, the service's last.
 async fn parts(url: &str) -> Vec<Vec<u8>> {
-    let mut snapshot = ledger::open_snapshot(url, false).await.unwrap();
+    let mut snapshot = ledger::open_snapshot(url).await.unwrap();
     let runs = snapshot.contents().runs.clone();
     let mut parts = Vec::new();
     for part in runs.iter().map(DumpPart::Run).chain([DumpPart::Service]) {
@@ -56,7 +56,7 @@ async fn a_database_that_is_loaded_from_either_kind_has_the_same_rows(
     for part in &written {
         load.read(&mut &**part).await.unwrap();
     }
-    let rows = load.finish(None).await.unwrap();
+    let rows = load.finish().await.unwrap();
     assert!(rows["audit_record"] > 60 && rows["content"] > 0 && rows["checkpoint_leaf"] > 0, "{rows:?}");
     assert_eq!(parts(&target.0).await, written);
     // New rows go on after the loaded ones.
@@ -216,7 +216,7 @@ async fn the_bytes_of_a_part_do_not_depend_on_the_locale_of_the_database() {
     for part in &written {
         load.read(&mut &**part).await.unwrap();
     }
-    load.finish(None).await.unwrap();
+    load.finish().await.unwrap();
     let loaded = TestDatabase::of(target).await;
     loaded.execute("ALTER TABLE setting ALTER name TYPE TEXT COLLATE \"und-x-icu\"").await.unwrap();
     loaded.execute("ALTER TABLE token ALTER token_id TYPE TEXT COLLATE \"und-x-icu\"").await.unwrap();
@@ -235,7 +235,7 @@ async fn an_interrupted_load_is_begun_again(#[values(Backend::Sqlite, Backend::P
             load.read(&mut &**part).await.unwrap();
         }
         if part_count == written.len() {
-            load.finish(None).await.unwrap();
+            load.finish().await.unwrap();
         }
     }
     assert_eq!(parts(&target.0).await, written);
@@ -248,7 +248,7 @@ async fn a_snapshot_does_not_have_what_is_written_after_it(
 ) {
     let db = filled(backend).await;
     let before = parts(db.url()).await;
-    let mut snapshot = ledger::open_snapshot(db.url(), false).await.unwrap();
+    let mut snapshot = ledger::open_snapshot(db.url()).await.unwrap();
     db.append(mutation("r1", "later", "src/a")).await;
     let runs = snapshot.contents().runs.clone();
     let mut after = Vec::new();

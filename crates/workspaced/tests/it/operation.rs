@@ -14,7 +14,6 @@ pub(crate) mod instances;
 mod ledger_size;
 mod metrics;
 mod metrics_listener;
-pub(crate) mod migrate_store;
 pub(crate) mod nodes;
 mod power_loss;
 mod process;

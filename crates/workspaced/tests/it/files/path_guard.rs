@@ -6,7 +6,19 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, mkfifo, put, sha256};
-use crate::operation::migrate_store::long_path;
+
+/// Returns a path of `bytes` bytes.
+fn long_path(bytes: usize) -> String {
+    let mut path = String::new();
+    while path.len() < bytes {
+        for part in 0..3 {
+            path.push_str(&sha256(format!("{part} {}", path.len())));
+        }
+        path.push('/');
+    }
+    path.truncate(bytes);
+    path
+}
 
 #[rstest]
 #[tokio::test]
