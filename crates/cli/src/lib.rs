@@ -16,6 +16,7 @@ mod files;
 pub mod listing;
 mod manual;
 mod mcp;
+mod operators;
 pub mod output;
 mod revert;
 mod runner;
@@ -50,6 +51,8 @@ pub enum ClientCommand {
     Call(call::CallArgs),
     /// List, create, rotate or revoke tokens of a run.
     Token(tokens::TokenArgs),
+    /// Create, list, rotate or revoke operators.
+    Operator(operators::OperatorArgs),
     /// Print the audit records of a run, or of all runs.
     Audit(audit::AuditArgs),
     /// Print the events that programs have recorded in a run, or in all runs.
@@ -109,6 +112,7 @@ pub async fn run(
         ClientCommand::Compare(args) => runs::forks::compare(args, env).await,
         ClientCommand::Call(args) => call::run(args, env).await,
         ClientCommand::Token(args) => tokens::run(args, env).await,
+        ClientCommand::Operator(args) => operators::run(args, env).await,
         ClientCommand::Audit(args) => audit::run(args, env).await,
         ClientCommand::Events(args) => events::run(args, env).await,
         ClientCommand::Revert(args) => revert::run(args, env).await,
@@ -135,13 +139,8 @@ pub async fn run(
     ended(done, connection.as_ref(), env)
 }
 
-/// Whether a service and a token are known for this address.
-pub fn has_service(address: &connection::Address, env: &connection::Env<'_>) -> bool {
-    connection::connect(address, env).is_ok()
-}
-
 /// Reports an error of a command, and returns its exit code.
-pub fn ended(
+fn ended(
     done: Result<(), CliError>,
     connection: Option<&connection::Connection>,
     env: &connection::Env<'_>,
@@ -166,6 +165,7 @@ impl ClientCommand {
             Self::Compare(args) => &args.connection,
             Self::Call(args) => &args.connection,
             Self::Token(args) => &args.connection,
+            Self::Operator(args) => &args.connection,
             Self::Audit(args) => &args.connection,
             Self::Events(args) => &args.connection,
             Self::Revert(args) => &args.connection,

@@ -54,7 +54,6 @@ pub use self::offline::{
     AcceptedSide, DataArgs, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig,
 };
 pub use self::operators::reload::Sources;
-pub use self::operators::{OperatorAction, OperatorConfig};
 pub use self::serve::ServeArgs;
 pub use self::settings::{LogFormat, SandboxMode};
 pub use self::start_error::StartError;

@@ -208,12 +208,6 @@ impl RepairArgs {
 }
 
 impl DataArgs {
-    /// Whether any of them is given.
-    pub fn is_given(&self) -> bool {
-        let Self { config, data_dir, database_url, database_url_file } = self;
-        config.is_some() || data_dir.is_some() || database_url.is_some() || database_url_file.is_some()
-    }
-
     /// Returns these settings and those `given` otherwise, completed by the file.
     ///
     /// # Errors

@@ -1,63 +1,13 @@
-//! Operators of the configuration, and the checked settings of `operator`.
-
-#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
+//! Operators of the configuration.
 
 pub(crate) mod reload;
 
-use std::path::PathBuf;
+use engine::operators::{OperatorIdentity, parse_name};
+use model::Sha256;
 
-use engine::operators::{CreateOperatorRequest, OperatorIdentity, RotateTokenRequest, parse_name};
-use model::{OperatorName, Sha256};
-
-use crate::database_url::DatabaseUrl;
 use crate::error::ConfigError;
-use crate::offline::DataArgs;
 use crate::secret::Secret;
-use crate::settings::{OperatorSetting, Settings};
-
-/// What `operator` does.
-#[derive(Debug)]
-pub enum OperatorAction {
-    /// Creates an operator.
-    Add(CreateOperatorRequest),
-    /// Lists operators.
-    List,
-    /// Gives an operator another token.
-    Rotate(OperatorName, RotateTokenRequest),
-    /// Revokes an operator.
-    Revoke(OperatorName),
-}
-
-/// The checked settings of `operator`.
-#[derive(Debug)]
-pub struct OperatorConfig {
-    /// What is done.
-    pub action: OperatorAction,
-    /// The operators of the configuration.
-    pub configured: Vec<OperatorIdentity>,
-    /// The data folder.
-    pub data_dir: PathBuf,
-    /// The database.
-    pub database_url: DatabaseUrl,
-}
-
-impl OperatorConfig {
-    /// Checks the settings of a command on the data of a service.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the first setting that cannot be used.
-    pub fn check(action: OperatorAction, data: DataArgs) -> Result<Self, ConfigError> {
-        let settings = data.merge(Settings::default())?;
-        let data_dir = settings.data_dir();
-        Ok(Self {
-            action,
-            database_url: DatabaseUrl::check(&settings, &data_dir)?,
-            configured: check(settings.operator.unwrap_or_default(), &[])?,
-            data_dir,
-        })
-    }
-}
+use crate::settings::OperatorSetting;
 
 /// Checks the operators of the file. `others` are the tokens of the environment.
 ///

@@ -1,12 +1,8 @@
 //! The command line.
 
-mod operator;
-
 use config::{ArchiveArgs, BackupArgs, KeyArgs, RepairArgs, ReplayArgs, RestoreArgs, ServeArgs, VerifyArgs};
 
 use cli::ClientCommand;
-
-pub use self::operator::OperatorArgs;
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -39,11 +35,6 @@ pub enum Command {
     Restore(RestoreArgs),
     /// List, verify or unpack the archives of runs.
     Archive(ArchiveArgs),
-    /// Create, list, rotate or revoke operators.
-    ///
-    /// Calls a running service if one is known with its token, by `--url`, the environment or `~/.config/workspaced/client.toml`. With
-    /// `--data-dir`, `--database-url` or `--config`, or without a token, works on the data of a service, which must not run.
-    Operator(OperatorArgs),
     /// Make or replace the key that signs checkpoints, or write the checkpoint file again. The service must not run on the same data.
     Key(KeyArgs),
     #[expect(missing_docs, reason = "each of its variants has a description")]

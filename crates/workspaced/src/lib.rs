@@ -9,7 +9,6 @@ mod command_line;
 mod http;
 mod issuer;
 mod maintenance;
-mod online_operators;
 mod sandbox;
 mod service;
 mod telemetry;
@@ -18,8 +17,7 @@ mod webhooks;
 use engine::CallError;
 
 pub use bootstrap::serve;
-pub use command_line::{Args, Command, OpenApiArgs, OpenApiVersion, OperatorArgs, command};
-pub use online_operators::run_operator;
+pub use command_line::{Args, Command, OpenApiArgs, OpenApiVersion, command};
 pub use sandbox::{Confinement, confine};
 
 /// Returns the OpenAPI document of the service, as committed under `openapi/`.

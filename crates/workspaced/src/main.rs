@@ -79,15 +79,6 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             block_on(admin::key(config))??;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Operator(args) => {
-            #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
-            let env = |name: &str| std::env::var(name).ok();
-            if args.is_for_service(&env) {
-                return Ok(runtime(EXTRA_BLOCKING_THREADS)?.block_on(workspaced::run_operator(&args, &env)));
-            }
-            block_on(admin::operator(args.check()?))??;
-            Ok(ExitCode::SUCCESS)
-        }
         Command::Client(command) => {
             let token = hide_token();
             #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]

@@ -60,8 +60,8 @@ pub enum LoadError {
     Ledger(#[from] LedgerError),
     /// Two operators have one name.
     #[error(
-        "the operator `{0}` is in the configuration and in the database: remove one of them \
-         (`workspaced operator revoke {0}`)"
+        "the operator `{0}` is in the configuration and in the database: remove it from the configuration, or start \
+         without it there and revoke it (`workspaced operator revoke {0}`)"
     )]
     DuplicateName(OperatorName),
 }

@@ -70,23 +70,3 @@ async fn changes_of_operators_are_records_of_the_service(
     assert_eq!(server.database.tamper(removed).await.unwrap(), 1);
     assert_ends(&server.verify(&[]), 1, &["_service: BROKEN at seq 3"]);
 }
-
-#[rstest]
-#[tokio::test]
-async fn the_command_line_records_its_changes_of_operators(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-) {
-    let mut server = Server::start(backend).await;
-    assert!(server.stop().success());
-    for args in [&["add", "ada", "--scope", "approve"][..], &["rotate", "ada"], &["revoke", "ada"]] {
-        let done = server.command("operator").args(args).output().unwrap();
-        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
-    }
-    server.restart();
-    let records = items(&server.auditor(), CHAIN).await;
-    assert_chain("_service", &records);
-    let seen: Vec<_> = records.iter().map(|record| (record["tool"].as_str(), record["actor"].as_str())).collect();
-    let actor = Some("operator:command-line");
-    let tools = ["operator.create", "operator.rotate", "operator.revoke"];
-    assert_eq!(seen, tools.map(|tool| (Some(tool), actor)));
-}

@@ -336,6 +336,9 @@ async fn operators_and_tokens_are_managed_on_a_running_service(
     run(command(&server.base, rotated["token"].as_str().unwrap(), &["run", "list"])).ok();
     assert_eq!(operator(&["operator", "revoke", "ada"]).ok(), "ada: revoked\n");
     operator(&["operator", "revoke", "nobody"]).failed(1, "NOT_FOUND: ");
+    operator(&["operator", "add", "operator", "--scope", "audit"]).failed(1, "INVALID_REQUEST: ");
+    operator(&["operator", "add", "a b", "--scope", "audit"]).failed(2, "operator name");
+    operator(&["operator", "add", "eve", "--scope", "root"]).failed(2, "expected one of orchestrate");
 
     let created = operator(&["token", "create", "r", "--permission", "file:list", "--json"]).json();
     let id = created["tokenId"].as_str().unwrap();
