@@ -121,7 +121,7 @@ impl Workspace {
         let loaded = self.base().load()?;
         let area = self.area(rules, area, &loaded, None)?;
         let candidates = match only {
-            Some(paths) => look_at(self, &loaded.manifest, paths.iter().filter(|path| is_in(path, &area)))?,
+            Some(paths) => look_at(self, &loaded.manifest, paths.iter().filter(|path| is_in(path, &area)), cancel)?,
             None => scan(self, &loaded.manifest, &area, cancel)?,
         };
         for candidate in candidates {

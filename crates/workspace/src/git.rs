@@ -259,8 +259,10 @@ impl Git {
         let Some(confine) = &self.home.confine else { return command.spawn() };
         // The kernel restricts the calling thread and the processes that it starts, so a thread of its own starts git.
         let start = || confine.confine(&self.access).and_then(|()| command.spawn());
-        let started = thread::scope(|scope| scope.spawn(start).join());
-        started.unwrap_or_else(|_| Err(io::Error::other("the thread that starts git panicked")))
+        let started = thread::scope(|scope| Ok(thread::Builder::new().spawn_scoped(scope, start)?.join()));
+        started
+            .unwrap_or_else(|error: io::Error| Ok(Err(error)))
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that starts git panicked")))
     }
 
     fn command(&self, args: &[&str]) -> Command {

@@ -53,7 +53,7 @@ pub(crate) struct PostgresWriter {
     retry: (Instant, Duration),
     jobs: mpsc::Receiver<PostgresJob>,
     settled: Arc<SettledPosition>,
-    /// When to flush the log for a commit of reads, which did not; `None` if a later commit has.
+    /// When to flush the log for a commit of reads, which did not.
     flush_at: Option<Instant>,
 }
 
@@ -107,6 +107,10 @@ impl PostgresWriter {
     async fn next_group(&mut self) -> Option<Vec<PostgresJob>> {
         let mut group = Vec::new();
         loop {
+            // A queue that is never empty would hold the flush back.
+            if self.flush_at.is_some_and(|at| at <= Instant::now()) {
+                self.flush().await;
+            }
             let received = match self.flush_at {
                 Some(at) => tokio::time::timeout_at(at, self.jobs.recv_many(&mut group, MAX_GROUP)).await,
                 None => Ok(self.jobs.recv_many(&mut group, MAX_GROUP).await),
@@ -114,19 +118,22 @@ impl PostgresWriter {
             match received {
                 Ok(0) => return None,
                 Ok(_) => return Some(group),
-                Err(_) => self.flush().await,
+                // The flush is due.
+                Err(_) => {}
             }
         }
     }
 
     /// Flushes the log, if commits of reads were not flushed yet.
     async fn flush(&mut self) {
-        if self.flush_at.take().is_none() {
+        if self.flush_at.is_none() {
             return;
         }
+        // Of a failed attempt: the next one.
+        self.flush_at = Some(Instant::now() + SYNC_DELAY);
         let Ok(mut connection) = self.connect().await else { return };
         match tokio::time::timeout(TIMEOUT, sqlx::raw_sql(FLUSH).execute(&mut connection)).await {
-            Ok(Ok(_)) => self.connection = Some(connection),
+            Ok(Ok(_)) => (self.connection, self.flush_at) = (Some(connection), None),
             Ok(Err(error)) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -177,11 +184,9 @@ impl PostgresWriter {
             Ok(Ok(CommittedGroup { results, position, settled })) => {
                 count_commit(group.len(), started.elapsed());
                 self.connection = Some(connection);
-                self.flush_at = if group.iter().all(PostgresJob::only_reads) {
-                    self.flush_at.or_else(|| Some(Instant::now() + SYNC_DELAY))
-                } else {
-                    None
-                };
+                if group.iter().all(PostgresJob::only_reads) {
+                    self.flush_at.get_or_insert(Instant::now() + SYNC_DELAY);
+                }
                 self.settled.after_commit(settled, position);
                 Ok(results)
             }

@@ -35,8 +35,8 @@ impl LogSync {
 
     /// Called after a commit. If it did not sync the log, the thread does so after [`SYNC_DELAY`].
     pub(crate) fn after_commit(&self, is_synced: bool) {
-        let was_behind = self.is_behind.swap(!is_synced, Ordering::AcqRel);
-        if !is_synced && !was_behind {
+        // A commit that syncs does not clear it: one that has written nothing has synced nothing.
+        if !is_synced && !self.is_behind.swap(true, Ordering::AcqRel) {
             // A full channel has woken the thread already.
             let _ = self.wake.try_send(());
         }
@@ -51,7 +51,7 @@ impl LogSync {
     }
 }
 
-/// Syncs the log after each wake-up, unless a later commit has done so, until the handle is dropped.
+/// Syncs the log after each wake-up, until the handle is dropped.
 fn sync_when_woken(log: &File, woken: &Receiver<()>, is_behind: &AtomicBool) {
     while woken.recv().is_ok() {
         // Ends early if the handle is dropped.

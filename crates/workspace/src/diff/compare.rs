@@ -122,7 +122,7 @@ pub(super) fn compare(
     if is_same {
         return Ok(None);
     }
-    let old = base.map(|file| DiffedVersion::of_base(loaded, file)).transpose()?;
+    let old = base.map(|file| DiffedVersion::of_base(loaded, file)).transpose()?.map(|old| old.shown_at(path));
     let status = match (&old, &new) {
         (None, _) => "created",
         (_, None) => "deleted",

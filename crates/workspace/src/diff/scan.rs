@@ -81,9 +81,11 @@ pub(super) fn look_at<'a>(
     workspace: &Workspace,
     manifest: &BaseManifest,
     paths: impl Iterator<Item = &'a LogicalPath>,
+    cancel: &AtomicBool,
 ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
     let mut candidates = Vec::new();
     for path in paths {
+        check_cancelled(cancel)?;
         let now = match workspace.tree().root.find(path) {
             Ok(Some(found)) if found.is_of_base() => continue,
             Ok(found) => found.and_then(|found| PresentFile::of(&found.stat)),
