@@ -46,7 +46,7 @@ pub struct Tool {
     pub is_expensive: bool,
     /// The permissions of which a caller needs at least one. A mutation may require another once its effect is known.
     pub permissions: &'static [Permission],
-    /// Members of the output that hold file content. [`ToolOutput::withhold`](output::ToolOutput::withhold) empties them.
+    /// Members of the output that hold file content. Such an output empties them for callers without `file:read`.
     pub content: &'static [&'static str],
     /// The schema of the input, without the members that every tool has.
     pub input: fn() -> ToolSchema,

@@ -367,21 +367,3 @@ async fn the_number_of_pending_approvals_is_limited(#[values(Backend::Sqlite, Ba
     run.call("write_file", ask("e")).await.refused("APPROVAL_REQUIRED");
     assert_eq!(run.verify().await["intact"], true);
 }
-
-#[rstest]
-#[tokio::test]
-async fn a_run_without_stored_counts_is_counted_at_the_start(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let setup = Setup::new(backend).arg("--max-disk-bytes", 2 * MIB);
-    let mut server = Server::start_with(setup).await;
-    let run = server.run_with_files(&[("a.txt", &"a".repeat(600))], json!({})).await;
-    run.put(".hidden/b", "bb");
-    run.put("from/outside.txt", "x".repeat(MIB));
-    server.stop();
-    server.database.tamper("UPDATE run_head SET disk_bytes = NULL, disk_files = NULL").await.unwrap();
-    server.restart();
-    let run = server.reconnect(&run);
-    assert_eq!(disk(&run).await, (MIB as u64 + 602, 3));
-    assert_over_disk(&put(&run, "c.bin", vec![0; MIB]).await, 2 * MIB, 2 * MIB + 602);
-}
