@@ -5,7 +5,7 @@ pub(crate) mod evidence;
 pub(crate) mod history_quota;
 pub(crate) mod record;
 
-pub use answer::Answer;
+pub use answer::{Answer, TextAnswer};
 
 use std::borrow::{Borrow, Cow};
 use std::ops::Deref;
@@ -331,6 +331,15 @@ impl Call {
         entry.reply = reply;
         entry
     }
+}
+
+/// The outcomes of a transaction's calls.
+#[derive(Debug)]
+pub struct Outcomes {
+    /// The answer of each call, in order.
+    pub answers: Vec<Result<Answer, RecordedError>>,
+    /// The index of the call that failed, if it was a single one.
+    pub failed: Option<usize>,
 }
 
 /// A call whose run is open.

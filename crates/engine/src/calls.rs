@@ -27,10 +27,10 @@ pub use crate::admission::body_memory::RequestMemory;
 pub use crate::approvals::decide::{ApprovalEdit, DecidingPerson};
 pub use crate::approvals::present::CurrentApproval;
 pub use crate::approvals::{ApprovalDecision, ApprovalQuery};
+
 pub use crate::call::record::RecordedError;
-pub use crate::call::{Answer, Call, Failed};
+pub use crate::call::{Answer, Call, Failed, Outcomes, TextAnswer};
 pub use crate::tool::layer::{Layer, MAX_LAYER_IN_MEMORY};
-pub use crate::transaction::Outcomes;
 pub use change_feed::{ChangeList, ChangesQuery};
 pub use changesets::{ApplyChangesetRequest, MergeRequest, changeset_id};
 pub use commands::result::CommandResultRequest;

@@ -21,7 +21,6 @@ use workspace::Workspaces;
 use crate::admission::body_memory::RequestMemory;
 use crate::admission::pools::{Pools, permit};
 use crate::admission::tokens::Tokens;
-use crate::call::record::NotRecorded;
 use crate::call_error::refusals::shutting_down;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics, SPANS};
@@ -99,6 +98,21 @@ impl Engine {
             shutdown,
             limits,
         }
+    }
+}
+
+/// Why the ledger has not recorded entries.
+#[derive(Debug)]
+pub(crate) enum NotRecorded {
+    /// It has rejected them: any outcome other than [`Appended::Recorded`]. Nothing is written.
+    Rejected(Appended),
+    /// It has failed.
+    Failed(LedgerError),
+}
+
+impl From<LedgerError> for NotRecorded {
+    fn from(error: LedgerError) -> Self {
+        Self::Failed(error)
     }
 }
 

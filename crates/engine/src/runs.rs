@@ -24,11 +24,11 @@ use parking_lot::RwLock;
 use workspace::{ImportObserver as _, ImportedRun};
 
 use crate::admission::operators::OperatorIdentity;
-use crate::call::record::NotRecorded;
 use crate::call_error::refusals::{run_not_found, run_not_open, run_without_files};
 use crate::caller::Caller;
 use crate::clock::now;
 use crate::engine::Engine;
+use crate::engine::NotRecorded;
 use crate::opening::base_objects::ImportedBase;
 use crate::run::import_registry::CancelImportOnDrop;
 use crate::run::lifecycle;

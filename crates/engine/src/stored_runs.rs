@@ -6,9 +6,9 @@ use ledger::{Appended, Entry};
 use model::{Run, RunId, RunState};
 
 use crate::CallError;
-use crate::call::record::NotRecorded;
 use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
+use crate::engine::NotRecorded;
 use crate::opening::unreadable;
 use crate::run::lifecycle;
 use crate::run::open_run::has_expired;

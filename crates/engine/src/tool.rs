@@ -31,7 +31,7 @@ use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::changed_since::ChangedSince;
 use crate::tool::expected_version::ExpectedVersion;
-pub(crate) use crate::tool::lookup::Lookup;
+pub(crate) use crate::tool::lookup::RunLookup;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 pub(crate) use schema::ToolSchema;
@@ -178,7 +178,7 @@ pub trait Mutation: Send {
     /// # Errors
     ///
     /// If the call cannot be made with what was found; the errors of the ledger and the disk.
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         lookup.seen(self.expected_versions()).await
     }
 

@@ -14,7 +14,8 @@ mod commit;
 pub(crate) mod conflict;
 mod judge;
 pub(crate) mod large_contents;
-pub(crate) mod outside;
+pub(crate) mod lookup;
+mod outside;
 mod overlay;
 mod parse;
 mod plan;
@@ -28,6 +29,7 @@ use model::{Approval, Code, Decision, EvidenceFact, Refusal, RunState, Verdict};
 use workspace::Workspaces;
 
 use crate::CallError;
+use crate::call::Outcomes;
 use crate::call::answer::StoredAnswer;
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call};
@@ -46,15 +48,6 @@ use crate::transaction::plan::Planned;
 use crate::transaction::stage::Staged;
 
 pub(crate) use parse::{Operation, Parsed};
-
-/// The outcomes of a transaction's calls.
-#[derive(Debug)]
-pub struct Outcomes {
-    /// The answer of each call, in order.
-    pub answers: Vec<Result<Answer, RecordedError>>,
-    /// The index of the call that failed, if it was a single one.
-    pub failed: Option<usize>,
-}
 
 /// How far a transaction is prepared.
 enum Goal {

@@ -21,13 +21,14 @@ pub use file_change::DiffFile;
 pub(crate) use file_change::FileChange;
 pub use read::BaseFile;
 
+use crate::bare::FETCHED;
 use crate::base_files::manifest::{self, FileIndex};
 use crate::base_files::{BaseFiles, LOCATIONS_NAME, Segments};
 use crate::dir::open_file;
 use crate::file_bytes::FileBytes;
 use crate::git::{Bounds, Git, GitError, GitHome};
+use crate::guard::LowerLayer;
 use crate::ignored::{Baseline, ExcludedFiles, RuleSet, SimilarPaths};
-use crate::import::FETCHED;
 
 /// The file that lists what a base has.
 pub(crate) const MANIFEST_NAME: &str = "manifest";
@@ -118,13 +119,6 @@ impl Base {
         *loaded = Arc::downgrade(&fresh);
         self.lru.touch(&fresh);
         Ok(fresh)
-    }
-
-    /// Returns the base's files if they are in memory, without waiting for anything.
-    pub(crate) fn files_in_memory(&self) -> Option<Arc<BaseFiles>> {
-        let loaded = self.loaded.try_lock()?.upgrade()?;
-        self.lru.touch(&loaded);
-        Some(loaded)
     }
 
     /// Whether the file list is in memory, so that it is not read from the disk.
@@ -221,6 +215,18 @@ impl BaseFolders for Base {
 
     fn has_submodule_under(&self, path: &str) -> bool {
         self.submodules.iter().any(|one| one.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
+    }
+}
+
+impl LowerLayer for Base {
+    fn files(&self) -> io::Result<Arc<BaseFiles>> {
+        self.load()
+    }
+
+    fn files_in_memory(&self) -> Option<Arc<BaseFiles>> {
+        let loaded = self.loaded.try_lock()?.upgrade()?;
+        self.lru.touch(&loaded);
+        Some(loaded)
     }
 }
 

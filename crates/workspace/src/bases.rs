@@ -25,13 +25,13 @@ use rustix::fs::{AtFlags, Mode, RenameFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::bare::make_bare;
 use crate::base::{Base, BaseLru, GIT_NAME};
 use crate::base_files::manifest::ManifestRow;
 use crate::base_files::{LOCATIONS_NAME, NewContents, Segments, segment_names};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_file};
 use crate::fsync_tree;
 use crate::git::{Git, GitHome};
-use crate::import::make_bare;
 use crate::remove::remove_tree;
 use crate::skipped::SkippedReport;
 
@@ -93,7 +93,7 @@ pub(crate) struct BaseInfo {
 
 /// The base as which a source was imported.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct ImportedBase {
+pub(crate) struct CommitBase {
     pub(crate) base: String,
     pub(crate) skipped: SkippedReport,
 }
@@ -228,7 +228,7 @@ impl BaseStore {
     }
 
     /// Notes that `commit` of `origin` was imported as a base.
-    pub(crate) fn note(&self, origin: &Sha256, commit: &str, known: &ImportedBase) -> io::Result<()> {
+    pub(crate) fn note(&self, origin: &Sha256, commit: &str, known: &CommitBase) -> io::Result<()> {
         let _kept = self.keep();
         let sources = open_dir(self.dir()?, SOURCES)?;
         match rustix::fs::mkdirat(&sources, origin.to_string(), Mode::RWXU) {
@@ -322,7 +322,7 @@ impl BaseStore {
         for (origin, _) in entries(&sources, usize::MAX)? {
             let folder = open_dir(&sources, &*origin)?;
             for (commit, _) in entries(&folder, usize::MAX)? {
-                let known = commit.to_str().ok().and_then(|name| read_json::<ImportedBase>(&folder, name).ok());
+                let known = commit.to_str().ok().and_then(|name| read_json::<CommitBase>(&folder, name).ok());
                 if known.is_none_or(|known| self.folder(&known.base).is_err()) {
                     crate::dir::remove_file(&folder, &*commit)?;
                 }
@@ -347,10 +347,10 @@ impl BaseStore {
     }
 
     /// Returns the base that `commit` of `origin` was imported as, if it is here. It is not removed soon.
-    pub(crate) fn known(&self, origin: &Sha256, commit: &str) -> Option<ImportedBase> {
+    pub(crate) fn known(&self, origin: &Sha256, commit: &str) -> Option<CommitBase> {
         let folder = open_dir(self.dir().ok()?, format!("{SOURCES}/{origin}")).ok()?;
         let _kept = self.keep();
-        let known: ImportedBase = read_json(&folder, commit).ok()?;
+        let known: CommitBase = read_json(&folder, commit).ok()?;
         // It may have been removed, and is imported again then.
         self.touch(&known.base).ok()?;
         self.get(&known.base).ok().map(|_| known)

@@ -3,6 +3,7 @@
 mod compare;
 mod digest;
 mod drift;
+mod inherited;
 mod report;
 mod scan;
 mod snapshot;
@@ -20,9 +21,9 @@ use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
 use crate::snapshot::not_in_snapshot;
 use crate::{Snapshot, Workspace, WorkspaceError};
-pub(crate) use compare::{DiffedVersion, diff_shown};
 pub use digest::{PathVersion, VersionId};
 pub use drift::{Drift, DriftedPath, EntryState};
+pub use inherited::{Inherited, InheritedContent, InheritedFile};
 use report::Report;
 pub(crate) use scan::DiffCandidate;
 use scan::{look_at, scan};

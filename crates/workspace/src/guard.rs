@@ -27,12 +27,12 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-use crate::base::Base;
 use crate::base_files::{BaseEntry, BaseFiles, damaged};
 use crate::byte_path::split;
 use crate::dir::MAX_ATTEMPTS;
 
 pub(crate) use crate::file_bytes::Blocking;
+pub(crate) use base_layer::LowerLayer;
 use base_layer::{BaseFolder, BaseLayer};
 pub(crate) use empty_dirs::RemovedPaths;
 pub(crate) use folder::TreeFolder;
@@ -139,7 +139,7 @@ impl Blocking {
 
 impl Root {
     /// Returns the root of a run's tree, whose own files are in `own`. File systems mounted inside it are refused: the service mounts none.
-    pub(crate) fn of_run(own: OwnedFd, base: Option<Arc<Base>>) -> Self {
+    pub(crate) fn of_run(own: OwnedFd, base: Option<Arc<dyn LowerLayer>>) -> Self {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         Self { own, resolve, base: base.map(BaseLayer::new), folders: RwLock::default() }
     }

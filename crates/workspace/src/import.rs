@@ -1,7 +1,6 @@
 //! Making the base of a new run from a source.
 
 mod archive;
-mod bare;
 mod directory;
 mod fill;
 mod git;
@@ -19,9 +18,7 @@ use std::path::{Path, PathBuf};
 
 use model::Refusal;
 
-pub(crate) use bare::{borrow, make as make_bare, write_quoted};
 pub(crate) use fill::describe;
-pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub use layer::{LayerBase, LayerChange, LayerEntry, LayerLimits, LayerReader, measure_layer};
 

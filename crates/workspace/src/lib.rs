@@ -5,6 +5,7 @@
 //! the service calls them where blocking is allowed.
 
 mod apply;
+mod bare;
 mod base;
 mod base_files;
 mod bases;
@@ -46,7 +47,7 @@ pub use base::{Base, BaseFile, DiffFile};
 pub use base_files::DamagedBase;
 pub use base_files::GITIGNORE_NAME;
 pub use bases::RecordedBase;
-pub use diff::{DiffQuery, Drift, DriftedPath, EntryState};
+pub use diff::{DiffQuery, Drift, DriftedPath, EntryState, Inherited, InheritedContent, InheritedFile};
 pub use diff::{PathVersion, VersionId, WorkspaceDiff};
 pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
@@ -64,10 +65,7 @@ pub use query::{
     SearchMode, SearchQuery, SearchReport, Tally, TreeStats,
 };
 pub use read::FileContent;
-pub use snapshot::{
-    ContentLocation, Inherited, InheritedContent, InheritedFile, LargeContent, RebuildReport, Snapshot, SnapshotFile,
-    StoredContents,
-};
+pub use snapshot::{ContentLocation, LargeContent, RebuildReport, Snapshot, SnapshotFile, StoredContents};
 pub use stamp::FileStamp;
 pub use targets::Target;
 pub use transfer::Transfer;

@@ -3,14 +3,12 @@
 //! Only the `.gitignore` files of the tree are read. Policy is decided by path alone, since there is no file to inspect; no
 //! symbolic link of a snapshot is followed.
 
-mod inherited;
 mod list;
 mod read;
 mod rebuild;
 #[cfg(test)]
 mod tests;
 
-pub use inherited::{Inherited, InheritedContent, InheritedFile};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;
 
@@ -224,7 +222,7 @@ impl Snapshot {
 }
 
 impl SnapshotFile {
-    fn of_base(base: &BaseFiles, file: FileIndex) -> Self {
+    pub(crate) fn of_base(base: &BaseFiles, file: FileIndex) -> Self {
         let (manifest, mode) = (&base.manifest, base.manifest.mode(file));
         Self {
             sha256: Sha256::from_bytes(*manifest.sha256(file)),

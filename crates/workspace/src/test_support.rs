@@ -13,10 +13,10 @@ use std::sync::atomic::AtomicBool;
 use model::{Code, LogicalPath, PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 
+use crate::bare::{FETCHED, make_bare, write_quoted};
 use crate::base_files::BaseEntry;
 use crate::guard::{Root, open_ambient_folder};
 use crate::ignored::{Baseline, RuleSet, SimilarPaths};
-use crate::import::{FETCHED, make_bare, write_quoted};
 use crate::{ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces};
 
 /// The content of every file outside of a tree. No answer may contain it.

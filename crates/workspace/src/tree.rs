@@ -17,7 +17,7 @@ use crate::base::{Base, BaseFile, DiffCache, missing_part};
 use crate::base_files::manifest::FileIndex;
 use crate::dir;
 use crate::error::WorkspaceError;
-use crate::guard::{self, Blocking, GuardError, Root};
+use crate::guard::{self, Blocking, GuardError, LowerLayer, Root};
 use crate::ignored::{Baseline, Ignored, RuleScope};
 use crate::kept_files::KeptFiles;
 use crate::opened_file::kind_of;
@@ -75,7 +75,7 @@ impl Tree {
     }
 
     /// Returns the tree of a run whose own files are in `dir`.
-    pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>, base: Option<Arc<Base>>) -> Self {
+    pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>, base: Option<Arc<dyn LowerLayer>>) -> Self {
         Self { root: Arc::new(Root::of_run(dir, base)), ignored: Some(Ignored::new(baseline)) }
     }
 

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::WorkspaceError;
 use crate::base::DiffCache;
-use crate::bases::{BaseInfo, BaseStore, ImportedBase};
+use crate::bases::{BaseInfo, BaseStore, CommitBase};
 use crate::dir::{fresh_name, open_dir};
 use crate::fsync_tree;
 use crate::git::{ConfineGit, GitHome, make_home};
@@ -204,7 +204,7 @@ impl Workspaces {
         if rustix::fs::statat(&self.dir, run.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(exists(run).into());
         }
-        let (ImportedBase { base: id, mut skipped }, uncommitted) =
+        let (CommitBase { base: id, mut skipped }, uncommitted) =
             self.importer.make_base(&self.bases, source, rules, watch)?;
         for path in uncommitted {
             skipped.add(&path, "an uncommitted change of the source");

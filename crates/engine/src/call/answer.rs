@@ -17,7 +17,8 @@ use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
 use crate::tool::ToolRun;
 use crate::tool::output::{ChangeOutput, JsonObject, ReadOutput, ToolOutput};
-use crate::tool::text::TextAnswer;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::{Rendered, notes, notice_lines, quote};
 use crate::tools::RanCommand;
 
 /// The answer to a successful call.
@@ -189,5 +190,32 @@ pub(crate) fn disclosed(may_read: bool, answer: Result<Answer, RecordedError>) -
             Ok(answer)
         }
         Err(error) => Err(error.without_content()),
+    }
+}
+
+/// An answer in the model's view.
+#[derive(Debug)]
+pub struct TextAnswer {
+    /// What a model reads. Every line ends in LF.
+    pub text: String,
+    /// The answer itself.
+    pub answer: Answer,
+}
+
+impl TextAnswer {
+    /// Shows an answer by its rendered output, after `notices`.
+    pub(crate) fn new(answer: Answer, Rendered { body, end }: Rendered, notices: &[String]) -> Self {
+        let mut text = notice_lines(notices);
+        if text.is_empty() {
+            text = body;
+        } else {
+            text.push_str(&body);
+        }
+        text.extend(notes::hidden_characters(&text));
+        for warning in answer.output.warnings().iter().chain(&answer.warnings) {
+            text.push_line(format_args!("warning: {}", quote::one_line(warning)));
+        }
+        text.push_str(&end);
+        Self { text, answer }
     }
 }

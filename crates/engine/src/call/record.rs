@@ -6,14 +6,14 @@ use ledger::{Appended, Entry, LedgerError, Records, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
+use crate::call::Outcomes;
 use crate::call::history_quota::{self, events_exceeded, history_exceeded};
 use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::{already_recorded, approval_not_pending, attempted_path, refusal_of};
-use crate::engine::Engine;
+use crate::engine::{Engine, NotRecorded};
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
-use crate::transaction::Outcomes;
 
 /// The tool in the record of an upload.
 pub(crate) const UPLOAD: &str = "artifact.upload";
@@ -116,21 +116,6 @@ impl Failure {
             Self::Call(_, error) | Self::All(error) => error,
             Self::Recorded(error) => error.into(),
         }
-    }
-}
-
-/// Why the ledger has not recorded entries.
-#[derive(Debug)]
-pub(crate) enum NotRecorded {
-    /// It has rejected them: any outcome other than [`Appended::Recorded`]. Nothing is written.
-    Rejected(Appended),
-    /// It has failed.
-    Failed(LedgerError),
-}
-
-impl From<LedgerError> for NotRecorded {
-    fn from(error: LedgerError) -> Self {
-        Self::Failed(error)
     }
 }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::CallError;
 use crate::call::answer::{DONE, StoredAnswer};
 use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, fact_on, is_check};
-use crate::call::record::{Failure, NotRecorded, RecordedError};
+use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
 use crate::call_error::refusals::{forbidden, run_not_open, shutting_down};
 use crate::caller::Caller;
@@ -33,6 +33,7 @@ use crate::calls::commands::desk::{Claim, CommandCount, Instruction, RunnerKey, 
 use crate::calls::commands::result::{CommandResultRequest, EndedCommand, MAX_LINES, asked_members, summarised};
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
+use crate::engine::NotRecorded;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
 use crate::tool::layer::Layer;

@@ -14,6 +14,8 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use crate::approvals::waiting_calls::BATCH;
+use crate::call::Outcomes;
+use crate::call::TextAnswer;
 use crate::call::answer::disclosed;
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall, View};
@@ -23,10 +25,9 @@ use crate::calls::Calls;
 use crate::metrics::SPANS;
 use crate::run::open_run::OpenRun;
 use crate::tool::expected_version::SEEN;
-use crate::tool::text::TextAnswer;
 use crate::tool::{Tool, ToolRun};
 use crate::tools::TOOLS;
-use crate::transaction::{Operation, Outcomes, Parsed};
+use crate::transaction::{Operation, Parsed};
 use crate::{CallError, json};
 
 /// A call with the tool's own members of its input, or the refusal of the input.

@@ -13,11 +13,12 @@ use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
-use crate::call::record::{NotRecorded, RecordedError, reasons_of, verdict_of};
+use crate::call::record::{RecordedError, reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::caller::{Caller, RequestIds};
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
+use crate::engine::NotRecorded;
 
 pub use input::AppendEventRequest;
 use input::Event;

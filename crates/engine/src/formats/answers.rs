@@ -9,17 +9,17 @@ use workspace::{EntryType, FolderEntry};
 
 use super::RenderAnswer;
 use super::paths::FormRoot;
-use crate::tool::text::files::PageForm;
 use crate::tool::text::lines::PushLine as _;
-use crate::tool::text::lists::{notes_of_entry, notes_of_found};
 use crate::tool::text::notes::{counted, glob_notes, not_shown, thousands};
-use crate::tool::text::search::lines_of;
 use crate::tool::text::{Rendered, quote};
 use crate::tools::find_files::FindFilesOutput;
 use crate::tools::list_dir::ListDirOutput;
 use crate::tools::read_file::ReadFileOutput;
 use crate::tools::read_files::ReadFilesOutput;
 use crate::tools::search_text::SearchTextOutput;
+use crate::tools::text::files::PageForm;
+use crate::tools::text::lists::{notes_of_entry, notes_of_found};
+use crate::tools::text::search::lines_of;
 
 /// Writes a number as `cat -n` does.
 pub(super) fn cat_n(out: &mut String, number: u64) {

@@ -11,7 +11,7 @@ use super::paths::WORKSPACE;
 use super::refusals::{OUTPUT_OF, ended, note_of, note_under, repeated, unread};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, own_tools};
 use crate::tool::text;
-use crate::tool::text::command::{CommandForm, OutputPlace};
+use crate::tools::text::command::{CommandForm, OutputPlace};
 
 /// The most lines that one read shows.
 const MAX_LINES: u64 = crate::tools::MAX_READ_LINES;

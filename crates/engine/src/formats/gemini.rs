@@ -12,7 +12,7 @@ use super::refusals::{OUTPUT_OF, note_under, unread};
 use super::snippet::{self, SnippetForm};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_chat_functions, own_tools};
 use crate::tool::text;
-use crate::tool::text::command::OutputPlace;
+use crate::tools::text::command::OutputPlace;
 
 /// The most lines that one read shows.
 const MAX_LINES: u64 = crate::tools::MAX_READ_LINES;

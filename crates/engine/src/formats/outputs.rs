@@ -6,8 +6,8 @@ use model::{Refusal, excerpt};
 use serde_json::json;
 
 use super::{AsWritten, MappedCall};
-use crate::tool::text::command::{CommandForm, OutputPlace};
 use crate::tool::text::quote;
+use crate::tools::text::command::{CommandForm, OutputPlace};
 
 /// The folder that has an output under the ID of its command.
 const FOLDER: &str = "/output/";

@@ -12,7 +12,7 @@ use super::outputs;
 use super::paths::WORKSPACE;
 use super::refusals::{OUTPUT_OF, repeated};
 use super::{AsWritten, FormatTool, MappedCall, ModelFormat, Shown, Words, as_response_function, own_tools};
-use crate::tool::text::command::CommandForm;
+use crate::tools::text::command::CommandForm;
 
 /// The patches that Codex writes, as a grammar of Lark.
 const GRAMMAR: &str = r#"start: "*** Begin Patch" LF file+ "*** End Patch" LF?

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::history::content_history::verified;
 use crate::history::snapshot::large_content;
 use crate::run::changes::Changes;
+use crate::run::known_versions::FIRST_SEQ_OF_FORK;
 use crate::run::known_versions::WrittenFiles;
 use crate::run::open_run::OpenRun;
 use crate::tool::changed_since::{ChangedSince, FileSince, MergedFork};
@@ -103,7 +104,7 @@ impl Engine {
                 let files = record.files.into_iter().filter(|file| paths.contains(&file.path));
                 written.extend(files.map(|file| (file.path, (file.new_sha256, record.seq))));
             }
-            if record.seq == MergedFork::FIRST_SEQ {
+            if record.seq == FIRST_SEQ_OF_FORK {
                 inherited = written.iter().map(|(path, (sha256, _))| (path.clone(), *sha256)).collect();
             }
         }
@@ -151,7 +152,7 @@ impl Engine {
         if run.state == RunState::Deleted {
             return Err(CallError::from(run_without_files(run.state)).about(id));
         }
-        let merged = run.parent.and_then(|parent| parent.merged_seq).unwrap_or(MergedFork::FIRST_SEQ);
+        let merged = run.parent.and_then(|parent| parent.merged_seq).unwrap_or(FIRST_SEQ_OF_FORK);
         if merged != fork.base_seq {
             let message = format!("`{id}` was merged up to its record {merged} while this merge was waiting");
             return Err(Refusal::new(Code::WriteConflict, message, "Nothing was merged. Merge the fork again.").into());

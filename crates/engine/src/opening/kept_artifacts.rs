@@ -12,8 +12,8 @@ use serde_json::Value;
 use workspace::ArtifactBundle;
 
 use crate::CallError;
-use crate::call::record::NotRecorded;
 use crate::engine::Engine;
+use crate::engine::NotRecorded;
 use crate::history::content_history;
 use crate::run::artifact_stamps::Looked;
 use crate::run::lifecycle;

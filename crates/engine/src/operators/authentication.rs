@@ -18,11 +18,11 @@ use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
 use crate::admission::tokens::lookups::LookupKind;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
-use crate::call::record::NotRecorded;
 use crate::call_error::refusals::run_not_found;
 use crate::caller::Caller;
 use crate::clock::latest;
 use crate::engine::Engine;
+use crate::engine::NotRecorded;
 use crate::operators::Operators;
 use crate::run::lifecycle;
 

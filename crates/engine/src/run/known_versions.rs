@@ -14,7 +14,6 @@ use workspace::{Base, PathVersion, VersionId, Workspace};
 
 use crate::CallError;
 use crate::run::changes::ChangeRecord;
-use crate::tool::changed_since::MergedFork;
 
 /// A file as the run's story has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +38,9 @@ pub struct ExpectedFile {
 #[derive(Debug, Default)]
 pub struct KnownVersions(RwLock<BTreeMap<LogicalPath, WrittenVersion>>);
 
+/// The record of a fork with what it has taken over.
+pub(crate) const FIRST_SEQ_OF_FORK: u64 = 1;
+
 /// What the newest record that has written a path has left there.
 #[derive(Clone, Copy, Debug)]
 struct WrittenVersion {
@@ -50,7 +52,7 @@ struct WrittenVersion {
 
 impl WrittenVersion {
     fn new(seq: u64, file: Option<KnownFile>) -> Self {
-        Self { file, is_inherited: seq == MergedFork::FIRST_SEQ }
+        Self { file, is_inherited: seq == FIRST_SEQ_OF_FORK }
     }
 }
 

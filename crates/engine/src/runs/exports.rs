@@ -17,11 +17,12 @@ use workspace::{Bundle, GitExport, LeftOutFiles};
 
 use crate::admission::pools::permit_within;
 use crate::call::history_quota::{history_exceeded, unrecorded};
-use crate::call::record::{NotRecorded, reasons_of, verdict_of};
+use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now, now_seconds};
+use crate::engine::NotRecorded;
 use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
 use crate::runs::Runs;

@@ -19,11 +19,6 @@ pub struct MergedFork {
     pub base_seq: u64,
 }
 
-impl MergedFork {
-    /// The record of a fork with what it has taken over.
-    pub const FIRST_SEQ: u64 = 1;
-}
-
 /// The changes of a run after a record.
 #[derive(Debug, Default)]
 pub struct ChangedSince {

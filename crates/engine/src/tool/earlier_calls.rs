@@ -6,7 +6,7 @@ use model::{LogicalPath, RecordFile, Sha256, ToolCallId};
 
 /// The earlier calls that a plan needs.
 #[derive(Clone, Debug)]
-pub(crate) enum EarlierCallsQuery {
+pub enum EarlierCallsQuery {
     /// The mutations with these IDs.
     Calls(Vec<ToolCallId>),
     /// Every mutation with a record after this one.
@@ -19,7 +19,7 @@ pub(crate) enum EarlierCallsQuery {
 
 /// An earlier call that changed files: the parts of its record and diff that undoing it needs.
 #[derive(Debug)]
-pub(crate) struct EarlierCall {
+pub struct EarlierCall {
     /// The number of its record.
     pub seq: u64,
     /// The ID of the call.
@@ -34,7 +34,7 @@ pub(crate) struct EarlierCall {
 
 /// Earlier calls, and the contents of their files before them.
 #[derive(Debug)]
-pub(crate) struct EarlierCalls {
+pub struct EarlierCalls {
     /// The calls, oldest first.
     pub calls: Vec<EarlierCall>,
     /// Each file that existed before the first of the calls that changed it.
@@ -43,7 +43,7 @@ pub(crate) struct EarlierCalls {
 
 /// A file before some calls.
 #[derive(Debug)]
-pub(crate) struct EarlierFile {
+pub struct EarlierFile {
     /// Its path.
     pub path: LogicalPath,
     /// The hash of its content.

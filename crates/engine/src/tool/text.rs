@@ -4,19 +4,12 @@
 //! exactly. Everything else is on one line: names that could be taken for something else are quoted.
 
 pub(crate) mod changes;
-pub(crate) mod command;
-pub(crate) mod diff;
-pub(crate) mod files;
 pub(crate) mod lines;
-pub(crate) mod lists;
-pub(crate) mod metadata;
 pub(crate) mod notes;
 pub(crate) mod quote;
 pub(crate) mod refusal;
-pub(crate) mod search;
 
 use self::lines::PushLine as _;
-use crate::call::Answer;
 
 pub use refusal::refusal_text;
 
@@ -35,38 +28,11 @@ impl From<String> for Rendered {
     }
 }
 
-/// An answer in the model's view.
-#[derive(Debug)]
-pub struct TextAnswer {
-    /// What a model reads. Every line ends in LF.
-    pub text: String,
-    /// The answer itself.
-    pub answer: Answer,
-}
-
 /// Renders what was decided since the last answer, which every answer begins with.
-fn notice_lines(notices: &[String]) -> String {
+pub(crate) fn notice_lines(notices: &[String]) -> String {
     let mut lines = String::new();
     for notice in notices {
         lines.push_line(format_args!("{}", quote::one_line(notice)));
     }
     lines
-}
-
-impl TextAnswer {
-    /// Shows an answer by its rendered output, after `notices`.
-    pub(crate) fn new(answer: Answer, Rendered { body, end }: Rendered, notices: &[String]) -> Self {
-        let mut text = notice_lines(notices);
-        if text.is_empty() {
-            text = body;
-        } else {
-            text.push_str(&body);
-        }
-        text.extend(notes::hidden_characters(&text));
-        for warning in answer.output.warnings().iter().chain(&answer.warnings) {
-            text.push_line(format_args!("warning: {}", quote::one_line(warning)));
-        }
-        text.push_str(&end);
-        Self { text, answer }
-    }
 }

@@ -30,7 +30,7 @@ use crate::tool::layer::{Layer, MAX_HELD_BYTES, MAX_HELD_FILE_BYTES, layer_limit
 use crate::tool::output::members;
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::text::notes::counted;
-use crate::tool::{Lookup, Mutation, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, PlanContext, RunLookup, Scope, Tool, ToolRun, ToolSchema};
 
 /// The member of a stored input that has the layer.
 pub(crate) const LAYER: &str = "layerBase64";
@@ -689,7 +689,7 @@ impl Mutation for ApplyChangeset {
         Ok(self.deny_alike()?)
     }
 
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         if self.unfollowed.is_empty() {
             return Ok(());
         }

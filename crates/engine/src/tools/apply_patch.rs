@@ -21,7 +21,9 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
 use crate::tool::output::members;
 use crate::tool::text::notes::counted;
-use crate::tool::{Lookup, Mutation, NewBytes, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead};
+use crate::tool::{
+    Mutation, NewBytes, NewText, PlanContext, RunLookup, Scope, Tool, ToolRun, ToolSchema, exists_instead,
+};
 
 /// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;
@@ -202,7 +204,7 @@ impl ApplyPatch {
 
 #[async_trait]
 impl Mutation for ApplyPatch {
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         let unusual: Vec<_> = self.paths.iter().filter(|path| !path.as_str().is_ascii()).cloned().collect();
         if !unusual.is_empty() {
             self.follow(lookup.canonically_equal(unusual).await?)?;

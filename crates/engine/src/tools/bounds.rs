@@ -6,7 +6,7 @@ use workspace::{MAX_ENTRIES_BYTES, RANGED_READ_FACTOR};
 
 use super::{find_files, list_dir, read_file, read_files, revert_calls, search_text};
 use crate::tool::input::{MAX_REASON, MAX_STEP_ID};
-use crate::tool::text::diff::MAX_DIFF_BYTES;
+use crate::tools::text::diff::MAX_DIFF_BYTES;
 
 /// The limits of the tools' inputs and outputs. Numbers above their limit are taken as the limit, except for lengths.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -8,8 +8,9 @@ use crate::run::known_versions::KnownVersions;
 use crate::tool::AtRecord;
 use crate::tool::input::{any_path, bounded, max_chars, parse};
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_long_text};
-use crate::tool::text::diff::MAX_DIFF_BYTES;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tools::text;
+use crate::tools::text::diff::MAX_DIFF_BYTES;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "diff_workspace",

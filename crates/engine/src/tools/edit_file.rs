@@ -7,7 +7,7 @@ use crate::tool::change_plan::too_large;
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::input::{self, bounded, file_path, parse};
 use crate::tool::{Tool, ToolRun, ToolSchema};
-use crate::tools::text_edit::{Edit, EditedText, TextEdit, TextEditOutput};
+use crate::tools::edits::{Edit, EditedText, ReplacedText, TextEdit, TextEditOutput};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -50,15 +50,6 @@ pub(crate) struct EditFileInput {
     /// The encoding, if the guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
-}
-
-/// A text that replaces another one.
-pub(crate) struct ReplacedText {
-    old: String,
-    /// The new text.
-    pub(crate) new: String,
-    replace_all: bool,
-    replacements: Option<u64>,
 }
 
 impl TryFrom<EditFileInput> for TextEdit {

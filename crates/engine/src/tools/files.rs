@@ -22,7 +22,7 @@ use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::{ReadOutput, ToolOutput, members as members_of};
 use crate::tool::scanned_reader::ScannedReader;
 use crate::tool::{
-    AtRecord, Lookup, Mutation, NewBytes, NewText, PlanContext, ReadContext, ReadTool, Scope, SnapshotView,
+    AtRecord, Mutation, NewBytes, NewText, PlanContext, ReadContext, ReadTool, RunLookup, Scope, SnapshotView,
     StagedContent, Tool, ToolRun, ToolSchema, WriteMode,
 };
 
@@ -224,7 +224,7 @@ impl Mutation for PutFile {
         Ok(())
     }
 
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         if self.path.as_str().is_ascii() {
             return Ok(());
         }

@@ -7,7 +7,8 @@ use workspace::{FindPosition, FindQuery, FindSort, FoundFile, NotShown, Workspac
 use crate::tool::cursor::{ListedQuery, bad_cursor};
 use crate::tool::input::{any_path, bounded, max_chars, mistaken_globs, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tools::text;
 
 /// The maximum number of globs.
 pub(crate) const MAX_GLOBS: usize = 100;

@@ -13,7 +13,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::Folder;
 use crate::tool::input::new_file_path;
 use crate::tool::text::notes::counted;
-use crate::tool::{Lookup, Mutation, PlanContext, Scope, exists_instead};
+use crate::tool::{Mutation, PlanContext, RunLookup, Scope, exists_instead};
 use crate::tools::delete_file::deleted_folder;
 use crate::tools::move_file::moved;
 use crate::tools::write_file::already_exists;
@@ -112,7 +112,7 @@ impl FolderOp {
 
 #[async_trait]
 impl Mutation for FolderOp {
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         if self.may_be_folder
             && let Some(files) = lookup.folder(&self.path).await?
         {

@@ -8,7 +8,8 @@ use crate::tool::AtRecord;
 use crate::tool::cursor::ListedQuery;
 use crate::tool::input::{any_path, bounded, max_chars, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tools::text;
 
 /// The maximum depth of a listing.
 pub(crate) const MAX_DEPTH: u64 = 20;

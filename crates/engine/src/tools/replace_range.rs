@@ -7,7 +7,7 @@ use crate::tool::change_plan::too_large;
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::input::{self, bounded, file_path, parse};
 use crate::tool::{Tool, ToolRun, ToolSchema};
-use crate::tools::text_edit::{Edit, EditedText, TextEdit, TextEditOutput};
+use crate::tools::edits::{Edit, EditedText, ReplacedLines, TextEdit, TextEditOutput};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "replace_range",
@@ -48,14 +48,6 @@ pub(crate) struct ReplaceRangeInput {
     /// The encoding, if the guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
-}
-
-/// Lines that replace others.
-pub(crate) struct ReplacedLines {
-    start: u64,
-    end: u64,
-    /// The new lines.
-    pub(crate) content: String,
 }
 
 impl TryFrom<ReplaceRangeInput> for TextEdit {

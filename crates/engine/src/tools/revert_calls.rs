@@ -16,7 +16,7 @@ use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths}
 use crate::tool::input::{file_path, parse};
 use crate::tool::output::members;
 use crate::tool::text::notes::counted;
-use crate::tool::{Lookup, Mutation, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, PlanContext, RunLookup, Scope, Tool, ToolRun, ToolSchema};
 
 /// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -185,7 +185,7 @@ impl RevertCalls {
 
 #[async_trait]
 impl Mutation for RevertCalls {
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         Ok(self.take(lookup.earlier_calls(self.query.clone()).await?)?)
     }
 

@@ -12,7 +12,8 @@ use crate::call_error::refusals::forbidden;
 use crate::tool::cursor::{ListedQuery, bad_cursor};
 use crate::tool::input::{any_path, bounded, max_chars, mistaken_globs, parse, root};
 use crate::tool::output::{ReadOutput, is_zero};
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tools::text;
 
 /// The maximum length of the query, in bytes.
 pub(crate) const MAX_QUERY_BYTES: usize = 4096;

@@ -15,7 +15,7 @@ use crate::tool::input::{any_path, parse};
 use crate::tool::output::members;
 use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
-use crate::tool::{Lookup, Mutation, PlanContext, Scope, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, PlanContext, RunLookup, Scope, Tool, ToolRun, ToolSchema};
 
 /// The most paths of one call.
 pub(crate) const MAX_PATHS: usize = 500;
@@ -117,7 +117,7 @@ impl SettleDrift {
 
 #[async_trait]
 impl Mutation for SettleDrift {
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         if self.accept == Accept::Ledger {
             self.contents = Some(lookup.recorded_contents(self.first_paths()).await?);
         }

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use model::{Decoded, Effect, Encoding, FileState, LogicalPath, Refusal, Rules, Sha256};
-use serde::Serialize;
+use model::{Decoded, Effect, Encoding, LogicalPath, Refusal, Rules};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use crate::CallError;
@@ -14,91 +13,14 @@ use crate::tool::change_plan::{ChangePlan, DesiredFile, NEW_FILE_MODE};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{check_guess, decode_for_edit, not_encodable};
 use crate::tool::output::members;
-use crate::tool::{Lookup, Mutation, NewText, PlanContext, Scope, WriteMode, exists_instead};
-use crate::tools::edit_file::ReplacedText;
-use crate::tools::replace_range::ReplacedLines;
+use crate::tool::{Mutation, NewText, PlanContext, RunLookup, Scope, WriteMode, exists_instead};
+use crate::tools::edits::{Edit, Edited, EditedText, Present, TextEdit, TextEditOutput};
+use crate::tools::write_file::already_exists;
 use crate::tools::write_file::merge::OnConflict;
-use crate::tools::write_file::{WholeText, already_exists};
-
-/// The output of a tool that edits one text file.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct TextEditOutput {
-    /// The normalised path.
-    path: LogicalPath,
-    /// Whether the call created the file.
-    created: bool,
-    /// Hash before the change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    old_sha256: Option<Sha256>,
-    /// Hash after the change.
-    new_sha256: Sha256,
-    /// The new length in bytes.
-    bytes_written: u64,
-    /// Lines added.
-    insertions: u64,
-    /// Lines removed.
-    deletions: u64,
-    /// True if `write_file` merged the change into a file that had changed since `expectedSha256`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schema(required = false)]
-    merged: bool,
-    /// If `merged`: the hash of the version that the change was merged into, and that was replaced.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    merged_from: Option<Sha256>,
-    /// Of `edit_file`, the number of replaced occurrences, without overlaps; 1 for `replace_range`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replacements: Option<u64>,
-}
-
-/// The edit of one text file.
-pub(crate) struct TextEdit {
-    /// The file.
-    pub(crate) path: LogicalPath,
-    /// The version that it must have.
-    pub(crate) expected: Option<ExpectedVersion>,
-    /// Its encoding, if the call names it.
-    pub(crate) encoding: Option<Encoding>,
-    /// What changes.
-    pub(crate) edit: Edit,
-}
-
-/// What changes in a text file.
-pub(crate) enum Edit {
-    /// The whole content.
-    Whole(WholeText),
-    /// A text in it.
-    Replace(ReplacedText),
-    /// Whole lines.
-    Range(ReplacedLines),
-}
-
-/// The present file: its state and its bytes.
-pub(crate) type Present = (FileState, Vec<u8>);
-
-/// An edited file.
-#[derive(Default)]
-pub(crate) struct Edited {
-    /// The new bytes.
-    pub(crate) bytes: Vec<u8>,
-    /// What the caller has to know.
-    pub(crate) warnings: Vec<String>,
-    /// What was done, for the summary.
-    pub(crate) done: String,
-    /// The version that the change was merged into.
-    pub(crate) merged_from: Option<Sha256>,
-    /// How many occurrences were replaced.
-    pub(crate) replacements: Option<u64>,
-    /// Why the call is refused nevertheless, unless the new content is refused.
-    pub(crate) conflict: Option<Refusal>,
-}
-
-/// A text of which a part was replaced, the number of replaced occurrences, and what was done, for the summary.
-pub(crate) type EditedText = (String, u64, String);
 
 #[async_trait]
 impl Mutation for TextEdit {
-    async fn prepare(&mut self, lookup: &Lookup<'_>) -> Result<(), CallError> {
+    async fn prepare(&mut self, lookup: &dyn RunLookup) -> Result<(), CallError> {
         lookup.seen(self.expected_versions()).await?;
         if let (Edit::Whole(whole), Some(version)) = (&mut self.edit, self.expected.and_then(ExpectedVersion::sha256))
             && whole.on_conflict == OnConflict::Merge

@@ -6,7 +6,8 @@ use workspace::{TreeStats, WorkspaceError};
 
 use crate::tool::input::{any_path, max_chars, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tools::text;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "tree_stats",

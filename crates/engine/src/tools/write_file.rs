@@ -6,11 +6,10 @@ pub(crate) mod merge;
 use model::{Code, LogicalPath, Permission, Refusal};
 use serde::Deserialize;
 
-use crate::tool::earlier_calls::StoredContent;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_new, file_path, new_file_path, parse};
 use crate::tool::{Tool, ToolRun, ToolSchema, WriteMode};
-use crate::tools::text_edit::{Edit, Edited, Present, TextEdit, TextEditOutput};
+use crate::tools::edits::{Edit, Edited, Present, TextEdit, TextEditOutput, WholeText};
 use merge::{OnConflict, merge_change};
 
 pub(crate) const TOOL: Tool = Tool {
@@ -60,19 +59,6 @@ pub(crate) struct WriteFileInput {
 pub(crate) enum NewLineEnding {
     Lf,
     Crlf,
-}
-
-/// The whole content of a file.
-pub(crate) struct WholeText {
-    /// The content.
-    pub(crate) content: String,
-    /// Whether the file may or must exist.
-    pub(crate) mode: WriteMode,
-    /// What to do if the file has changed.
-    pub(crate) on_conflict: OnConflict,
-    line_ending: Option<NewLineEnding>,
-    /// The content of the expected version, for a merge.
-    pub(crate) base: Option<StoredContent>,
 }
 
 impl TryFrom<WriteFileInput> for TextEdit {

@@ -8,11 +8,12 @@ use model::{By, Draft, Outcome, Record, Sha256, ToolCallId, Usage, Verdict};
 use serde_json::Value;
 
 use crate::call::answer::DONE;
-use crate::call::record::{Failure, NotRecorded, read_entry};
+use crate::call::record::{Failure, read_entry};
 use crate::call::{Answer, Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
 use crate::clock::{latest, new_artifact_id};
 use crate::engine::Engine;
+use crate::engine::NotRecorded;
 use crate::run::lifecycle;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;

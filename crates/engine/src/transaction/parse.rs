@@ -12,7 +12,8 @@ use crate::call::{Call, OpenedCall};
 use crate::engine::Engine;
 use crate::run::keyed::KeyedLockGuard;
 use crate::run::open_run::OpenRun;
-use crate::tool::{Lookup, Mutation, ReadTool, Scope, ToolRun};
+use crate::tool::{Mutation, ReadTool, Scope, ToolRun};
+use crate::transaction::lookup::CallLookup;
 
 /// The operation of a call.
 pub(crate) enum Operation {
@@ -104,7 +105,7 @@ impl Parsed {
                             Err(error) => return Err((scopes, Failure::Call(index, error))),
                         }
                     }
-                    let lookup = Lookup { engine, run, call: &self.calls[index], is_batch: count > 1 };
+                    let lookup = CallLookup { engine, run, call: &self.calls[index], is_batch: count > 1 };
                     tool.prepare(&lookup).await.map(|()| Operation::Mutation(tool))
                 }
                 Ok(read) => Ok(read),

@@ -22,15 +22,15 @@ use crate::{Workspace, WorkspaceError};
 const MAX_SHOWN_BYTES: u64 = 16 << 20;
 
 /// One side of a file's change.
-pub(crate) struct DiffedVersion {
-    pub(crate) sha256: Sha256,
-    pub(crate) size: u64,
+pub(super) struct DiffedVersion {
+    pub(super) sha256: Sha256,
+    pub(super) size: u64,
     /// `None` if they are too many to be shown.
-    pub(crate) bytes: Option<Vec<u8>>,
+    pub(super) bytes: Option<Vec<u8>>,
     /// The first of them, where they are too many.
-    pub(crate) head: Vec<u8>,
+    pub(super) head: Vec<u8>,
     /// Its permission bits, or [`LINK_MODE`](model::LINK_MODE).
-    pub(crate) mode: u32,
+    pub(super) mode: u32,
 }
 
 impl DiffedVersion {
@@ -51,7 +51,7 @@ impl DiffedVersion {
         Ok(Self::of_bytes(bytes, mode))
     }
 
-    pub(crate) fn of_base(loaded: &BaseFiles, file: FileIndex) -> io::Result<Self> {
+    pub(super) fn of_base(loaded: &BaseFiles, file: FileIndex) -> io::Result<Self> {
         let manifest = &loaded.manifest;
         let (size, mode) = (manifest.size(file), manifest.mode(file));
         let (bytes, head) = if size > MAX_SHOWN_BYTES {
@@ -87,7 +87,7 @@ impl DiffedVersion {
 }
 
 /// Returns the change of one file as git prints it: without its content if policy hides either version.
-pub(crate) fn diff_shown(
+pub(super) fn diff_shown(
     rules: &Rules,
     path: &LogicalPath,
     old: Option<&DiffedVersion>,

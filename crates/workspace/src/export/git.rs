@@ -10,12 +10,12 @@ use std::time::Duration;
 use model::{LogicalPath, Refusal, Rules, link_stays_inside, quoted_name};
 
 use super::packer::Exactly;
+use crate::bare::{borrow, make_bare, write_quoted};
 use crate::base_files::BaseEntry;
 use crate::diff::DiffCandidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, GitError};
 use crate::guard::OpenFile;
-use crate::import::{borrow, make_bare, write_quoted};
 use crate::opened_file::{is_secret, is_secret_file};
 use crate::{Workspace, WorkspaceError};
 

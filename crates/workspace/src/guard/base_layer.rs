@@ -1,6 +1,7 @@
 //! The lower layer of a run's tree: its base, as far as the run has not removed it.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -10,13 +11,21 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::Blocking;
-use crate::base::Base;
 use crate::base_files::manifest::FolderIndex;
 use crate::base_files::{BaseEntry, BaseFiles};
 use crate::byte_path::{folders_above, join, logical_path};
 
+/// What a run started from, as a layer of its tree. Nobody changes it.
+pub(crate) trait LowerLayer: fmt::Debug + Send + Sync {
+    /// Returns its files, loaded from the disk if they are not in memory.
+    fn files(&self) -> io::Result<Arc<BaseFiles>>;
+
+    /// Returns its files if they are in memory, without waiting for anything.
+    fn files_in_memory(&self) -> Option<Arc<BaseFiles>>;
+}
+
 pub(super) struct BaseLayer {
-    base: Arc<Base>,
+    base: Arc<dyn LowerLayer>,
     removed: RwLock<Removed>,
 }
 
@@ -45,7 +54,7 @@ struct Removed {
 }
 
 impl BaseLayer {
-    pub(super) fn new(base: Arc<Base>) -> Self {
+    pub(super) fn new(base: Arc<dyn LowerLayer>) -> Self {
         Self { base, removed: RwLock::default() }
     }
 
@@ -90,7 +99,7 @@ impl BaseLayer {
         if blocking == Blocking::Forbidden {
             return self.base.files_in_memory().ok_or(Errno::AGAIN);
         }
-        self.base.load().map_err(|error| {
+        self.base.files().map_err(|error| {
             tracing::warn!(%error, "the base of a run cannot be read");
             // What the guard says of an error that no system call has returned.
             error.raw_os_error().map_or(Errno::UCLEAN, Errno::from_raw_os_error)
@@ -99,7 +108,7 @@ impl BaseLayer {
 
     /// Hides the file at `path`. Returns its metadata if the base has one that was shown.
     pub(super) fn hide(&self, path: &str) -> io::Result<Option<Stat>> {
-        let files = self.base.load()?;
+        let files = self.base.files()?;
         let path = path.as_bytes();
         let Some(file) = files.manifest.get(path) else { return Ok(None) };
         let mut removed = self.removed.write();

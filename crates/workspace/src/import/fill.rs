@@ -8,11 +8,12 @@ use model::{Rules, Sha256};
 
 use super::git::{self, GitOrigin, GitSource};
 use super::writer::{ENTRY_BYTES, ImportWriter, WrittenTree};
-use super::{ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, tracked};
+use super::{ImportObserver, ImportSource, Importer, archive, directory, hard_links, tracked};
 use crate::WorkspaceError;
+use crate::bare;
 use crate::base::MANIFEST_NAME;
 use crate::base_files::manifest::{self, Head, MODE_LINK, ManifestRow};
-use crate::bases::{BaseInfo, BaseStore, ImportedBase, StagedBase};
+use crate::bases::{BaseInfo, BaseStore, CommitBase, StagedBase};
 use crate::dir::create_file;
 
 /// The version of the rules by which a commit becomes a tree. What was imported by other rules is imported again.
@@ -31,7 +32,7 @@ impl Importer {
         source: ImportSource<'_>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<(ImportedBase, Vec<Vec<u8>>), WorkspaceError> {
+    ) -> Result<(CommitBase, Vec<Vec<u8>>), WorkspaceError> {
         let made = match source {
             ImportSource::GitRemote { url, reference, credential } => {
                 let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
@@ -72,7 +73,7 @@ impl Importer {
         reference: Option<&str>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<(ImportedBase, Vec<Vec<u8>>), WorkspaceError> {
+    ) -> Result<(CommitBase, Vec<Vec<u8>>), WorkspaceError> {
         let mut to = bases.stage()?;
         let git = to.git.clone();
         let source = GitSource::new(&git, origin, reference, self.limits, watch)?;
@@ -110,7 +111,7 @@ impl Importer {
         rules: &Rules,
         watch: &dyn ImportObserver,
         copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<(), WorkspaceError>,
-    ) -> Result<ImportedBase, WorkspaceError> {
+    ) -> Result<CommitBase, WorkspaceError> {
         let mut writer = ImportWriter::new(&mut to.contents, self.limits, watch);
         copy(&mut writer)?;
         let ignores = hard_links::remove_revealing(&mut writer, rules)?;
@@ -131,7 +132,7 @@ impl Importer {
             return Err(WorkspaceError::Cancelled);
         }
         let base = to.place(&describe(&head, &rows, folder_count, &list))?;
-        let made = ImportedBase { base, skipped };
+        let made = CommitBase { base, skipped };
         if let Some((origin, commit)) = source {
             bases.note(&origin, commit.as_deref().unwrap_or(NO_COMMIT), &made)?;
         }

@@ -18,8 +18,9 @@ use std::time::Duration;
 use model::Refusal;
 
 use super::writer::ImportWriter;
-use super::{ImportLimits, ImportObserver, bare};
+use super::{ImportLimits, ImportObserver};
 use crate::WorkspaceError;
+use crate::bare::{self, FETCHED};
 use crate::git::{Bounds, Git, GitError};
 
 pub use credential::{GitCredential, GitToken};
@@ -40,8 +41,6 @@ const CLASSES: [&str; 8] = [
 ];
 /// How git complains about a repository with other hashes than its own.
 const OTHER_FORMAT: &str = "mismatched algorithms";
-/// The ref of the fetched commit.
-pub(crate) const FETCHED: &str = "refs/workspaced/base";
 
 /// Where to fetch from.
 pub(super) enum GitOrigin<'a> {

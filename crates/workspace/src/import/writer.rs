@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use model::{LogicalPath, MAX_PATH_BYTES, PathRejected, link_stays_inside};
 use sha1::Digest as _;
 
-use super::bare::{object_hash, object_id};
 use super::hard_links::HardLinks;
 use super::quota::{EntryQuota, too_large};
 use super::tracked::{self, IgnoreFiles};
 use super::{ImportLimits, ImportObserver};
 use crate::WorkspaceError;
+use crate::bare::{object_hash, object_id};
 use crate::base_files::NewContents;
 use crate::base_files::manifest::{self, MODE_LINK, ManifestRow};
 use crate::byte_path::{prefixes, split};

@@ -9,11 +9,11 @@ use model::{RunId, Sha256};
 use rustix::io::Errno;
 
 use super::Workspaces;
+use crate::bare::FETCHED;
 use crate::base::{GIT_NAME, MANIFEST_NAME};
 use crate::base_files::{LOCATIONS_NAME, segment_names};
 use crate::dir::{entries, open_dir, open_file, open_under};
 use crate::hashing::copy_hashed;
-use crate::import::FETCHED;
 
 /// The part with the list of the base's files.
 pub(super) const MANIFEST_PART: &str = "manifest";

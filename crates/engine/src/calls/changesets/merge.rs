@@ -19,6 +19,7 @@ use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::calls::changesets::ParsedChangeset;
 use crate::history::snapshot::{self, LedgerContents};
+use crate::run::known_versions::FIRST_SEQ_OF_FORK;
 use crate::run::open_run::OpenRun;
 use crate::tool::changed_since::MergedFork;
 use crate::tool::layer::Layer;
@@ -108,7 +109,7 @@ impl Calls {
         if matches!(fork.state, RunState::Preparing | RunState::Deleted) {
             return Err(CallError::from(run_without_files(fork.state)).about(from));
         }
-        let base_seq = parent.merged_seq.unwrap_or(MergedFork::FIRST_SEQ);
+        let base_seq = parent.merged_seq.unwrap_or(FIRST_SEQ_OF_FORK);
         let open_run = self.engine.open(run).await?;
         let ledger = &self.engine.ledger;
         // Both runs have the same base.

@@ -11,6 +11,7 @@ use workspace::{EntryType, FindQuery, FindSort};
 
 use super::expect_seen;
 use crate::CallError;
+use crate::call::TextAnswer;
 use crate::call::record::RecordedError;
 use crate::call::{Call, Failed, View};
 use crate::call_error::refusals::forbidden;
@@ -20,8 +21,8 @@ use crate::formats::snippet::ChangedLines;
 use crate::formats::{AsWritten, FormatTool, MappedCall, ModelFormat, RenderAnswer};
 use crate::history::snapshot::diff_at;
 use crate::tool::input::any_path;
+use crate::tool::text::Rendered;
 use crate::tool::text::notes::counted;
-use crate::tool::text::{Rendered, TextAnswer};
 use crate::tools::MAX_READ_PATHS;
 use crate::tools::apply_changeset::is_readable;
 

@@ -8,10 +8,11 @@ use serde_json::json;
 
 use super::{lacks_permission, new_entry};
 use crate::CallError;
-use crate::call::record::{NotRecorded, RecordedError, UPLOAD};
+use crate::call::record::{RecordedError, UPLOAD};
 use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
+use crate::engine::NotRecorded;
 
 /// An uploaded artifact.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]

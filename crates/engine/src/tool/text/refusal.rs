@@ -81,7 +81,7 @@ fn push_conflict(out: &mut String, conflict: &Conflict) {
 
 /// Returns the lines of `text`, which comes from a file or from the caller, each after two spaces: no line of it can pose as one
 /// of the service. Everything that a reader may take for the end of a line counts as one.
-pub(super) fn indented(text: &str) -> String {
+pub(crate) fn indented(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 16 + 3);
     let mut chars = text.chars().peekable();
     let mut is_start = true;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use model::{Decoded, Encoding, LineEnding, Refusal};
 
-use super::{NewLineEnding, WholeText};
+use super::NewLineEnding;
 use crate::tool::input::not_encodable;
-use crate::tools::text_edit::TextEdit;
+use crate::tools::edits::{TextEdit, WholeText};
 
 impl WholeText {
     /// Returns the bytes of the content in the form of the file that has the bytes `present`, unless the call names another form, and

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::{fetch_error, no_repository};
 use crate::WorkspaceError;
+use crate::bare::MODE_FOLDER;
 use crate::base_files::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, GitError, hex, parse_oid};
-use crate::import::bare::MODE_FOLDER;
 use crate::import::quota::{EntryQuota, too_large};
 use crate::import::writer::{ImportWriter, git_internal};
 use crate::import::{ImportLimits, ImportObserver};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use engine::calls::TextAnswer;
 use engine::calls::{Failed, FormatCall, FormatRefusal};
 use engine::tools;
-use engine::tools::{Audience, CatalogueFormat, CatalogueView, TextAnswer, Tool, refusal_text};
+use engine::tools::{Audience, CatalogueFormat, CatalogueView, Tool, refusal_text};
 use engine::{CallError, FormatTool, ModelFormat};
 use model::{Refusal, Run};
 use rmcp::handler::server::ServerHandler;

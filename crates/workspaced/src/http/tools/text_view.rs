@@ -5,7 +5,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use engine::tools::{TextAnswer, refusal_text};
+use engine::calls::TextAnswer;
+use engine::tools::refusal_text;
 use model::{Sha256, ToolCallId};
 
 use crate::http::conventions::accept;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use model::{Encoding, LineEnding, PageFormat, Sha256};
 
-use super::lines::PushLine as _;
-use super::notes::counted;
-use super::{Rendered, quote};
 use crate::tool::output::ToolOutput;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::notes::counted;
+use crate::tool::text::{Rendered, quote};
 use crate::tools::read_file::ReadFileOutput;
 use crate::tools::read_files::{OneFile, ReadFilesOutput};
 

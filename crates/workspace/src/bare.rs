@@ -10,14 +10,17 @@ use crate::base_files::manifest::ManifestRow;
 use crate::byte_path::split;
 use crate::git::hex;
 
+/// The ref of the fetched commit.
+pub(crate) const FETCHED: &str = "refs/workspaced/base";
+
 /// The committer of a base that no repository had. The time is fixed, so that the same files give the same commit.
 const COMMITTER: &str = "workspaced <workspaced@localhost> 0 +0000";
 const MESSAGE: &str = "What the run started with\n";
 /// The git mode of a folder.
-pub(super) const MODE_FOLDER: u32 = 0o040_000;
+pub(crate) const MODE_FOLDER: u32 = 0o040_000;
 
 /// Creates an empty bare repository in `git_dir`, which must not exist.
-pub(crate) fn make(git_dir: &Path) -> io::Result<()> {
+pub(crate) fn make_bare(git_dir: &Path) -> io::Result<()> {
     std::fs::create_dir(git_dir)?;
     for folder in ["objects", "refs", "refs/heads"] {
         std::fs::create_dir(git_dir.join(folder))?;
@@ -40,7 +43,7 @@ pub(crate) fn borrow(git_dir: &Path, from: &Path) -> io::Result<()> {
 }
 
 /// Returns the size of all objects. Unreadable entries count as empty, since git may be moving them.
-pub(super) fn size(git_dir: &Path) -> u64 {
+pub(crate) fn size(git_dir: &Path) -> u64 {
     let folder = |path: &Path| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum::<u64>()
@@ -49,7 +52,7 @@ pub(super) fn size(git_dir: &Path) -> u64 {
 }
 
 /// Returns the commit that git would make of `rows`, which no repository has.
-pub(super) fn commit_of<'a>(rows: impl Iterator<Item = &'a ManifestRow>) -> String {
+pub(crate) fn commit_of<'a>(rows: impl Iterator<Item = &'a ManifestRow>) -> String {
     // The entries of each folder in the order of git, in which the name of a folder ends with a slash.
     let mut trees: BTreeMap<&[u8], BTreeMap<Vec<u8>, _>> = BTreeMap::new();
     for row in rows {
@@ -79,12 +82,12 @@ pub(super) fn commit_of<'a>(rows: impl Iterator<Item = &'a ManifestRow>) -> Stri
 }
 
 /// Returns the id of an object with these bytes.
-pub(super) fn object_id(kind: &str, bytes: &[u8]) -> [u8; 20] {
+pub(crate) fn object_id(kind: &str, bytes: &[u8]) -> [u8; 20] {
     object_hash(kind, bytes.len() as u64).chain_update(bytes).finalize().into()
 }
 
 /// Returns the hash of an object of `size` bytes before the first of them.
-pub(super) fn object_hash(kind: &str, size: u64) -> sha1::Sha1 {
+pub(crate) fn object_hash(kind: &str, size: u64) -> sha1::Sha1 {
     sha1::Sha1::new_with_prefix(format!("{kind} {size}\0"))
 }
 

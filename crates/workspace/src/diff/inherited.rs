@@ -4,9 +4,8 @@ use std::io;
 
 use model::{FileKind, LogicalPath, Rules, Sha256};
 
-use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::diff::{DiffedVersion, diff_shown};
-use crate::{Base, WorkspaceError};
+use super::compare::{DiffedVersion, diff_shown};
+use crate::{Base, ContentLocation, Snapshot, SnapshotFile, StoredContents, WorkspaceError};
 
 /// How the files of a snapshot differ from the base.
 #[derive(Debug, Default)]

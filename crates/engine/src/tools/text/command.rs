@@ -1,9 +1,9 @@
 //! Commands: how they ended, what they printed, and what they changed.
 
-use super::lines::PushLine as _;
-use super::refusal::indented;
-use super::{Rendered, quote};
 use crate::tool::output::ToolOutput;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::refusal::indented;
+use crate::tool::text::{Rendered, quote};
 use crate::tools::apply_changeset::LeftFile;
 use crate::tools::run_command::{CommandChanges, LeftOutEntry, RanCommand};
 

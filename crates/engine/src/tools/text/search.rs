@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use workspace::Match;
 
-use super::lines::PushLine as _;
 use super::lists::fitting;
-use super::notes::{continuation, counted, not_shown};
-use super::{Rendered, quote};
 use crate::tool::output::ToolOutput;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::notes::{continuation, counted, not_shown};
+use crate::tool::text::{Rendered, quote};
 use crate::tools::search_text::SearchTextOutput;
 
 /// A line of a file: whether it matches, and its text.

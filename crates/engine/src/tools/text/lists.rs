@@ -3,10 +3,10 @@
 use model::FileKind;
 use workspace::{EntryType, FolderEntry, FoundFile};
 
-use super::lines::PushLine as _;
-use super::notes::{continuation, counted, cut_list, glob_notes, not_shown};
-use super::{Rendered, quote};
 use crate::tool::output::ToolOutput;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::notes::{continuation, counted, cut_list, glob_notes, not_shown};
+use crate::tool::text::{Rendered, quote};
 use crate::tools::find_files::FindFilesOutput;
 use crate::tools::list_dir::ListDirOutput;
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use workspace::DiffFile;
 
-use super::lines::PushLine as _;
-use super::notes::first_lines;
-use super::{Rendered, quote};
 use crate::tool::output::ToolOutput;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::notes::first_lines;
+use crate::tool::text::{Rendered, quote};
 use crate::tools::diff_workspace::DiffWorkspaceOutput;
 
 /// How many files of an encoding are named.

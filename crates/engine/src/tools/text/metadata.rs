@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use model::{FileKind, Sha256};
 use workspace::{EntryType, Tally, TreeStats};
 
-use super::lines::PushLine as _;
-use super::notes::{counted, not_shown};
-use super::{Rendered, quote};
 use crate::tool::output::ToolOutput;
+use crate::tool::text::lines::PushLine as _;
+use crate::tool::text::notes::{counted, not_shown};
+use crate::tool::text::{Rendered, quote};
 use crate::tools::stat_path::StatPathOutput;
 use crate::tools::tree_stats::TreeStatsOutput;
 
