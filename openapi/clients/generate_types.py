@@ -203,7 +203,7 @@ def main():
     package = "python/src/workspaced"
     files = [(f"{package}/types.py", python(document)), (f"{package}/methods.py", python_methods(document)),
              ("typescript/src/types.ts", typescript(document))]
-    for name in ("anthropic", "anthropic_memory", "checkout", "client", "langchain", "openai", "openai_agents", "pydantic_ai", "run", "streams", "tools", "transport"):
+    for name in ("anthropic", "checkout", "client", "langchain", "openai", "openai_agents", "pydantic_ai", "run", "streams", "tools", "transport"):
         files.append((f"{package}/{name}.py", for_threads((HERE / package / "aio" / f"{name}.py").read_text())))
     for path, text in files:
         file = HERE / path

@@ -40,7 +40,6 @@ pub use deciding::ApprovalResult;
 pub use deciding::files::ApprovalFileQuery;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
-pub use dispatch::formatted::{FormatCall, FormatRefusal};
 pub use dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 pub use events::uploads::{UploadedArtifact, too_large};
 pub use events::{AppendEventRequest, AppendedEvent};

@@ -67,6 +67,11 @@ impl Tool {
         matches!(self.run, ToolRun::Read(_))
     }
 
+    /// Whether a runner does its work, outside of the service.
+    pub fn is_command(&self) -> bool {
+        matches!(self.run, ToolRun::Command)
+    }
+
     /// Whether a caller with these permissions may call it.
     pub fn is_permitted(&self, permissions: &BTreeSet<Permission>) -> bool {
         self.permissions.iter().any(|permission| permissions.contains(permission))

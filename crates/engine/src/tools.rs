@@ -23,7 +23,7 @@ pub(crate) mod run_command;
 pub(crate) mod search_text;
 pub(crate) mod settle_drift;
 pub(crate) mod stat_path;
-pub(crate) mod text;
+pub mod text;
 mod text_edit;
 pub(crate) mod tree_stats;
 pub(crate) mod write_file;
@@ -35,18 +35,17 @@ pub use crate::tool::outside_change::Accept;
 pub use crate::tool::schema::merge_annotations;
 pub use crate::tool::text::refusal_text;
 
-pub(crate) use read_file::MAX_LINES as MAX_READ_LINES;
-pub(crate) use read_files::MAX_PATHS as MAX_READ_PATHS;
-pub(crate) use search_text::MAX_MATCHES as MAX_FOUND_MATCHES;
-
 pub use apply_changeset::{APPLY_CHANGESET, AppliedChangeset};
+pub use argument_forms::ArgumentForms;
 pub use bounds::ToolLimits;
-pub use catalogue::{
-    Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema,
-};
+pub use catalogue::{Audience, CATALOGUE, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema};
 pub use drift::DriftReport;
 pub use files::{PUT, StoredFile};
+pub use find_files::FindFilesOutput;
+pub use list_dir::ListDirOutput;
+pub use read_files::MAX_PATHS as MAX_READ_PATHS;
 pub use run_command::{CommandChanges, RanCommand};
+pub use search_text::SearchTextOutput;
 pub use settle_drift::{SETTLE, SettledDrift};
 
 /// Every tool, in the order of the catalogue.

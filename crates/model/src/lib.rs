@@ -72,7 +72,8 @@ pub use record::{
     Versions, WebhookDelivery, WebhookEvent, WebhookMessage, recorded_input, redact_members, verify_chain,
 };
 pub use refusal::{
-    Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, RefusalReader, Result, hint_for,
+    Code, Conflict, ConflictRegion, Guide, MessageParts, NearestText, ProblemDetails, Refusal, RefusalReader, Result,
+    hint_for,
 };
 pub use run::*;
 pub use text::{

@@ -33,6 +33,20 @@ pub struct Refusal {
     // The name that stored replies have for this member.
     #[serde(rename = "about")]
     pub details: Box<ProblemDetails>,
+    /// The parts of the message that other texts repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Box<MessageParts>>,
+}
+
+/// Parts of a refusal's message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageParts {
+    /// The text after the first statement.
+    pub note: Option<String>,
+    /// The path that the note suggests.
+    pub suggested_path: Option<String>,
+    /// The line of a patch that the message names.
+    pub line: Option<u64>,
 }
 
 /// The maximum length of a message or hint, in bytes: two paths fit.
@@ -41,7 +55,8 @@ const MAX_TEXT_BYTES: usize = 16 * 1024;
 impl Refusal {
     /// A refusal without details. Message and hint may repeat an input, so both are cut to 16 KiB.
     pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code, message: short(message.into()), hint: short(hint.into()), details: Box::default() }
+        let (message, hint) = (short(message.into()), short(hint.into()));
+        Self { code, message, hint, details: Box::default(), parts: None }
     }
 
     /// Invalid input, for which no more specific code exists.
@@ -85,7 +100,18 @@ impl Refusal {
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Self {
         self.message = short(format!("{}; {note}", self.message));
+        let parts = self.parts.get_or_insert_default();
+        let earlier = parts.note.take().map(|earlier| earlier + "; ").unwrap_or_default();
+        parts.note = Some(short(earlier + note));
         self
+    }
+
+    /// Adds to the message that another path may be meant.
+    #[must_use]
+    pub fn suggesting(self, path: &LogicalPath) -> Self {
+        let mut refusal = self.with_note(&format!("did you mean `{path}`?"));
+        refusal.parts.get_or_insert_default().suggested_path = Some(path.to_string());
+        refusal
     }
 
     /// Sets the record of the call in the details.
@@ -108,7 +134,8 @@ impl Refusal {
     /// Redacts credentials in every text, because a refusal may repeat input and is recorded.
     #[must_use]
     pub fn redacted(mut self) -> Self {
-        let texts = [&mut self.message, &mut self.hint].into_iter().chain(self.details.texts());
+        let parts = self.parts.iter_mut().flat_map(|parts| [&mut parts.note, &mut parts.suggested_path]);
+        let texts = [&mut self.message, &mut self.hint].into_iter().chain(parts.flatten()).chain(self.details.texts());
         for text in texts {
             if let Cow::Owned(redacted) = redact(text) {
                 *text = redacted;

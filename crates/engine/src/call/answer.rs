@@ -204,7 +204,7 @@ pub struct TextAnswer {
 
 impl TextAnswer {
     /// Shows an answer by its rendered output, after `notices`.
-    pub(crate) fn new(answer: Answer, Rendered { body, end }: Rendered, notices: &[String]) -> Self {
+    pub fn new(answer: Answer, Rendered { body, end }: Rendered, notices: &[String]) -> Self {
         let mut text = notice_lines(notices);
         if text.is_empty() {
             text = body;

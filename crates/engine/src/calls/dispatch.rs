@@ -71,17 +71,25 @@ impl Calls {
     }
 
     /// Checks that a caller may use `tool`, before the input of the call is received. The ID of a refused call is generated,
-    /// because that of the caller is in the input.
+    /// because that of the caller is in the input. The record has the `format` in which the
+    /// call was made, if that is not the catalogue's.
     ///
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
     #[boxed]
-    pub async fn check_permitted(&self, run: &RunId, caller: &Caller, tool: &'static Tool) -> Result<(), Failed> {
+    pub async fn check_permitted(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        tool: &'static Tool,
+        format: Option<&str>,
+    ) -> Result<(), Failed> {
         if tool.is_permitted(&caller.permissions) {
             return Ok(());
         }
         let call = Call::new(run, caller.clone(), tool);
+        let call = format.into_iter().fold(call, Call::in_format);
         let refused = self.engine.record_error(&call, &[], forbidden(tool.permissions).into());
         let error = refused.instrument(call.span()).await;
         Err(Failed { tool_call_id: call.tool_call_id, error })

@@ -124,7 +124,7 @@ pub(crate) fn with_meant(
     let Some(path) = path.and_then(|path| LogicalPath::parse(path).ok()) else { return Ok(refusal) };
     let meant = tree.find_meant(rules, &path)?;
     Ok(match meant {
-        Some(meant) => refusal.with_note(&format!("did you mean `{meant}`?")),
+        Some(meant) => refusal.suggesting(&meant),
         None => refusal,
     })
 }

@@ -81,7 +81,7 @@ const UNSEEN_HINT: &str = "Read it first with read_file, then make a new call th
 
 /// What is wrong with the version that the caller has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SeenFault {
+pub enum SeenFault {
     /// The caller has not seen the file.
     Unseen,
     /// The file has changed since.
@@ -89,7 +89,7 @@ pub(crate) enum SeenFault {
 }
 
 /// Returns what is wrong with the version that the caller has seen, if that is why a call is refused.
-pub(crate) fn seen_fault(refusal: &Refusal) -> Option<SeenFault> {
+pub fn seen_fault(refusal: &Refusal) -> Option<SeenFault> {
     match refusal.hint.as_str() {
         UNSEEN_HINT => Some(SeenFault::Unseen),
         CHANGED_HINT => Some(SeenFault::Changed),

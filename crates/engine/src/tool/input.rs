@@ -44,7 +44,7 @@ fn check_exact(name: &str, member: &Value) -> Result<(), Refusal> {
 }
 
 /// Turns a whole number in any notation, such as `1.0`, into an integer.
-fn normalize_integer(member: &mut Value) {
+pub(crate) fn normalize_integer(member: &mut Value) {
     let Value::Number(number) = member else { return };
     if let Some(real) = number.as_f64().filter(|real| number.is_f64() && *real >= 0.0 && real.fract() == 0.0) {
         *member = Value::from(format!("{real:.0}").parse::<u64>().unwrap_or(u64::MAX));

@@ -6,7 +6,7 @@
 pub(crate) mod changes;
 pub(crate) mod lines;
 pub(crate) mod notes;
-pub(crate) mod quote;
+pub mod quote;
 pub(crate) mod refusal;
 
 use self::lines::PushLine as _;
@@ -17,9 +17,9 @@ pub use refusal::refusal_text;
 #[derive(Debug, Default)]
 pub struct Rendered {
     /// What was found, as whole lines.
-    pub(crate) body: String,
+    pub body: String,
     /// Where the answer stops and how to continue, as whole lines that come last. Empty if nothing is omitted.
-    pub(crate) end: String,
+    pub end: String,
 }
 
 impl From<String> for Rendered {

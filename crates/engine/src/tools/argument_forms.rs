@@ -1,5 +1,5 @@
-//! The forms in which models send arguments: `null` for an absent member, numbers and Booleans as text, a list as the text of a
-//! JSON array or as its only entry. Each is taken for what the tool's schema has in that place.
+//! Leniency for the arguments that models send: `null` for an absent member, numbers and Booleans as text, a list as the text of a JSON
+//! array or as its only entry. Each is taken for what the schema has in that place.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -7,23 +7,17 @@ use std::sync::LazyLock;
 use model::json;
 use serde_json::{Map, Value};
 
-use crate::tool::input::MAX_EXACT;
+use crate::tool::input::{MAX_EXACT, normalize_integer};
 use crate::tools::CATALOGUE;
 
 /// The members of each tool's input, by the name of the tool.
-static MEMBERS: LazyLock<HashMap<&'static str, HashMap<String, ArgumentMember>>> = LazyLock::new(|| {
-    let members = |schema: &Value| {
-        let required: HashSet<_> =
-            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let properties = schema["properties"].as_object().into_iter().flatten();
-        properties
-            .map(|(name, schema)| (name.clone(), ArgumentMember::of(schema, required.contains(name.as_str()))))
-            .collect()
-    };
-    CATALOGUE.iter().map(|tool| (tool.name, members(&tool.input_schema))).collect()
-});
+static TOOL_FORMS: LazyLock<HashMap<&'static str, ArgumentForms>> =
+    LazyLock::new(|| CATALOGUE.iter().map(|tool| (tool.name, ArgumentForms::of(&tool.input_schema))).collect());
 
-/// What a member may be.
+/// The types of an input's members, by their names.
+pub struct ArgumentForms(HashMap<String, ArgumentMember>);
+
+/// A member of an input.
 #[derive(Clone, Copy, Debug)]
 struct ArgumentMember {
     kind: ArgumentKind,
@@ -35,33 +29,73 @@ enum ArgumentKind {
     Text,
     Number,
     Boolean,
-    /// A list of texts.
-    List,
+    Texts,
+    Numbers,
+    Object,
     Other,
 }
 
-impl ArgumentMember {
-    fn of(schema: &Value, is_required: bool) -> Self {
+impl ArgumentForms {
+    /// Returns the types in the JSON Schema of an object.
+    pub fn of(schema: &Value) -> Self {
+        let required: HashSet<_> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let member = |(name, schema): (&String, &Value)| {
+            let is_required = required.contains(name.as_str());
+            (name.clone(), ArgumentMember { kind: ArgumentKind::of(schema), is_required })
+        };
+        Self(properties.map(member).collect())
+    }
+
+    /// Whether there is a member with this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Brings the value of a member into the form of its type. Returns what it should be if it has another type.
+    pub fn fit(&self, name: &str, value: &mut Value) -> Option<&'static str> {
+        let kind = self.0.get(name)?.kind;
+        normalize_value(kind, value);
+        normalize_integer(value);
+        let all = |value: &Value, fits: fn(&Value) -> bool| value.as_array().is_some_and(|list| list.iter().all(fits));
+        let is_whole = |value: &Value| value.is_i64() || value.is_u64();
+        let (fits, wanted) = match kind {
+            ArgumentKind::Text => (value.is_string(), "a string"),
+            ArgumentKind::Number => (is_whole(value), "an integer"),
+            ArgumentKind::Boolean => (value.is_boolean(), "a boolean"),
+            ArgumentKind::Texts => (all(value, Value::is_string), "a list of strings"),
+            ArgumentKind::Numbers => (all(value, is_whole), "a list of integers"),
+            ArgumentKind::Object => (value.is_object(), "an object"),
+            ArgumentKind::Other => return None,
+        };
+        (!fits).then_some(wanted)
+    }
+}
+
+impl ArgumentKind {
+    fn of(schema: &Value) -> Self {
         // A list's schema also has the type of its entries, and that of an optional member `null`.
-        let kind = match &schema["type"] {
-            Value::Array(kinds) => kinds.first().and_then(Value::as_str),
-            kind => kind.as_str(),
+        let kind = |schema: &Value| match &schema["type"] {
+            Value::Array(kinds) => kinds.first().and_then(Value::as_str).unwrap_or_default().to_owned(),
+            kind => kind.as_str().unwrap_or_default().to_owned(),
         };
-        let kind = match kind {
-            Some("string") => ArgumentKind::Text,
-            Some("integer" | "number") => ArgumentKind::Number,
-            Some("boolean") => ArgumentKind::Boolean,
-            Some("array") if schema.pointer("/items/type").is_some_and(|kind| kind == "string") => ArgumentKind::List,
-            _ => ArgumentKind::Other,
-        };
-        Self { kind, is_required }
+        match (kind(schema).as_str(), kind(&schema["items"]).as_str()) {
+            ("string", _) => Self::Text,
+            ("integer" | "number", _) => Self::Number,
+            ("boolean", _) => Self::Boolean,
+            ("array", "string") => Self::Texts,
+            ("array", "integer") => Self::Numbers,
+            ("object", _) => Self::Object,
+            _ => Self::Other,
+        }
     }
 }
 
 /// Brings the members of an input of `tool` into the form of its schema. What has no other form stays, and is refused by the parser of
 /// the input.
 pub(crate) fn normalize(tool: &str, members: &mut Map<String, Value>) {
-    let Some(known) = MEMBERS.get(tool) else { return };
+    let Some(ArgumentForms(known)) = TOOL_FORMS.get(tool) else { return };
     members.retain(|name, value| !value.is_null() || known.get(name).is_none_or(|member| member.is_required));
     for (name, value) in members.iter_mut() {
         if let Some(member) = known.get(name) {
@@ -87,18 +121,19 @@ fn normalize_value(kind: ArgumentKind, value: &mut Value) {
             "false" => Value::Bool(false),
             _ => return,
         },
-        (ArgumentKind::List, Value::String(text)) => match list_in(text) {
+        (ArgumentKind::Texts | ArgumentKind::Numbers, Value::String(text)) => match list_in(text) {
             Some(list) => Value::Array(list),
             None => Value::Array(vec![value.take()]),
         },
-        (ArgumentKind::List, Value::Number(_) | Value::Bool(_)) => Value::Array(vec![value.take()]),
+        (ArgumentKind::Texts | ArgumentKind::Numbers, Value::Number(_) | Value::Bool(_)) => {
+            Value::Array(vec![value.take()])
+        }
         _ => return,
     };
     *value = normal;
-    if let (ArgumentKind::List, Value::Array(entries)) = (kind, value) {
-        for entry in entries {
-            normalize_value(ArgumentKind::Text, entry);
-        }
+    let entry = if kind == ArgumentKind::Numbers { ArgumentKind::Number } else { ArgumentKind::Text };
+    for value in value.as_array_mut().into_iter().flatten() {
+        normalize_value(entry, value);
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::TOOLS;
 use crate::tool::Tool;
 
-pub use forms::{Audience, CatalogueFormat, CatalogueView};
+pub use forms::{Audience, CatalogueView};
 
 /// A tool in the catalogue.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]

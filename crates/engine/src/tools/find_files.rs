@@ -64,11 +64,11 @@ fn two_hundred() -> u64 {
 /// The output of `find_files`.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FindFilesOutput {
+pub struct FindFilesOutput {
     /// The files, in the order of `sort`.
-    pub(crate) entries: Vec<FoundFile>,
+    pub entries: Vec<FoundFile>,
     /// Whether files are omitted because the list would exceed `maxResults`, `maxChars` or 2 MiB.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
     /// Why files are omitted: `maxResults`, `maxChars` or `maxBytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) truncated_reason: Option<String>,
@@ -78,15 +78,15 @@ pub(crate) struct FindFilesOutput {
     /// If files are omitted: the number of all matching files, as far as it is known. Always counted for `text/plain`, up to
     /// 100,000.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) total_entries: Option<u64>,
+    pub total_entries: Option<u64>,
     /// The entries that were left out, as far as the search went.
     #[serde(default, skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
-    pub(crate) not_shown: NotShown,
+    pub not_shown: NotShown,
     /// If no file is found: the globs that match no path, and their correct spelling.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 struct FindFiles {

@@ -73,13 +73,13 @@ impl Default for ListDirInput {
 /// The output of `list_dir`.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ListDirOutput {
+pub struct ListDirOutput {
     /// The normalised path.
     pub(crate) path: LogicalPath,
     /// The entries, sorted by path.
-    pub(crate) entries: Vec<FolderEntry>,
+    pub entries: Vec<FolderEntry>,
     /// Whether entries are omitted because the list would exceed `maxEntries`, `maxChars` or 2 MiB.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
     /// Why entries are omitted: `maxEntries`, `maxChars` or `maxBytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) truncated_reason: Option<String>,
@@ -89,12 +89,12 @@ pub(crate) struct ListDirOutput {
     /// If entries are omitted: the number of all entries of the listing, as far as it is known. Always counted for
     /// `text/plain`, up to 100,000.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) total_entries: Option<u64>,
+    pub total_entries: Option<u64>,
     /// The entries that are left out in the folders of this listing. With `cursor`, those before it are not counted, except for
     /// `text/plain`.
     #[serde(default, skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
-    pub(crate) not_shown: NotShown,
+    pub not_shown: NotShown,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at_seq: Option<u64>,

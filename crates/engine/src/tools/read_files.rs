@@ -13,7 +13,7 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 use crate::tools::read_file::{self, FilePage, PageQuery};
 
 /// The maximum number of files in one call.
-pub(crate) const MAX_PATHS: usize = 50;
+pub const MAX_PATHS: usize = 50;
 /// The maximum content of one response, over all files, in bytes.
 pub(crate) const MAX_CONTENT_BYTES: usize = read_file::MAX_CONTENT_BYTES;
 

@@ -110,11 +110,11 @@ fn one_hundred() -> u64 {
 /// The output of `search_text`.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct SearchTextOutput {
+pub struct SearchTextOutput {
     /// The query.
     pub(crate) query: String,
     /// The matching lines, in path order. Without `file:read`, each matching file once, by its path.
-    pub(crate) matches: Vec<Match>,
+    pub matches: Vec<Match>,
     /// Number of searched files.
     pub(crate) files_searched: u64,
     /// Whether matches are omitted.
@@ -122,24 +122,24 @@ pub(crate) struct SearchTextOutput {
     /// The number of matches that `skip` has left out. Omitted if it is 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(required = false)]
-    pub(crate) matches_skipped: u64,
+    pub matches_skipped: u64,
     /// Why matches are omitted: `maxMatches`, `maxChars`, `maxBytes`, or `maxTime` if the search was ended after 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) truncated_reason: Option<String>,
+    pub truncated_reason: Option<String>,
     /// The `cursor` to continue with, if there are matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_cursor: Option<String>,
     /// The files that could not be searched, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) skipped: Vec<String>,
+    pub skipped: Vec<String>,
     /// The other entries that were not searched, as far as the search went.
     #[serde(default, skip_serializing_if = "NotShown::is_empty")]
     #[schema(required = false)]
-    pub(crate) not_shown: NotShown,
+    pub not_shown: NotShown,
     /// If there is no match: what may be the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 struct SearchText {

@@ -1,13 +1,15 @@
 //! Refusals of invalid patches: the line, what is wrong with it, and how to correct it.
 
-use crate::{Code, Refusal, excerpt};
+use crate::{Code, MessageParts, Refusal, excerpt};
 
 /// The most characters of a line that a refusal shows.
 const SHOWN_CHARS: usize = 80;
 
 /// `PATCH_INVALID` for a line of the patch, counted from 1.
 pub(crate) fn invalid(line: usize, message: impl AsRef<str>, hint: impl Into<String>) -> Refusal {
-    Refusal::new(Code::PatchInvalid, format!("line {line} of the patch: {}", message.as_ref()), hint)
+    let refusal = Refusal::new(Code::PatchInvalid, format!("line {line} of the patch: {}", message.as_ref()), hint);
+    let parts = MessageParts { line: Some(line as u64), ..MessageParts::default() };
+    Refusal { parts: Some(Box::new(parts)), ..refusal }
 }
 
 /// Text for a message: cut, without credentials and control characters.

@@ -250,7 +250,7 @@ impl FromRequestParts<Service> for ToolCaller {
         let caller = RunCaller::with_scopes(parts, service, scopes_for(tool)).await?;
         // Before the body is read, which takes memory.
         if let Some(tool) = tool {
-            let permitted = service.calls.check_permitted(&caller.run, &caller.caller, tool).await;
+            let permitted = service.calls.check_permitted(&caller.run, &caller.caller, tool, None).await;
             permitted.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))?;
         }
         Ok(Self(caller))

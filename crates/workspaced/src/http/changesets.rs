@@ -100,7 +100,7 @@ pub(crate) async fn apply_changeset(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    service.calls.check_permitted(&run, &caller, &APPLY_CHANGESET).await.map_err(problem)?;
+    service.calls.check_permitted(&run, &caller, &APPLY_CHANGESET, None).await.map_err(problem)?;
     let received = Parts::receive(&service, &run, &headers, body, (CHANGESET, HINT), changeset_id).await;
     let with_layer = |parts: Parts| -> Result<_, NotReceived> {
         let missing = || Refusal::invalid("the part `layer` is missing", HINT);

@@ -5,11 +5,10 @@ use axum::extract::{FromRequestParts, RawPathParams, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use engine::calls::{FormatCall, FormatRefusal};
 use engine::tools::refusal_text;
-use engine::{FormatTool, ModelFormat};
 use model::{Code, Refusal, RunId, excerpt, json};
 use serde::{Deserialize, Deserializer};
+use tool_formats::{FORMATS, FormatCall, FormatRefusal, FormatTool, ToolFormat};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
@@ -25,19 +24,19 @@ pub(crate) const PATH: &str = "/v1/runs/{run}/formats/{format}/{tool}";
 
 /// The name of a format in a query.
 #[derive(Clone, Copy)]
-pub(crate) struct FormatName(pub(crate) &'static ModelFormat);
+pub(crate) struct FormatName(pub(crate) &'static ToolFormat);
 
 impl std::fmt::Debug for FormatName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.name)
+        f.write_str(&self.0.name)
     }
 }
 
 impl<'de> Deserialize<'de> for FormatName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        ModelFormat::find(&name).map(Self).ok_or_else(|| {
-            let (name, names) = (excerpt(&name, 60), ModelFormat::names());
+        ToolFormat::find(&name).map(Self).ok_or_else(|| {
+            let (name, names) = (excerpt(&name, 60), ToolFormat::names());
             serde::de::Error::custom(format_args!("there is no format `{name}`; there are {names}"))
         })
     }
@@ -45,7 +44,7 @@ impl<'de> Deserialize<'de> for FormatName {
 
 impl utoipa::PartialSchema for FormatName {
     fn schema() -> RefOr<Schema> {
-        let names = engine::FORMATS.iter().map(|format| format.name);
+        let names = FORMATS.iter().map(|format| format.name.as_str());
         ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).into()
     }
 }
@@ -55,7 +54,7 @@ impl utoipa::ToSchema for FormatName {}
 /// A caller of the tool of a format in the path, on the run in the path.
 pub(crate) struct FormatCaller {
     caller: RunCaller,
-    format: &'static ModelFormat,
+    format: &'static ToolFormat,
     tool: &'static FormatTool,
 }
 
@@ -78,7 +77,7 @@ impl FromRequestParts<Service> for FormatCaller {
             problem(Refusal::new(Code::ToolNotFound, message, format!("Its tools are {}.", format.tool_names())))
         })?;
         // Before the body is read, which takes memory. A model reads the refusal as that of any other call.
-        match service.calls.check_permitted_format(&caller.run, &caller.caller, format, tool).await {
+        match tool_formats::check_permitted(&service.calls, &caller.run, &caller.caller, format, tool).await {
             Ok(()) => Ok(Self { caller, format, tool }),
             Err(failed) => {
                 let problem = Problem::from(failed.error).of_call(failed.tool_call_id);
@@ -97,10 +96,10 @@ impl FromRequestParts<Service> for FormatCaller {
 /// # Errors
 ///
 /// `INVALID_REQUEST`, which names all.
-fn find(name: &str) -> Result<&'static ModelFormat, Refusal> {
-    ModelFormat::find(name).ok_or_else(|| {
+fn find(name: &str) -> Result<&'static ToolFormat, Refusal> {
+    ToolFormat::find(name).ok_or_else(|| {
         let message = format!("there is no format `{}`", excerpt(name, 60));
-        Refusal::invalid(message, format!("The formats are {}.", ModelFormat::names()))
+        Refusal::invalid(message, format!("The formats are {}.", ToolFormat::names()))
     })
 }
 
@@ -112,8 +111,8 @@ struct FormatBody(HeaderValue, String);
 ///
 /// Takes the input as the provider's API gives it, and answers what goes back to the model, also for a refusal: text, or for
 /// `openai-apply-patch` the item `apply_patch_call_output`. The call becomes one of the tools of the catalogue, and is judged, limited and
-/// recorded as such; its record has `format`. Absolute paths are under `/workspace`, of `anthropic-memory` under `/memories`. A change
-/// expects the version of a file that the token has seen.
+/// recorded as such; its record has `format`. Absolute paths are under `/workspace`. A change expects the version of a file that the
+/// token has seen.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/formats/{format}/{tool}", tag = "tools", operation_id = "callInFormat",
     params(
@@ -149,7 +148,7 @@ pub(crate) async fn call_in_format(
     let input = options.refusal.map_or(input, Err);
     let call = FormatCall { format, tool, input, reason: options.reason, tool_call_id: options.tool_call_id };
     let RunCaller { run, caller, .. } = caller;
-    match service.calls.call_in_format(&run, caller, call).await {
+    match tool_formats::call(&service.calls, &run, caller, call).await {
         Ok(mut answer) => {
             let call_id = call_id.unwrap_or_else(|| answer.answer.tool_call_id.to_string());
             let item = tool.item(&call_id, true, &answer.text).map(|item| item.to_string());

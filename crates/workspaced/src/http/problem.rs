@@ -23,7 +23,7 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 /// An error response: a problem document as of RFC 9457, with the members that every refusal has.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    refusal: Refusal,
+    refusal: Box<Refusal>,
     status: StatusCode,
     tool_call_id: Option<ToolCallId>,
     headers: Vec<(header::HeaderName, HeaderValue)>,
@@ -196,7 +196,7 @@ impl From<Refusal> for Problem {
         // A recorded refusal is redacted already; one that is not recorded is redacted here.
         Self {
             status: status(refusal.code),
-            refusal: refusal.redacted(),
+            refusal: Box::new(refusal.redacted()),
             tool_call_id: None,
             headers: Vec::new(),
             has_moved: false,
@@ -238,7 +238,7 @@ impl IntoResponse for Problem {
             response.extensions_mut().insert(RunHasMoved);
         }
         // A caller of a tool may prefer text.
-        response.extensions_mut().insert(Refused(Arc::new((self.refusal, self.tool_call_id))));
+        response.extensions_mut().insert(Refused(Arc::new((*self.refusal, self.tool_call_id))));
         response
     }
 }

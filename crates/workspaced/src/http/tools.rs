@@ -8,18 +8,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use engine::tools::{Audience, CatalogueFormat, CatalogueView, ToolInfo};
-use engine::{CallError, ModelFormat, tools};
-use model::{Code, Mount, Refusal, Sha256, excerpt, json};
-use serde::{Deserialize, Deserializer, Serialize};
+use engine::tools::{Audience, CatalogueView, ToolInfo};
+use engine::{CallError, tools};
+use model::{Code, Mount, Refusal, Sha256, json};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use tool_formats::{CatalogueFormat, FunctionForm};
 
 use crate::http::auth::{RunCaller, ToolCaller, ToolUser};
 use crate::http::extract::{JsonBytes, Path, Query, json_text};
 use crate::http::files::conditional::{etag, matches_etag};
-use crate::http::formats::FormatName;
 use crate::http::problem::Problem;
 use crate::http::tools::text_view::PrefersText;
 use crate::service::Service;
@@ -36,59 +34,19 @@ pub(crate) struct CatalogueQuery {
     /// trained on.
     #[serde(default)]
     #[param(inline)]
-    format: ListedFormat,
+    format: CatalogueFormat,
     /// `model` leaves out what a model does not decide, and the schemas of the outputs.
     #[serde(default)]
     #[param(inline)]
     audience: Audience,
+    /// With `format=openai`: functions without the member `function`, as the Responses API takes them.
+    #[serde(default)]
+    flat: bool,
+    /// With `format=openai`: schemas that the API enforces. Every member is required, and those that were optional may be null. They are
+    /// those of `audience=model`.
+    #[serde(default)]
+    strict: bool,
 }
-
-/// The form of the catalogue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ListedFormat {
-    /// Our own tools.
-    Own(CatalogueFormat),
-    /// Those of a format that models were trained on.
-    Other(FormatName),
-}
-
-impl Default for ListedFormat {
-    fn default() -> Self {
-        Self::Own(CatalogueFormat::default())
-    }
-}
-
-/// The names of the forms of our own tools.
-const OWN_FORMATS: [(&str, CatalogueFormat); 4] = [
-    ("workspaced", CatalogueFormat::Workspaced),
-    ("openai", CatalogueFormat::Openai),
-    ("anthropic", CatalogueFormat::Anthropic),
-    ("mcp", CatalogueFormat::Mcp),
-];
-
-impl<'de> Deserialize<'de> for ListedFormat {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let own = OWN_FORMATS.iter().find(|(own, _)| *own == name).map(|(_, format)| Self::Own(*format));
-        let other = || ModelFormat::find(&name).map(|format| Self::Other(FormatName(format)));
-        own.or_else(other).ok_or_else(|| {
-            let own: Vec<_> = OWN_FORMATS.iter().map(|(name, _)| *name).collect();
-            let (name, own, others) = (excerpt(&name, 60), own.join(", "), ModelFormat::names());
-            serde::de::Error::custom(format_args!("there is no format `{name}`; there are {own}, {others}"))
-        })
-    }
-}
-
-impl utoipa::PartialSchema for ListedFormat {
-    fn schema() -> RefOr<Schema> {
-        let own = OWN_FORMATS.iter().map(|(name, _)| *name);
-        let names = own.chain(engine::FORMATS.iter().map(|format| format.name));
-        let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names));
-        schema.default(Some("workspaced".into())).into()
-    }
-}
-
-impl utoipa::ToSchema for ListedFormat {}
 
 /// The tools.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -128,23 +86,18 @@ pub(crate) async fn list_tools(
         None => None,
     };
     let mounts = run.as_ref().map_or_else(Vec::new, |run| run.mounts.clone());
-    let (format, audience) = match query.format {
-        ListedFormat::Own(format) => (format, query.audience),
-        ListedFormat::Other(_) => (CatalogueFormat::default(), Audience::Model),
-    };
+    let CatalogueQuery { format, audience, flat, strict } = query;
+    if (flat || strict) && !matches!(format, CatalogueFormat::Openai) {
+        return Err(Refusal::invalid("`flat` and `strict` are for `format=openai`", "Leave them out.").into());
+    }
     let view = CatalogueView {
-        format,
-        audience,
+        audience: if strict { Audience::Model } else { audience },
         permissions: &user.permissions,
         policy: run.as_ref().map(|run| &run.policy),
         has_mounts: !mounts.is_empty(),
         has_runner: user.run.as_ref().is_some_and(|run| service.calls.has_runner(run)),
     };
-    let items = match query.format {
-        ListedFormat::Own(_) => view.items(),
-        ListedFormat::Other(FormatName(format)) => format.declarations(&view),
-    };
-    let list = ToolList { items, mounts };
+    let list = ToolList { items: format.items(&view, FunctionForm { flat, strict }), mounts };
     let body = serde_json::to_vec(&list).map_err(|error| Problem::from(CallError::Internal(Box::new(error))))?;
     let etag = etag(&Sha256::of(&body));
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, &etag));

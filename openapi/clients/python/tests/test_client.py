@@ -83,7 +83,7 @@ class Calls(unittest.TestCase):
                 raise httpx.ReadError("the connection is lost while the body is read")
 
     def test_an_adapter_without_its_framework_names_the_extra(self) -> None:
-        adapters = [("anthropic", "anthropic", "anthropic"), ("anthropic_memory", "anthropic", "anthropic"), ("openai", "openai", "openai"),
+        adapters = [("anthropic", "anthropic", "anthropic"), ("openai", "openai", "openai"),
                     ("langchain", "langchain_core", "langchain"), ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
                     ("openai_agents", "agents", "openai-agents")]  # fmt: skip
         names = [(f"workspaced.{package}{adapter}", framework, extra) for adapter, framework, extra in adapters for package in ("", "aio.")]

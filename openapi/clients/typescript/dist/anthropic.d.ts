@@ -2,7 +2,6 @@ import type { ToolResultBlockParam, ToolUnion, ToolUseBlock } from "@anthropic-a
 import type { BetaToolUseBlock } from "@anthropic-ai/sdk/resources/beta/messages/messages";
 import type { BetaRunnableTool } from "@anthropic-ai/sdk/lib/tools/BetaRunnableTool";
 import type { Run } from "./run.js";
-export { memoryTool } from "./memory.js";
 /**
  * Returns the tools of the run for the SDK's tool runner, `client.beta.messages.toolRunner({ tools })`.
  *

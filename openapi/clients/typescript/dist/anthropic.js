@@ -1,7 +1,6 @@
 // Tools for the package `@anthropic-ai/sdk`.
 import { ToolError } from "@anthropic-ai/sdk/lib/tools/ToolError";
 import { dispatch } from "./tools.js";
-export { memoryTool } from "./memory.js";
 /**
  * Returns the tools of the run for the SDK's tool runner, `client.beta.messages.toolRunner({ tools })`.
  *

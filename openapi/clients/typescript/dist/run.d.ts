@@ -60,7 +60,7 @@ export declare class Run {
      */
     text(tool: string, input?: object): Promise<TextAnswer>;
     /**
-     * Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
+     * Calls a tool in a form that models were trained on, such as `anthropic-editor`, and returns what goes back to the model.
      *
      * `input` is what the provider's API gives. Throws what `text` throws.
      */

@@ -79,7 +79,7 @@ export class Run {
         return this.textOf(this.toolPath(tool), withCallId(input), { Accept: "text/plain" }, COMMANDS.has(tool));
     }
     /**
-     * Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
+     * Calls a tool in a form that models were trained on, such as `anthropic-editor`, and returns what goes back to the model.
      *
      * `input` is what the provider's API gives. Throws what `text` throws.
      */

@@ -7,8 +7,6 @@ import { ToolError } from "@anthropic-ai/sdk/lib/tools/ToolError";
 import type { Run } from "./run.js";
 import { dispatch } from "./tools.js";
 
-export { memoryTool } from "./memory.js";
-
 /**
  * Returns the tools of the run for the SDK's tool runner, `client.beta.messages.toolRunner({ tools })`.
  *

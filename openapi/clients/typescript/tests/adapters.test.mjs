@@ -156,38 +156,6 @@ test("a loop with @anthropic-ai/sdk does a whole task", () =>
     }
   }));
 
-test("the memory of @anthropic-ai/sdk is kept in the run", async () => {
-  const { run, token } = await operator.createRun();
-  await run.createFile("memories/old.md", Buffer.from("of before\n"), "the test's files");
-  const calls = [
-    [{ command: "view", path: "/memories" }, false, "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items:\n10B\t/memories\n10B\t/memories/old.md"],
-    [{ command: "create", path: "/memories/a.md", file_text: "tea\nmilk\n" }, false, "File created successfully at: /memories/a.md"],
-    [{ command: "str_replace", path: "/memories/a.md", old_str: "tea", new_str: "coffee" }, false, "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\tcoffee\n     2\tmilk\n     3\t"],
-    [{ command: "create", path: "/memories/a.md", file_text: "" }, true, "File /memories/a.md already exists"],
-    [{ command: "insert", path: "/memories/old.md", insert_line: 1, insert_text: "more" }, false, "The file /memories/old.md has been edited."],
-    [{ command: "rename", old_path: "/memories/old.md", new_path: "/memories/b/new.md" }, false, "Successfully renamed /memories/old.md to /memories/b/new.md"],
-    [{ command: "view", path: "/memories/../x" }, true, "Path /memories/../x would escape /memories directory"],
-    [{ command: "delete", path: "/memories" }, true, "Cannot delete the /memories directory itself"],
-    [{ command: "delete", path: "/memories/b" }, false, "Successfully deleted /memories/b"],
-  ];
-  const model = await serve(APIS.messages, calls.map(([input]) => ["memory", input]));
-  try {
-    const sdk = new Anthropic({ baseURL: model.url, apiKey: "none" });
-    const tools = [anthropic.memoryTool(operator.agent(run.id, token.token))];
-    await sdk.beta.messages.toolRunner({ model: "scripted", max_tokens: 100, tools, messages: ASKED });
-    assert.deepEqual(model.asked[0].tools, [{ type: "memory_20250818", name: "memory" }]);
-    const read = ofMessages(model.asked);
-    for (const [number, [input, failed, expected]] of calls.entries()) {
-      // What helps with a refusal follows.
-      const text = failed ? read[number].text.split("\n")[0] : read[number].text;
-      assert.deepEqual([text, read[number].failed], [expected, failed], JSON.stringify(input));
-    }
-    assert.equal(Buffer.from(await run.readBytes("memories/a.md")).toString(), "coffee\nmilk\n");
-  } finally {
-    model.close();
-  }
-});
-
 test("the runner of openai does a whole task", () =>
   doTask(APIS.chat, async (agent, baseURL, asked) => {
     const sdk = new OpenAI({ baseURL, apiKey: "none" });

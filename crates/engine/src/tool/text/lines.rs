@@ -2,7 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 
-pub(crate) trait PushLine {
+/// A text that grows line by line.
+pub trait PushLine {
     /// Appends a line and its end.
     fn push_line(&mut self, line: impl Display);
 }

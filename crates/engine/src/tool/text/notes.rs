@@ -11,7 +11,7 @@ use crate::tool::input::GLOB_NOTE;
 const MAX_NAMED: usize = 5;
 
 /// Returns a number with commas: `1,240`.
-pub(crate) fn thousands(number: u64) -> String {
+pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -24,18 +24,18 @@ pub(crate) fn thousands(number: u64) -> String {
 }
 
 /// Returns `one` or `many` after the number.
-pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number), if number == 1 { one } else { many })
 }
 
 /// Returns the lines about globs that match no path.
-pub(crate) fn glob_notes(notes: &[String]) -> String {
+pub fn glob_notes(notes: &[String]) -> String {
     let lines = notes.iter().filter(|note| note.starts_with(GLOB_NOTE)).map(|note| format!("[{}]\n", one_line(note)));
     lines.collect::<Vec<_>>().concat()
 }
 
 /// Returns the line that says what a list leaves out, and the `ways` to see it; `None` if it leaves nothing out.
-pub(crate) fn not_shown(left: &NotShown, verb: &str, ways: impl Fn(&NotShown) -> Vec<&'static str>) -> Option<String> {
+pub fn not_shown(left: &NotShown, verb: &str, ways: impl Fn(&NotShown) -> Vec<&'static str>) -> Option<String> {
     let plain = |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", thousands(count)));
     let folders =
         |count: u64, of: &str| (count > 0).then(|| format!("{} of {of}", counted(count, "folder", "folders")));

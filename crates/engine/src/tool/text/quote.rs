@@ -10,7 +10,7 @@ pub(crate) fn is_unsafe(c: char) -> bool {
 }
 
 /// Returns a path as it is, or as a JSON string if it could be taken for something else.
-pub(crate) fn path(path: &str) -> Cow<'_, str> {
+pub fn path(path: &str) -> Cow<'_, str> {
     let is_ambiguous = path.starts_with(['"', ' '])
         || path.ends_with(' ')
         || [": ", " -> ", "  "].iter().any(|mark| path.contains(mark))
@@ -19,7 +19,7 @@ pub(crate) fn path(path: &str) -> Cow<'_, str> {
 }
 
 /// Returns `text` as a JSON string of printable characters.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -33,7 +33,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// Returns `text` with escapes for everything that is not printable, line ends included.
-pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }

@@ -12,7 +12,7 @@ pub fn refusal_text(refusal: &Refusal) -> String {
 }
 
 /// As [`refusal_text`], with other words for what was decided since the last answer, for the first line and for the hint.
-pub(crate) fn refusal_text_with(refusal: &Refusal, notices: &[String], first: &str, hint: &str) -> String {
+pub fn refusal_text_with(refusal: &Refusal, notices: &[String], first: &str, hint: &str) -> String {
     let Refusal { code, details, .. } = refusal;
     let mut out = super::notice_lines(notices);
     out.push_line(quote::one_line(first));

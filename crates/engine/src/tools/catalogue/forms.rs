@@ -10,22 +10,6 @@ use super::{CATALOGUE, ToolInfo};
 use crate::tool::{Tool, ToolRun};
 use crate::tools::TOOLS;
 
-/// The form of a tool's declaration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CatalogueFormat {
-    /// `name`, `description`, `mutates`, `permissions`, `inputSchema`, `outputSchema`.
-    #[default]
-    Workspaced,
-    /// `{"type": "function", "function": {name, description, parameters}}`.
-    Openai,
-    /// `name`, `description`, `input_schema`.
-    Anthropic,
-    /// `name`, `title`, `description`, `inputSchema`, `annotations`. Without a schema of the output, which makes clients show a model
-    /// JSON instead of the text.
-    Mcp,
-}
-
 /// Who reads the catalogue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -76,8 +60,6 @@ const PROGRAM_KEYWORDS: [&str; 10] = [
 /// What one caller is shown of the catalogue.
 #[derive(Clone, Debug)]
 pub struct CatalogueView<'a> {
-    /// The form.
-    pub format: CatalogueFormat,
     /// The reader.
     pub audience: Audience,
     /// What the caller may do; a tool for which it has no permission is left out.
@@ -91,10 +73,41 @@ pub struct CatalogueView<'a> {
 }
 
 impl CatalogueView<'_> {
-    /// The tools that the caller may use, in the order of the catalogue and in the view's form.
+    /// Returns the tools that the caller may use, in the order of the catalogue.
+    pub fn shown(&self) -> impl Iterator<Item = (&'static Tool, &'static ToolInfo)> {
+        TOOLS.iter().zip(CATALOGUE.iter()).filter(|(tool, _)| self.shows(tool))
+    }
+
+    /// Returns these tools as the service declares them.
     pub fn items(&self) -> Vec<Value> {
-        let shown = TOOLS.iter().zip(CATALOGUE.iter()).filter(|(tool, _)| self.shows(tool));
-        shown.map(|(tool, info)| self.item(tool, info)).collect()
+        let items = self.shown().map(|(_, info)| {
+            let mut item = json!({
+                "name": info.name, "description": info.description, "mutates": info.mutates,
+                "permissions": info.permissions, "inputSchema": self.input_schema(info),
+            });
+            if self.audience == Audience::Program {
+                item["outputSchema"] = info.output_schema.clone();
+            }
+            item
+        });
+        items.collect()
+    }
+
+    /// Returns these tools as the Model Context Protocol declares them.
+    pub fn mcp_items(&self) -> Vec<Value> {
+        let items = self.shown().map(|(tool, info)| {
+            json!({
+                "name": info.name, "title": title(info.name), "description": info.description,
+                "inputSchema": self.input_schema(info),
+                "annotations": {
+                    "readOnlyHint": tool.only_reads(),
+                    "destructiveHint": tool.is_destructive(),
+                    "idempotentHint": tool.only_reads(),
+                    "openWorldHint": tool.is_command(),
+                },
+            })
+        });
+        items.collect()
     }
 
     /// Whether the caller may use `tool` at all.
@@ -115,41 +128,6 @@ impl CatalogueView<'_> {
             // A mount has no diff.
             Audience::Model => self.for_model(info.input_schema.clone(), info.name != "diff_workspace"),
         }
-    }
-
-    fn item(&self, tool: &Tool, info: &ToolInfo) -> Value {
-        let (name, description, input) = (info.name, info.description, self.input_schema(info));
-        let output = (self.audience == Audience::Program).then(|| info.output_schema.clone());
-        let mut item = match self.format {
-            CatalogueFormat::Workspaced => json!({
-                "name": name, "description": description, "mutates": info.mutates, "permissions": info.permissions,
-                "inputSchema": input,
-            }),
-            CatalogueFormat::Openai => {
-                return json!({
-                    "type": "function",
-                    "function": { "name": name, "description": description, "parameters": input },
-                });
-            }
-            CatalogueFormat::Anthropic => {
-                return json!({ "name": name, "description": description, "input_schema": input });
-            }
-            CatalogueFormat::Mcp => {
-                return json!({
-                    "name": name, "title": title(name), "description": description, "inputSchema": input,
-                    "annotations": {
-                        "readOnlyHint": tool.only_reads(),
-                        "destructiveHint": tool.is_destructive(),
-                        "idempotentHint": tool.only_reads(),
-                        "openWorldHint": matches!(tool.run, ToolRun::Command),
-                    },
-                });
-            }
-        };
-        if let (Some(output), Some(members)) = (output, item.as_object_mut()) {
-            members.insert("outputSchema".to_owned(), output);
-        }
-        item
     }
 
     fn for_model(&self, mut schema: Value, has_mount: bool) -> Value {

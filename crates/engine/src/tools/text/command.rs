@@ -12,35 +12,30 @@ const MAX_FILES: usize = 50;
 
 /// Where in an output a reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutputPlace {
+pub struct OutputPlace {
     /// The line, from 1.
-    pub(crate) line: u64,
+    pub line: u64,
     /// The character of that line, from 1, unless it is the first.
-    pub(crate) column: Option<u64>,
+    pub column: Option<u64>,
 }
 
 /// How an answer of `run_command` is shown to a reader.
-pub(crate) struct CommandForm {
+pub struct CommandForm<'a> {
     /// Says how the reader gets the output of the command with this ID from a place on.
-    pub(crate) more: fn(&str, OutputPlace) -> String,
+    pub more: &'a dyn Fn(&str, OutputPlace) -> String,
     /// Whether the command is a process that has exited.
-    pub(crate) is_process: bool,
+    pub is_process: bool,
     /// The most lines of output.
-    pub(crate) lines: Option<u64>,
+    pub lines: Option<u64>,
 }
 
-impl CommandForm {
-    /// The form of a reader who gets more of an output in this way.
-    pub(crate) fn of(more: fn(&str, OutputPlace) -> String) -> Self {
-        Self { more, is_process: false, lines: None }
-    }
-
+impl CommandForm<'_> {
     /// Renders an answer of `run_command`, given as JSON text.
     ///
     /// # Errors
     ///
     /// If it is not one.
-    pub(crate) fn render(&self, answer: &str) -> serde_json::Result<Rendered> {
+    pub fn render(&self, answer: &str) -> serde_json::Result<Rendered> {
         let mut ran: RanCommand = serde_json::from_str(answer)?;
         ran.cut_to(self.lines);
         Ok(self.show(&ran))
@@ -66,7 +61,7 @@ impl ToolOutput for RanCommand {
             let column = column.map(|column| format!(", column={column}")).unwrap_or_default();
             format!("outputOf={} with startLine={line}{column}", quote::quoted(of))
         };
-        CommandForm::of(more).show(self)
+        CommandForm { more: &more, is_process: false, lines: None }.show(self)
     }
 
     /// Also removes what is computed of the output, and would confirm a guess of it.
@@ -110,7 +105,7 @@ impl RanCommand {
 }
 
 /// Renders how a command ended, what it changed and what it printed.
-fn rendered(ran: &RanCommand, head: &str, label: &str, more: fn(&str, OutputPlace) -> String) -> Rendered {
+fn rendered(ran: &RanCommand, head: &str, label: &str, more: &dyn Fn(&str, OutputPlace) -> String) -> Rendered {
     let mut body = String::new();
     body.push_line(head);
     if let Some(shell) = &ran.shell {
@@ -146,7 +141,7 @@ fn rendered(ran: &RanCommand, head: &str, label: &str, more: fn(&str, OutputPlac
 
 impl RanCommand {
     /// Says which lines of the output are shown, if not all are, and how others are read.
-    fn what_is_not_shown(&self, more: fn(&str, OutputPlace) -> String) -> String {
+    fn what_is_not_shown(&self, more: &dyn Fn(&str, OutputPlace) -> String) -> String {
         let mut end = String::new();
         let (Some(first), Some(lines)) = (self.output_start_line, self.output_lines) else { return end };
         if self.output.is_empty() {
@@ -172,7 +167,7 @@ impl RanCommand {
     }
 
     /// Returns how what is not shown is read.
-    fn way(&self, more: fn(&str, OutputPlace) -> String, place: OutputPlace, reads: &str) -> String {
+    fn way(&self, more: &dyn Fn(&str, OutputPlace) -> String, place: OutputPlace, reads: &str) -> String {
         match &self.output_of {
             Some(of) => format!("; {} {reads}", more(of, place)),
             None => "; the rest is not kept".to_owned(),

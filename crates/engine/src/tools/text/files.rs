@@ -36,13 +36,27 @@ fn form_note(
 }
 
 /// How a page of lines is shown.
-pub(crate) struct PageForm {
+pub struct PageForm<'a> {
     /// Writes the number before a line.
-    pub(crate) label: fn(&mut String, u64),
+    pub label: fn(&mut String, u64),
     /// The arguments that read on from a line.
-    pub(crate) next: fn(u64) -> String,
+    pub next: &'a dyn Fn(u64) -> String,
     /// Whether the reader can continue a line that is cut.
-    pub(crate) has_columns: bool,
+    pub has_columns: bool,
+}
+
+/// Renders an answer of `read_file`, given as JSON text, in another form. Lines are numbered unless the answer has them raw.
+///
+/// # Errors
+///
+/// If it is not one.
+pub fn page_of_lines(answer: &str, form: &PageForm<'_>) -> serde_json::Result<Rendered> {
+    let mut page: ReadFileOutput = serde_json::from_str(answer)?;
+    if page.format.is_none() {
+        let text = |line: &str| line.split_once(" | ").map(|(_, text)| text.to_owned()).unwrap_or_default();
+        page.content = page.content.split_inclusive('\n').map(text).collect();
+    }
+    Ok(page.lines_in(form))
 }
 
 /// Writes the number of a line, and two spaces.
@@ -54,7 +68,7 @@ fn plain_label(out: &mut String, number: u64) {
 impl ToolOutput for ReadFileOutput {
     /// Renders each line with its number and two spaces, without its ending.
     fn to_text(&self) -> Rendered {
-        let form = PageForm { label: plain_label, next: |line| format!("startLine={line}"), has_columns: true };
+        let form = PageForm { label: plain_label, next: &|line| format!("startLine={line}"), has_columns: true };
         self.lines_in(&form)
     }
 
@@ -75,7 +89,7 @@ impl ToolOutput for ReadFileOutput {
 
 impl ReadFileOutput {
     /// Renders the page in a form. Lines are numbered unless they are raw.
-    pub(crate) fn lines_in(&self, form: &PageForm) -> Rendered {
+    fn lines_in(&self, form: &PageForm<'_>) -> Rendered {
         if self.total_lines == 0 {
             return "[empty file]\n".to_owned().into();
         }
@@ -106,24 +120,8 @@ impl ReadFileOutput {
         Rendered { body: out, end: self.end_in(form) }
     }
 
-    /// Renders raw lines, each with its number. What follows the last line ending is a line too, if it is among the `lines` that were asked
-    /// for.
-    pub(crate) fn raw_lines_in(&self, form: &PageForm, lines: u64) -> Rendered {
-        if self.total_lines == 0 || self.start_line > self.total_lines {
-            return self.lines_in(form);
-        }
-        let mut out = String::with_capacity(self.content.len() + 128);
-        let is_end = self.next_start_line.is_none() && self.end_line - self.start_line + 1 < lines;
-        let content = if is_end { &self.content } else { self.content.strip_suffix('\n').unwrap_or(&self.content) };
-        for (number, line) in (self.start_line..).zip(content.split('\n')) {
-            (form.label)(&mut out, number);
-            out.push_line(line.strip_suffix('\r').unwrap_or(line));
-        }
-        Rendered { body: out, end: self.end_in(form) }
-    }
-
     /// The last lines: how the file is written, and how to continue where more follows.
-    fn end_in(&self, form: &PageForm) -> String {
+    fn end_in(&self, form: &PageForm<'_>) -> String {
         let Self { start_line, end_line, total_lines, .. } = self;
         let mut end = form_note(Some(self.encoding), self.encoding_guessed, Some(self.line_ending), self.git_lfs_bytes);
         if self.format == Some(PageFormat::Raw) && self.truncated && !self.content.ends_with('\n') {

@@ -112,7 +112,7 @@ fn found_line(entry: &FoundFile) -> String {
 }
 
 /// Returns what is special about a file that was found, in brackets; empty for an ordinary one.
-pub(crate) fn notes_of_found(entry: &FoundFile) -> String {
+pub fn notes_of_found(entry: &FoundFile) -> String {
     notes(entry.entry_type, entry.kind, entry.reason.as_deref(), false)
 }
 
@@ -143,7 +143,7 @@ fn push_name(out: &mut String, depth: usize, name: &str, is_folder: bool, notes:
 }
 
 /// Returns what is special about an entry of a folder, in brackets; empty for an ordinary one.
-pub(crate) fn notes_of_entry(entry: &FolderEntry) -> String {
+pub fn notes_of_entry(entry: &FolderEntry) -> String {
     notes(entry.entry_type, entry.kind, entry.reason.as_deref(), entry.redacted)
 }
 

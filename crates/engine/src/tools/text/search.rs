@@ -11,9 +11,6 @@ use crate::tool::text::notes::{continuation, counted, not_shown};
 use crate::tool::text::{Rendered, quote};
 use crate::tools::search_text::SearchTextOutput;
 
-/// A line of a file: whether it matches, and its text.
-pub(crate) type Line<'a> = (bool, &'a str);
-
 impl ToolOutput for SearchTextOutput {
     /// Renders each path, then its matching lines and the lines around them.
     fn to_text(&self) -> Rendered {
@@ -67,9 +64,9 @@ impl ToolOutput for SearchTextOutput {
     }
 }
 
-/// The lines of a file in order, each once: a match may be in the context of another.
-pub(crate) fn lines_of(matches: &[Match]) -> BTreeMap<u64, Line<'_>> {
-    let mut lines: BTreeMap<u64, Line<'_>> = BTreeMap::new();
+/// The lines of a file in order, each once, with whether it matches: a match may be in the context of another.
+pub fn lines_of(matches: &[Match]) -> BTreeMap<u64, (bool, &str)> {
+    let mut lines: BTreeMap<u64, (bool, &str)> = BTreeMap::new();
     for found in matches.iter().filter(|found| found.line > 0) {
         let first = found.line.saturating_sub(found.before.len() as u64);
         let before = (first..).zip(&found.before);

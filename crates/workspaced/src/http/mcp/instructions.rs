@@ -2,23 +2,23 @@
 
 use std::fmt::Write as _;
 
-use engine::ModelFormat;
 use model::{KindDecision, Permission, Policy, Run, Verdict};
 
 /// Globs of a list that are named; a policy may have hundreds.
 const MAX_GLOBS: usize = 20;
 
-/// Returns the instructions for a caller who has `permissions` in `run`. In a `format`, only what it has is named.
-pub(super) fn of_run(run: &Run, format: Option<&ModelFormat>, may: impl Fn(Permission) -> bool) -> String {
+/// Returns the instructions for a caller who has `permissions` in `run`. In a format of a provider, only its tools are named.
+pub(super) fn of_run(run: &Run, is_own: bool, may: impl Fn(Permission) -> bool) -> String {
     let policy = &run.policy;
-    let root = match format {
-        None => "Paths are relative to its root, `.`.".to_owned(),
-        Some(format) => format!("Its root is `{}`.", format.root()),
+    let root = if is_own {
+        "Paths are relative to its root, `.`.".to_owned()
+    } else {
+        format!("Its root is `{}`.", tool_formats::ROOT)
     };
     let mut text = format!(
         "Tools to read and change the files of one workspace. {root} A refusal says what to do next. Every call is recorded.\n"
     );
-    if format.is_none_or(ModelFormat::has_own_tools) && !run.mounts.is_empty() {
+    if is_own && !run.mounts.is_empty() {
         text.push_str("Read-only mounts, for reading tools' `mount`:\n");
         for mount in &run.mounts {
             let _ = writeln!(text, "- {}: {}", mount.name, mount.description);
@@ -34,7 +34,7 @@ pub(super) fn of_run(run: &Run, format: Option<&ModelFormat>, may: impl Fn(Permi
     ];
     if writes.into_iter().any(may) && !(policy.write.is_empty() && policy.ask.is_empty()) {
         changes(&mut text, policy);
-        if format.is_none_or(ModelFormat::has_own_tools) {
+        if is_own {
             text.push_str("revert_calls undoes your last change, or with last: N so many.\n");
         }
     } else {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use engine::calls::TextAnswer;
-use engine::calls::{Failed, FormatCall, FormatRefusal};
+use engine::CallError;
+use engine::calls::{Failed, TextAnswer};
 use engine::tools;
-use engine::tools::{Audience, CatalogueFormat, CatalogueView, Tool, refusal_text};
-use engine::{CallError, FormatTool, ModelFormat};
+use engine::tools::{Audience, CatalogueView, Tool, refusal_text};
 use model::{Refusal, Run};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -18,6 +17,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
+use tool_formats::{FormatCall, FormatRefusal, FormatTool, ToolFormat};
 
 use super::{CallForm, CallHeaders, HasMoved, McpCaller, errors, instructions, resources};
 use crate::http::auth::RunTokenCaller;
@@ -68,7 +68,7 @@ impl RunServer {
     async fn call_in_format(
         &self,
         caller: &RunTokenCaller,
-        format: &'static ModelFormat,
+        format: &'static ToolFormat,
         tool: &'static FormatTool,
         form: CallForm,
         input: Map<String, Value>,
@@ -80,7 +80,7 @@ impl RunServer {
             Err(refusal) => FormatCall { format, tool, input: Err(refusal), reason: None, tool_call_id: None },
         };
         // Boxed, since it has the whole transaction.
-        let call = Box::pin(self.service.calls.call_in_format(&caller.run, caller.caller.clone(), call));
+        let call = Box::pin(tool_formats::call(&self.service.calls, &caller.run, caller.caller.clone(), call));
         caller.parties.scope(call).await
     }
 
@@ -111,9 +111,8 @@ impl RunServer {
     async fn info(&self, caller: &McpCaller) -> Result<ServerConfig, ErrorData> {
         let run = self.run(caller).await?;
         let permissions = &caller.0.caller.permissions;
-        let text = instructions::of_run(&run, caller.2.format.map(|format| format.0), |permission| {
-            permissions.contains(&permission)
-        });
+        let text =
+            instructions::of_run(&run, caller.2.format.is_none(), |permission| permissions.contains(&permission));
         Ok(self.get_info().with_instructions(text))
     }
 
@@ -121,7 +120,6 @@ impl RunServer {
         let run = self.run(caller).await?;
         let McpCaller(caller, _, form) = caller;
         let view = CatalogueView {
-            format: CatalogueFormat::Mcp,
             audience: Audience::Model,
             permissions: &caller.caller.permissions,
             policy: Some(&run.policy),
@@ -130,7 +128,7 @@ impl RunServer {
         };
         let items = match form.format {
             Some(FormatName(format)) => format.mcp_tools(&view),
-            None => view.items(),
+            None => view.mcp_items(),
         };
         let etag = model::Sha256::of(Value::from(items.clone()).to_string().as_bytes());
         let tools = items.into_iter().map(serde_json::from_value).collect::<Result<_, _>>();
@@ -145,7 +143,7 @@ impl RunServer {
 /// A call, by its name in the request's form.
 enum Called {
     Own(&'static Tool, Result<Map<String, Value>, Refusal>),
-    InFormat(&'static ModelFormat, &'static FormatTool, CallForm, Map<String, Value>),
+    InFormat(&'static ToolFormat, &'static FormatTool, CallForm, Map<String, Value>),
 }
 
 impl Called {

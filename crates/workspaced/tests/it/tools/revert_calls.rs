@@ -253,6 +253,32 @@ async fn an_undo_may_name_the_file_that_it_is_of(#[values(Backend::Sqlite)] back
 
 #[rstest]
 #[tokio::test]
+async fn undoing_again_undoes_the_change_before(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.py", "1\n")]).await;
+    let change = async |old: &str, new: &str| run.edit("a.py", old, new, json!({})).await.ok();
+    let undo = async || run.call("revert_calls", json!({"last": 1, "ofPath": "a.py", "reason": "r"})).await;
+    change("1", "2").await;
+    change("2", "3").await;
+    for want in ["2\n", "1\n"] {
+        undo().await.ok();
+        assert_eq!(run.on_disk("a.py"), want);
+    }
+    undo().await.refused("NOT_FOUND");
+    // An edit after an undo is the last one, and then that before the undone one.
+    change("1", "4").await;
+    change("4", "5").await;
+    undo().await.ok();
+    change("4", "6").await;
+    for want in ["4\n", "1\n"] {
+        undo().await.ok();
+        assert_eq!(run.on_disk("a.py"), want);
+    }
+    undo().await.refused("NOT_FOUND");
+    assert_eq!(run.on_disk("a.py"), "1\n");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_mode_that_the_call_has_not_changed_stays(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"allowModeChange": true}});
     let server = Server::start(backend).await;

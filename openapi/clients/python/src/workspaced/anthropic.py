@@ -1,5 +1,5 @@
 # Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
-"""Tools and a memory for the package `anthropic`: `pip install "workspaced-client[anthropic]"`."""
+"""Tools for the package `anthropic`: `pip install "workspaced-client[anthropic]"`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from .extras import needs
-from .anthropic_memory import MemoryTool
 from .run import Run
 from .tools import dispatch, member
 
@@ -16,7 +15,7 @@ with needs("anthropic"):
     from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
     from anthropic.types.beta import BetaToolParam, BetaToolUseBlock
 
-__all__ = ["MemoryTool", "RunTool", "ToolsetTool", "answer", "message_tools", "tools_for", "toolset_for"]
+__all__ = ["RunTool", "ToolsetTool", "answer", "message_tools", "tools_for", "toolset_for"]
 
 
 class RunTool(BetaBuiltinFunctionTool):

@@ -11,8 +11,8 @@ fn all() -> BTreeSet<Permission> {
     Permission::ALL.into_iter().collect()
 }
 
-fn view(audience: Audience, format: CatalogueFormat, permissions: &BTreeSet<Permission>) -> CatalogueView<'_> {
-    CatalogueView { format, audience, permissions, policy: None, has_mounts: false, has_runner: true }
+fn view(audience: Audience, permissions: &BTreeSet<Permission>) -> CatalogueView<'_> {
+    CatalogueView { audience, permissions, policy: None, has_mounts: false, has_runner: true }
 }
 
 fn has_key(value: &Value, keys: &[&str]) -> bool {
@@ -26,36 +26,11 @@ fn has_key(value: &Value, keys: &[&str]) -> bool {
 }
 
 #[test]
-fn a_model_is_shown_what_it_decides_in_few_characters() {
-    let permissions = all();
-    for format in
-        [CatalogueFormat::Workspaced, CatalogueFormat::Openai, CatalogueFormat::Anthropic, CatalogueFormat::Mcp]
-    {
-        // The 15 that every run has; a runner adds one, of few characters.
-        let mounts =
-            CatalogueView { has_mounts: true, has_runner: false, ..view(Audience::Model, format, &permissions) };
-        let text = Value::from(mounts.items()).to_string();
-        assert!(text.chars().count() <= 12_000, "{format:?}, with mounts: {}", text.chars().count());
-        let items = view(Audience::Model, format, &permissions).items();
-        assert_eq!(items.len(), TOOLS.len());
-        let (last, others) = items.split_last().unwrap();
-        let (text, command) = (Value::from(others.to_vec()).to_string(), last.to_string());
-        assert!(text.chars().count() <= 12_000, "{format:?}: {}", text.chars().count());
-        assert!(command.contains("run_command") && command.chars().count() <= 1_300, "{format:?}: {command}");
-        let hidden =
-            ["allOf", "oneOf", "anyOf", "$ref", "outputSchema", "mount", "dryRun", "toolCallId", "expectedSha256"];
-        assert!(!has_key(&Value::from(items), &hidden), "{format:?}");
-    }
-    let mounts = CatalogueView { has_mounts: true, ..view(Audience::Model, CatalogueFormat::Openai, &permissions) };
-    assert!(has_key(&Value::from(mounts.items()), &["mount"]));
-}
-
-#[test]
 fn every_member_that_a_model_is_shown_is_described() {
     let permissions = all();
     let mut names = BTreeSet::new();
-    let view = CatalogueView { has_mounts: true, ..view(Audience::Model, CatalogueFormat::Mcp, &permissions) };
-    for item in view.items() {
+    let view = CatalogueView { has_mounts: true, ..view(Audience::Model, &permissions) };
+    for item in view.mcp_items() {
         let properties = item["inputSchema"]["properties"].as_object().unwrap();
         for (name, schema) in properties {
             let described = schema["description"].as_str().is_some_and(|text| text.ends_with('.'));
@@ -75,16 +50,11 @@ fn only_tools_that_the_caller_may_use_are_shown() {
         items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let one = BTreeSet::from([Permission::FileList]);
-    assert_eq!(names(&view(Audience::Program, CatalogueFormat::Workspaced, &one)).first().unwrap(), "list_dir");
-    assert!(!names(&view(Audience::Program, CatalogueFormat::Workspaced, &one)).contains(&"read_file".to_owned()));
+    assert_eq!(names(&view(Audience::Program, &one)).first().unwrap(), "list_dir");
+    assert!(!names(&view(Audience::Program, &one)).contains(&"read_file".to_owned()));
     let permissions = all();
     let (read_only, supervised) = (policy("READ_ONLY"), policy("SUPERVISED_PR"));
-    let shown = |policy| {
-        names(&CatalogueView {
-            policy: Some(policy),
-            ..view(Audience::Model, CatalogueFormat::Anthropic, &permissions)
-        })
-    };
+    let shown = |policy| names(&CatalogueView { policy: Some(policy), ..view(Audience::Model, &permissions) });
     assert!(shown(&supervised).contains(&"write_file".to_owned()));
     assert!(shown(&read_only).iter().all(|name| !crate::tools::find(name).unwrap().mutates()));
     assert!(shown(&read_only).contains(&"read_file".to_owned()));
@@ -94,9 +64,9 @@ fn only_tools_that_the_caller_may_use_are_shown() {
 fn an_array_may_be_one_entry_for_a_program_and_is_a_list_for_a_model() {
     let permissions = all();
     let globs = |audience| {
-        let items = view(audience, CatalogueFormat::Anthropic, &permissions).items();
+        let items = view(audience, &permissions).items();
         let find = items.into_iter().find(|item| item["name"] == "find_files").unwrap();
-        find["input_schema"]["properties"]["glob"]["type"].clone()
+        find["inputSchema"]["properties"]["glob"]["type"].clone()
     };
     assert_eq!((globs(Audience::Program), globs(Audience::Model)), (json!(["array", "string"]), json!("array")));
 }

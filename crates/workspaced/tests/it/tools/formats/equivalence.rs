@@ -18,7 +18,6 @@ enum Change {
     Insert { path: String, line: usize, text: String },
     Delete { path: String },
     Rename { path: String, to: String },
-    Undo { path: String },
 }
 
 impl Change {
@@ -29,8 +28,7 @@ impl Change {
             | Self::Edit { path, .. }
             | Self::Insert { path, .. }
             | Self::Delete { path }
-            | Self::Rename { path, .. }
-            | Self::Undo { path } => path,
+            | Self::Rename { path, .. } => path,
         }
     }
 
@@ -50,32 +48,24 @@ impl Change {
             ),
             Self::Delete { path } => ("delete_file", json!({"path": path, "reason": "r"})),
             Self::Rename { path, to } => ("move_file", json!({"from": path, "to": to, "reason": "r"})),
-            Self::Undo { .. } => ("revert_calls", json!({"last": 1, "reason": "r"})),
         }
     }
 
     /// The call in a form; `None` if the form has none.
     fn in_format(&self, format: &str) -> Option<(&'static str, Value)> {
-        let editor = |tool, root: &str, is_memory: bool, replaces: bool, undoes: bool| {
-            let at = |path: &String| format!("{root}/{path}");
+        let editor = |tool| {
+            let at = |path: &String| format!("/workspace/{path}");
             let input = match self {
-                Self::Create { path, content } => json!({"command": "create", "path": at(path), "file_text": content}),
-                Self::Replace { path, content } if replaces => {
+                Self::Create { path, content } | Self::Replace { path, content } => {
                     json!({"command": "create", "path": at(path), "file_text": content})
                 }
                 Self::Edit { path, old, new } => {
                     json!({"command": "str_replace", "path": at(path), "old_str": old, "new_str": new})
                 }
                 Self::Insert { path, line, text } => {
-                    let name = if undoes { "new_str" } else { "insert_text" };
-                    json!({"command": "insert", "path": at(path), "insert_line": line, name: text})
+                    json!({"command": "insert", "path": at(path), "insert_line": line, "insert_text": text})
                 }
-                Self::Delete { path } if is_memory => json!({"command": "delete", "path": at(path)}),
-                Self::Rename { path, to } if is_memory => {
-                    json!({"command": "rename", "old_path": at(path), "new_path": at(to)})
-                }
-                Self::Undo { path } if undoes => json!({"command": "undo_edit", "path": at(path)}),
-                _ => return None,
+                Self::Delete { .. } | Self::Rename { .. } => return None,
             };
             Some((tool, input))
         };
@@ -93,16 +83,14 @@ impl Change {
             _ => None,
         };
         match format {
-            "anthropic-editor" => editor("str_replace_based_edit_tool", "/workspace", false, true, false),
-            "anthropic-memory" => editor("memory", "/memories", true, false, false),
-            "swe-agent" => editor("str_replace_editor", "/workspace", false, false, true),
+            "anthropic-editor" => editor("str_replace_based_edit_tool"),
             "anthropic-toolset" => writer("write", "edit", false),
             "claude-code" => writer("Write", "Edit", true),
             "gemini" => writer("write_file", "replace", true),
             "qwen" => writer("write_file", "edit", true),
             "openai-apply-patch" => self.operation().map(|operation| ("apply_patch", json!({"operation": operation}))),
             "codex" => self.patch().map(|patch| ("apply_patch", json!(patch))),
-            _ => Some(self.own()),
+            other => panic!("{other}"),
         }
     }
 
@@ -140,9 +128,9 @@ fn added(content: &str) -> String {
 
 /// What a format says of a text that is not in the file, of one that is there twice, and of a path outside of its folder.
 fn said_of_wrong(format: &str) -> [&'static str; 3] {
-    let outside = if format == "anthropic-memory" { "must start with /memories" } else { "must start with /workspace" };
+    let outside = "must start with /workspace";
     match format {
-        "anthropic-editor" | "anthropic-memory" | "swe-agent" => [
+        "anthropic-editor" => [
             "No replacement was performed, old_str `absent` did not appear verbatim in",
             "Multiple occurrences of old_str `line` in lines: ",
             outside,
@@ -161,7 +149,7 @@ fn said_of_wrong(format: &str) -> [&'static str; 3] {
         "openai-apply-patch" | "codex" => {
             ["Failed to find expected lines in", "Failed to find expected lines in", outside]
         }
-        _ => ["EDIT_NOT_FOUND", "EDIT_NOT_UNIQUE", "PATH_REJECTED"],
+        other => panic!("{other}"),
     }
 }
 
@@ -197,13 +185,12 @@ impl Random {
         let path = files[self.below(files.len())].clone();
         let text = run.on_disk(&path);
         let lines: Vec<_> = text.lines().collect();
-        match self.below(8) {
+        match self.below(7) {
             0 => Change::Create { path: new_path, content: self.content() },
             1 => Change::Replace { path, content: self.content() },
             2 => Change::Insert { path, line: self.below(lines.len() + 1), text: self.line() },
             3 => Change::Delete { path },
             4 => Change::Rename { path, to: new_path },
-            5 => Change::Undo { path },
             _ => Change::Edit { path, old: lines[self.below(lines.len())].to_owned(), new: self.line() },
         }
     }
@@ -228,15 +215,9 @@ async fn a_call_in_a_format_leaves_the_tree_of_the_call_that_it_becomes(
         for seed in (0..seeds).map(|round| round * 1_000 + seed as u64) {
             let (formed, direct) = (server.run(json!({})).await, server.run(json!({})).await);
             let mut random = Random { rng: StdRng::seed_from_u64(seed), lines: 0 };
-            let mut last: Option<String> = None;
             let mut done = 0;
             while done < steps {
-                let mut change = random.change(&formed);
-                if let Change::Undo { path } = &mut change {
-                    // Only the last change can be undone, once.
-                    let Some(changed) = last.take() else { continue };
-                    *path = changed;
-                }
+                let change = random.change(&formed);
                 let Some((tool, input)) = change.in_format(format) else { continue };
                 let before = formed.files();
                 if before.contains_key(change.path()) {
@@ -251,10 +232,6 @@ async fn a_call_in_a_format_leaves_the_tree_of_the_call_that_it_becomes(
                 let answer = direct.text(tool, input).await;
                 assert_eq!(answer.status, 200, "{format}, seed {seed}, {change:?}: {}", answer.text());
                 assert_eq!(formed.files(), direct.files(), "{format}, seed {seed}, {change:?}");
-                last = match change {
-                    Change::Undo { .. } | Change::Rename { .. } | Change::Delete { .. } => None,
-                    other => Some(other.path().to_owned()),
-                };
                 done += 1;
             }
         }
@@ -278,11 +255,8 @@ async fn refuses_wrong(run: &Run, format: &str, path: &str) {
         let said = text(edit(path, "line")).await;
         assert!(said.contains(twice), "{format}: {said}");
     }
-    let mut wrong = serde_json::to_string(&edit(path, "absent").in_format(format).unwrap().1).unwrap();
-    for root in ["/workspace/", "/memories/"] {
-        wrong = wrong.replace(root, "");
-    }
-    let wrong = wrong.replace(path, &format!("/etc/{path}"));
+    let wrong = serde_json::to_string(&edit(path, "absent").in_format(format).unwrap().1).unwrap();
+    let wrong = wrong.replace("/workspace/", "").replace(path, &format!("/etc/{path}"));
     let (tool, _) = edit(path, "absent").in_format(format).unwrap();
     let answer = call(run, format, tool, serde_json::from_str(&wrong).unwrap()).await;
     assert!(answer.status == 400 && answer.text().contains(outside), "{format}: {}", answer.text());

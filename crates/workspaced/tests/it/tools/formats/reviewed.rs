@@ -1,43 +1,11 @@
-//! What a form says of calls at its edges: which path and which member a refusal names, and what a second undo does.
+//! What a form says of calls at its edges: which path and which member a refusal names.
 
 use reqwest::Method;
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::said;
 use crate::harness::{Backend, Run};
-
-#[rstest]
-#[tokio::test]
-async fn a_refusal_of_memory_names_paths_and_members_that_memory_has(#[values(Backend::Sqlite)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[("a.md", "a\n"), ("b.md", "b\n"), ("d/c.md", "c\n")]).await;
-    let memory = async |input: Value| said(&run, "anthropic-memory", "memory", input).await;
-    let rename = |to: &str| json!({"command": "rename", "old_path": "/memories/a.md", "new_path": to});
-    for (to, taken) in [("/memories/b.md", "/memories/b.md"), ("/memories/d", "/memories/d")] {
-        let text = memory(rename(to)).await;
-        assert!(text.starts_with(&format!("The destination {taken} already exists\n")), "{text}");
-        assert!(!text.contains("`to`"), "{text}");
-    }
-    assert!(memory(rename("/memories/b.md")).await.contains("Choose another path in `new_path`."));
-    for (to, want) in [
-        ("/memories", "/memories is the root of all files"),
-        ("/memories/a.md", "`old_path` and `new_path` are the same path"),
-    ] {
-        let text = memory(rename(to)).await;
-        assert!(text.starts_with("INVALID_REQUEST: ") && text.contains(want), "{text}");
-    }
-    let into = json!({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/d/e"});
-    let text = memory(into).await;
-    assert!(text.contains("`new_path`") && !text.contains("`to`"), "{text}");
-    let exists = memory(json!({"command": "create", "path": "/memories/a.md", "file_text": "x"})).await;
-    assert!(exists.starts_with("File /memories/a.md already exists") && exists.contains("str_replace"), "{exists}");
-    assert!(!exists.contains("REPLACE_EXISTING"), "{exists}");
-    // A path that may have been meant can be given as it is said.
-    let missing = memory(json!({"command": "view", "path": "/memories/x/c.md"})).await;
-    assert!(missing.starts_with("The path /memories/x/c.md does not exist."), "{missing}");
-    assert!(missing.contains("did you mean `/memories/d/c.md`?\n"), "{missing}");
-    assert_eq!(run.on_disk("b.md"), "b\n");
-}
 
 #[rstest]
 #[tokio::test]
@@ -46,9 +14,6 @@ async fn a_refusal_names_no_member_that_the_form_has_not(#[values(Backend::Sqlit
     let edit = json!({"file_path": "/workspace/src/a.py", "old_string": "", "new_string": "x"});
     let exists = said(&run, "claude-code", "Edit", edit).await;
     assert!(exists.contains("change it with Edit") && !exists.contains("REPLACE_EXISTING"), "{exists}");
-    let create = json!({"command": "create", "path": "/workspace/src/a.py", "file_text": "x"});
-    let exists = said(&run, "swe-agent", "str_replace_editor", create).await;
-    assert!(exists.contains("change it with str_replace") && !exists.contains("REPLACE_EXISTING"), "{exists}");
     for (format, folder) in [("gemini", "dir_path"), ("qwen", "path")] {
         for tool in ["glob", "grep_search"] {
             let text = said(&run, format, tool, json!({"pattern": "a", folder: [1]})).await;
@@ -65,37 +30,6 @@ async fn a_refusal_names_no_member_that_the_form_has_not(#[values(Backend::Sqlit
     // Anthropic's own reader takes lines before the first as the first.
     let text = said(&run, "anthropic-toolset", "read", json!({"file_path": "src/a.py", "view_range": [0, 5]})).await;
     assert_eq!(text, "a\n");
-}
-
-#[rstest]
-#[tokio::test]
-async fn undoing_again_undoes_the_edit_before(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[("a.py", "1\n")]).await;
-    let path = "/workspace/a.py";
-    let edit = async |input: Value| said(&run, "swe-agent", "str_replace_editor", input).await;
-    let change = |old: &str, new: &str| json!({"command": "str_replace", "path": path, "old_str": old, "new_str": new});
-    let undo = json!({"command": "undo_edit", "path": path});
-    edit(json!({"command": "view", "path": path})).await;
-    for (old, new) in [("1", "2"), ("2", "3")] {
-        edit(change(old, new)).await;
-    }
-    for want in ["2\n", "1\n"] {
-        let undone = edit(undo.clone()).await;
-        assert_eq!(undone, "Last edit to /workspace/a.py undone successfully (+1 -1).\n");
-        assert_eq!(run.on_disk("a.py"), want);
-    }
-    assert_eq!(edit(undo.clone()).await.lines().next(), Some("No edit history found for /workspace/a.py."));
-    // An edit after an undo is the last one, and then that before the undone one.
-    edit(change("1", "4")).await;
-    edit(change("4", "5")).await;
-    edit(undo.clone()).await;
-    edit(change("4", "6")).await;
-    for want in ["4\n", "1\n"] {
-        edit(undo.clone()).await;
-        assert_eq!(run.on_disk("a.py"), want);
-    }
-    assert!(edit(undo).await.starts_with("No edit history found for"));
-    assert_eq!(run.on_disk("a.py"), "1\n");
 }
 
 #[rstest]

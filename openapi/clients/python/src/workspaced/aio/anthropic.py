@@ -1,4 +1,4 @@
-"""Tools and a memory for the package `anthropic`: `pip install "workspaced-client[anthropic]"`."""
+"""Tools for the package `anthropic`: `pip install "workspaced-client[anthropic]"`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..extras import needs
-from .anthropic_memory import MemoryTool
 from .run import Run
 from .tools import dispatch, member
 
@@ -15,7 +14,7 @@ with needs("anthropic"):
     from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
     from anthropic.types.beta import BetaToolParam, BetaToolUseBlock
 
-__all__ = ["MemoryTool", "RunTool", "ToolsetTool", "answer", "message_tools", "tools_for", "toolset_for"]
+__all__ = ["RunTool", "ToolsetTool", "answer", "message_tools", "tools_for", "toolset_for"]
 
 
 class RunTool(BetaAsyncBuiltinFunctionTool):

@@ -117,7 +117,7 @@ class Run:
         return await self._text(f"{self._path}/tools/{segment(tool)}", with_call_id(input), headers, tool in COMMANDS)
 
     async def text_in_format(self, format: str, tool: str, input: object, *, reason: str | None = None) -> TextAnswer:
-        """Calls a tool in a form that models were trained on, such as `anthropic-memory`, and returns what goes back to the model.
+        """Calls a tool in a form that models were trained on, such as `anthropic-editor`, and returns what goes back to the model.
 
         `input` is what the provider's API gives. Raises what `text` raises.
         """
