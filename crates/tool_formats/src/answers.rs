@@ -11,7 +11,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::Value;
 use workspace::{EntryType, FolderEntry, Match};
 
-use crate::mapping::{MappedCall, Shown};
+use crate::mapping::{Aside, MappedCall};
 use crate::rows::{AnswerForm, MatchesMode};
 use crate::templates::{at_line, fill, repeated};
 
@@ -30,7 +30,7 @@ impl MappedCall {
         if self.call.name == "run_command" {
             let more = |id: &str, place| self.format.more_of_output(id, place);
             let is_process = matches!(self.row.answer, AnswerForm::Command { process: true });
-            return CommandForm { more: &more, is_process, lines: self.shown.output_lines }.render(answer);
+            return CommandForm { more: &more, is_process, lines: self.aside.output_lines }.render(answer);
         }
         match &self.row.answer {
             AnswerForm::Page { title, next } => {
@@ -45,8 +45,8 @@ impl MappedCall {
             AnswerForm::Found { title, none } => self.found(answer, title.as_deref(), none),
             AnswerForm::Matches { mode, limit, next, none } => {
                 let search: SearchTextOutput = serde_json::from_str(answer)?;
-                let limit = self.shown.limit.or(*limit).unwrap_or(usize::MAX);
-                Ok(self.matches(&search, self.shown.mode.unwrap_or(*mode), limit, next.as_deref(), none))
+                let limit = self.aside.limit.filter(|limit| *limit > 0).or(*limit).unwrap_or(usize::MAX);
+                Ok(self.matches(&search, self.aside.mode.unwrap_or(*mode), limit, next.as_deref(), none))
             }
             AnswerForm::Many => self.many(answer),
             AnswerForm::Change { created, done } => {
@@ -81,9 +81,9 @@ impl MappedCall {
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         match name {
             "tool" => Some(self.tool.name.clone()),
-            "path" => Some(quote::one_line(&self.asked.path).into_owned()),
-            "old" => Some(repeated(&self.asked.old)),
-            "pattern" => Some(quote::one_line(&self.asked.pattern).into_owned()),
+            "path" => Some(quote::one_line(&self.aside.path).into_owned()),
+            "old" => Some(repeated(&self.aside.old)),
+            "pattern" => Some(quote::one_line(&self.aside.pattern).into_owned()),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl MappedCall {
     fn listing(&self, answer: &str, title: &str, empty: &str, names: bool) -> serde_json::Result<Rendered> {
         let list: ListDirOutput = serde_json::from_str(answer)?;
         let name_of = |entry: &FolderEntry| entry.path.rsplit('/').next().unwrap_or_default().to_owned();
-        let ignored = names_matching(&self.shown.ignore);
+        let ignored = names_matching(&self.aside.ignore);
         let entries: Vec<_> = list.entries.iter().filter(|entry| !ignored.is_match(name_of(entry))).collect();
         let mut body = String::new();
         body.push_line(self.line(if entries.is_empty() { empty } else { title }));
@@ -148,7 +148,7 @@ impl MappedCall {
         for file in search.matches.chunk_by(|a, b| a.path == b.path) {
             self.push_matches(&mut lines, mode, file);
         }
-        let Shown { skip: offset, is_searched, .. } = self.shown;
+        let Aside { skip: offset, is_searched, .. } = self.aside;
         // A search that has skipped them goes on wherever it was stopped. It counts matches, which are neither context nor counts.
         let skip = if is_searched { 0 } else { offset };
         let shown = lines.len().saturating_sub(skip).min(limit);
@@ -207,14 +207,14 @@ impl MappedCall {
         let path = quote::path(&path);
         // A caller without `file:read` is given paths only.
         let mode = if first.line == 0 { MatchesMode::Files } else { mode };
-        let file = &file[..file.len().min(self.shown.per_file.unwrap_or(usize::MAX))];
+        let file = &file[..file.len().min(self.aside.per_file.unwrap_or(usize::MAX))];
         match mode {
             MatchesMode::Files => lines.push(path.into_owned()),
             MatchesMode::Counts => lines.push(format!("{path}:{}", file.len())),
             MatchesMode::Content => {
                 for (number, (is_match, text)) in lines_of(file) {
                     let mark = if is_match { ':' } else { '-' };
-                    let number = if self.shown.unnumbered { String::new() } else { format!("{number}{mark}") };
+                    let number = if self.aside.unnumbered { String::new() } else { format!("{number}{mark}") };
                     lines.push(format!("{path}{mark}{number}{text}"));
                 }
             }

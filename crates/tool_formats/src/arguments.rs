@@ -4,6 +4,7 @@ use engine::tools::ArgumentForms;
 use model::{Refusal, excerpt};
 use serde_json::{Map, Value};
 
+use crate::templates::{fill, repeated};
 use crate::{FormatTool, Row};
 
 /// The arguments that are not taken yet. Each is accepted in the types that models send.
@@ -82,9 +83,16 @@ impl<'a> Arguments<'a> {
     }
 
     /// Refuses an argument with which the call of `row` is not possible.
-    pub(crate) fn check_not_with(&self, row: &Row) -> Result<(), Refusal> {
-        let found = row.not_with.iter().find(|(name, _)| self.members.get(*name).is_some_and(|value| !value.is_null()));
-        found.map_or(Ok(()), |(_, [message, hint])| Err(Refusal::invalid(message, hint)))
+    pub(crate) fn check_not_with(&mut self, row: &Row) -> Result<(), Refusal> {
+        for (name, [message, hint]) in &row.not_with {
+            if self.take(name)?.is_some_and(|value| value != false && value != "") {
+                let text = |name: &str| {
+                    Some(self.members.get(name)?.as_str().map_or_else(|| self.members[name].to_string(), repeated))
+                };
+                return Err(Refusal::invalid(fill(message, text).as_ref().unwrap_or(message), hint));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses an argument that was not taken and, unless `accepts_known`, is one of the tool's.

@@ -69,7 +69,7 @@ pub async fn call(calls: &Calls, run: &RunId, caller: Caller, call: FormatCall) 
         Ok((mut mapped, note)) => {
             let mut input = std::mem::take(&mut mapped.input);
             if !mapped.call.only_reads() {
-                let reason = reason.or(mapped.reason.take()).filter(|reason| !reason.trim().is_empty());
+                let reason = reason.or(mapped.aside.reason.take()).filter(|reason| !reason.trim().is_empty());
                 let reason = reason.unwrap_or_else(|| format!("{NO_REASON}: the form {} has none", format.name));
                 input.insert("reason".to_owned(), reason.into());
             }

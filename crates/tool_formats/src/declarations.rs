@@ -1,8 +1,5 @@
 //! Lists of tools, as providers' APIs take them.
 
-use std::fmt::{self, Debug, Formatter};
-use std::mem::discriminant;
-
 use engine::tools::{CatalogueView, Tool};
 use model::excerpt;
 use serde::de::Error as _;
@@ -172,7 +169,7 @@ pub struct FunctionForm {
 }
 
 /// The form of the catalogue.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum CatalogueFormat {
     /// Our tools: `name`, `description`, `mutates`, `permissions`, `inputSchema`, `outputSchema`.
     #[default]
@@ -220,16 +217,6 @@ impl CatalogueFormat {
             Self::Openai => own(if form.flat { ListStyle::Responses } else { ListStyle::Chat }),
             Self::Provider(format) => format.declarations(view),
         }
-    }
-}
-
-impl Debug for CatalogueFormat {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let own = OWN.iter().find(|(_, other)| discriminant(other) == discriminant(self)).map(|(name, _)| *name);
-        f.write_str(match self {
-            Self::Provider(format) => &format.name,
-            _ => own.unwrap_or_default(),
-        })
     }
 }
 

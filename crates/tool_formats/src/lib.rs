@@ -17,6 +17,7 @@ mod snippet;
 mod templates;
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::{LazyLock, OnceLock};
 
 use engine::tools::{self, ArgumentForms, Tool};
@@ -122,7 +123,7 @@ struct Row {
     required: Vec<String>,
     /// Message and hint if a required argument is missing.
     missing: Option<[String; 2]>,
-    /// Arguments that refuse the call, with message and hint.
+    /// Arguments that refuse the call unless they are empty or false, with message and hint.
     #[serde(default)]
     not_with: BTreeMap<String, [String; 2]>,
     /// Members of our input where no argument sets them.
@@ -141,6 +142,12 @@ struct Row {
 fn own_tool<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static Tool, D::Error> {
     let name = String::deserialize(deserializer)?;
     tools::find(&name).ok_or_else(|| D::Error::custom(format_args!("there is no tool {name}")))
+}
+
+impl Debug for ToolFormat {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 impl ToolFormat {

@@ -2,10 +2,11 @@
 
 use engine::tools::text::OutputPlace;
 use engine::tools::{self, Tool};
-use model::{Refusal, excerpt};
+use model::Refusal;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::arguments::{Arguments, into_text};
+use crate::arguments::Arguments;
 use crate::rows::{AnswerForm, ArgumentRole, MatchesMode};
 use crate::templates::repeated;
 use crate::{FormatTool, Row, ToolFormat, outputs, patches, paths};
@@ -16,8 +17,6 @@ const MAX_LINES: u64 = 1000;
 const MAX_PATTERNS: usize = 100;
 /// The maximum length of such a glob, in bytes.
 const MAX_PATTERN_BYTES: usize = 500;
-/// The most lines around a match.
-const MAX_CONTEXT: u64 = 3;
 
 /// A call of one of our tools.
 pub(crate) struct MappedCall {
@@ -27,21 +26,18 @@ pub(crate) struct MappedCall {
     pub(crate) call: &'static Tool,
     /// The tool's own members of the input.
     pub(crate) input: Map<String, Value>,
-    /// The reason in the input.
-    pub(crate) reason: Option<String>,
-    /// What refusals and answers repeat of the input.
-    pub(crate) asked: InputEcho,
-    /// How the answer is shown.
-    pub(crate) shown: Shown,
+    /// What else the input says.
+    pub(crate) aside: Aside,
     /// Globs of files whose paths are added to `paths`. One that begins with `!` excludes.
     pub(crate) globs: Vec<String>,
     /// The call instead, if the path is a folder.
     pub(crate) if_folder: Option<Box<Result<MappedCall, Refusal>>>,
 }
 
-/// What refusals and answers repeat of an input.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct InputEcho {
+/// What an input says about the answer, and what refusals and answers repeat of it: the members after `$` in the file of a format.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Aside {
     /// The path, or the session of a command.
     pub(crate) path: String,
     /// The text to replace.
@@ -50,22 +46,31 @@ pub(crate) struct InputEcho {
     pub(crate) pattern: String,
     /// The number of lines that were put before a diff.
     pub(crate) lines_before: u64,
-}
-
-/// What an input says about the answer.
-#[derive(Debug, Default)]
-pub(crate) struct Shown {
+    /// The reason of a change, where the caller gives none beside the input.
+    pub(crate) reason: Option<String>,
     pub(crate) mode: Option<MatchesMode>,
     /// Whether matches are shown without their line numbers.
     pub(crate) unnumbered: bool,
+    /// The most lines of the answer. 0 is no limit but our own.
     pub(crate) limit: Option<usize>,
+    /// Lines of the answer to skip.
     pub(crate) skip: usize,
     /// Whether the search itself skips.
     pub(crate) is_searched: bool,
+    /// The most matches of one file.
     pub(crate) per_file: Option<usize>,
+    /// Globs of names that a list leaves out.
     pub(crate) ignore: Vec<String>,
     /// The most lines of the output of a command.
     pub(crate) output_lines: Option<u64>,
+    /// The last line, by which `maxLines` is set.
+    end_line: Option<u64>,
+    /// The output of a command.
+    session: Option<String>,
+    /// Paths and globs of files.
+    include: Vec<String>,
+    /// Globs of files that are left out.
+    exclude: Vec<String>,
 }
 
 impl FormatTool {
@@ -88,7 +93,7 @@ impl FormatTool {
                 })?
             }
         };
-        let old = row.arguments.iter().find(|(_, target)| **target == ArgumentRole::OldString);
+        let old = row.arguments.iter().find(|(_, role)| role.is_member("oldString"));
         let row = match (&row.if_empty, old) {
             (Some(other), Some((name, _))) if arguments.is_empty_text(name) => other,
             _ => row,
@@ -105,11 +110,11 @@ impl FormatTool {
     ) -> Result<MappedCall, Refusal> {
         arguments.check_not_with(row)?;
         let mut values = Vec::new();
-        for (names, target) in &row.arguments {
+        for (names, role) in &row.arguments {
             let name = names.split('|').next().unwrap_or_default();
             match (arguments.take(names)?, &row.missing) {
-                (Some(value), _) => values.push((name, target, value)),
-                (None, _) if !self.requires(row, name, target) => {}
+                (Some(value), _) => values.push((name, role, value)),
+                (None, _) if !self.requires(row, name, role) => {}
                 (None, Some([message, hint])) => return Err(Refusal::invalid(message, hint)),
                 (None, None) => return Err(arguments.missing(name)),
             }
@@ -121,17 +126,14 @@ impl FormatTool {
             row,
             call: row.call,
             input: Map::new(),
-            reason: None,
-            asked: InputEcho::default(),
-            shown: Shown::default(),
+            aside: Aside::default(),
             globs: Vec::new(),
             if_folder: None,
         };
-        let mut parts = Partial::default();
-        for (name, target, value) in values {
-            call.put(name, target, value, &mut parts)?;
+        for (name, role, value) in values {
+            call.put(name, role, value)?;
         }
-        call.finish(parts)?;
+        call.finish()?;
         if row.command.is_some() && row.call.mutates() && call.input.get("path").is_some_and(|path| path == ".") {
             let message = format!("{} is the root of all files, which no command changes", paths::ROOT);
             return Err(Refusal::invalid(message, "Name a file below it."));
@@ -145,21 +147,11 @@ impl FormatTool {
         Ok(call)
     }
 
-    fn requires(&self, row: &Row, name: &str, target: &ArgumentRole) -> bool {
+    fn requires(&self, row: &Row, name: &str, role: &ArgumentRole) -> bool {
         let declared = self.input["required"].as_array().is_some_and(|names| names.iter().any(|other| other == name));
         // A call without a reason says in its record that the format has none.
-        row.required.iter().any(|other| other == name) || declared && *target != ArgumentRole::Reason
+        row.required.iter().any(|other| other == name) || declared && !role.is_member("$reason")
     }
-}
-
-/// Arguments that become members of the input together with others.
-#[derive(Default)]
-struct Partial {
-    end_line: Option<u64>,
-    context: u64,
-    chars: String,
-    include: Vec<String>,
-    exclude: Vec<String>,
 }
 
 impl MappedCall {
@@ -168,47 +160,31 @@ impl MappedCall {
     }
 
     /// Takes an argument. Its value has the type of the schema.
-    #[expect(clippy::too_many_lines, reason = "a table of all targets")]
-    fn put(&mut self, name: &str, target: &ArgumentRole, value: Value, parts: &mut Partial) -> Result<(), Refusal> {
-        let text = || value.as_str().unwrap_or_default().to_owned();
+    fn put(&mut self, name: &str, role: &ArgumentRole, value: Value) -> Result<(), Refusal> {
+        let text = value.as_str().unwrap_or_default();
         let wrong = || Refusal::invalid(format!("`{name}` is {value}"), "Give 0 or more, or leave it out.");
-        let count = || value.as_u64().ok_or_else(wrong);
-        let size = || count().map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-        let is_set = value == true;
-        match target {
-            ArgumentRole::Path => {
-                self.set("path", paths::strip(&text())?);
-                self.asked.path = text();
+        match role {
+            ArgumentRole::PathOrOutput if outputs::of_path(text).is_some() => {
+                self.set("$session", outputs::of_path(text));
+                self.set("$path", value);
             }
-            ArgumentRole::PathOrOutput | ArgumentRole::Session => self.asked.path = text(),
+            ArgumentRole::Path | ArgumentRole::PathOrOutput => {
+                self.set("path", paths::strip(text)?);
+                self.set("$path", value);
+            }
             ArgumentRole::Folder => {
-                self.set("path", paths::strip_folder(&text())?);
-                self.asked.path = text();
+                self.set("path", paths::strip_folder(text)?);
+                self.set("$path", value);
             }
-            ArgumentRole::Cwd => self.set("cwd", paths::strip_folder(&text())?),
+            ArgumentRole::Cwd => self.set("cwd", paths::strip_folder(text)?),
             ArgumentRole::Glob => {
-                self.set("glob", vec![paths::strip_glob(&text())?]);
-                self.asked.pattern = text();
+                self.set("glob", vec![paths::strip_glob(text)?]);
+                self.set("$pattern", value);
             }
-            ArgumentRole::IncludeGlob => self.set("includeGlob", vec![paths::strip_glob(&text())?]),
-            ArgumentRole::Globs => self.set("includeGlob", paths::globs(&text())?),
-            ArgumentRole::OldString => {
-                self.asked.old = text();
-                self.set("oldString", value);
-            }
-            ArgumentRole::Query => {
-                self.asked.pattern = text();
-                self.set("query", value);
-            }
-            ArgumentRole::StartLine => self.set("startLine", count()?.max(1)),
-            ArgumentRole::SkippedLines => {
-                let line = count()?.saturating_add(1);
-                self.input.entry("startLine").or_insert_with(|| line.into());
-            }
-            ArgumentRole::EndLine => parts.end_line = Some(count()?),
-            ArgumentRole::MaxLines => self.set("maxLines", count()?.clamp(1, MAX_LINES)),
+            ArgumentRole::IncludeGlob => self.set("includeGlob", vec![paths::strip_glob(text)?]),
+            ArgumentRole::Globs => self.set("includeGlob", paths::globs(text)?),
             ArgumentRole::Range | ArgumentRole::LenientRange => {
-                let (start, lines) = lines_of_range(&value, *target == ArgumentRole::LenientRange)?;
+                let (start, lines) = lines_of_range(&value, *role == ArgumentRole::LenientRange)?;
                 self.set("startLine", start);
                 self.set("maxLines", lines);
             }
@@ -221,58 +197,41 @@ impl MappedCall {
                 self.set("endLine", line);
             }
             // No text is an empty line.
-            ArgumentRole::InsertedText => self.set("content", if value == "" { "\n".into() } else { value }),
-            ArgumentRole::Context => parts.context = parts.context.max(count()?),
-            ArgumentRole::MaxMatches => self.set("maxMatches", count()?.max(1)),
-            ArgumentRole::IgnoreCase => self.set("caseSensitive", !is_set),
-            ArgumentRole::Literal => self.set("mode", if is_set { "literal" } else { "regex" }),
-            ArgumentRole::NamesOnly => self.shown.mode = is_set.then_some(MatchesMode::Files),
-            ArgumentRole::OutputMode => self.shown.mode = Some(MatchesMode::named(&text())?),
-            ArgumentRole::Numbered => self.shown.unnumbered = !is_set,
-            // 0 is no limit but our own.
-            ArgumentRole::Limit => self.shown.limit = Some(size()?).filter(|limit| *limit > 0),
-            ArgumentRole::Skip => self.shown.skip = size()?,
-            ArgumentRole::PerFile => self.shown.per_file = Some(size()?.max(1)),
-            ArgumentRole::Ignore => self.shown.ignore = patterns(name, value)?,
+            ArgumentRole::InsertedText => self.set("content", if text.is_empty() { "\n".into() } else { value }),
             ArgumentRole::Filtering => self.set("includeIgnored", value["respect_git_ignore"] == false),
-            ArgumentRole::ExpectedReplacements => match count()? {
-                0 => {
-                    let hint = "Give the number of occurrences to replace.";
-                    return Err(Refusal::invalid("`expected_replacements` is 0", hint));
-                }
-                1 => {}
-                expected => self.set("expectedReplacements", expected),
-            },
-            ArgumentRole::TimeoutMs => {
-                let seconds = Some(count()?.div_ceil(1000)).filter(|seconds| *seconds > 0);
-                self.input.extend(seconds.map(|seconds| ("timeoutSeconds".to_owned(), seconds.into())));
-            }
-            // A token is about four characters.
-            ArgumentRole::MaxTokens => self.set("maxChars", count()?.saturating_mul(4).max(1)),
-            ArgumentRole::Reason => self.reason = Some(text()),
-            ArgumentRole::Background if is_set => {
-                let message = "a command cannot run in the background here: it is ended with its call";
-                let hint = "Run it without is_background, or leave it to the run's operator.";
-                return Err(Refusal::invalid(message, hint));
-            }
-            ArgumentRole::Background => {}
-            ArgumentRole::Chars => parts.chars = text(),
-            ArgumentRole::Patch => self.set("patch", patches::freeform(&text())?),
+            ArgumentRole::Patch => self.set("patch", patches::freeform(text)?),
             ArgumentRole::Operation => {
                 let (patch, path, lines_before) = patches::operation(value)?;
-                (self.asked.path, self.asked.lines_before) = (path, lines_before);
                 self.set("patch", patch);
+                self.set("$path", path);
+                self.set("$linesBefore", lines_before);
             }
-            ArgumentRole::Include => parts.include = texts(value),
-            ArgumentRole::Exclude => parts.exclude = texts(value),
+            ArgumentRole::Choice(choice) => {
+                if let Some(chosen) = choice.of(name, &value)? {
+                    self.set(&choice.to, chosen);
+                }
+            }
+            ArgumentRole::Number(number) => {
+                let result = number.of(value.as_u64().ok_or_else(wrong)?);
+                self.set(&number.to, result.max(self.number(&number.to).unwrap_or(0)));
+            }
             ArgumentRole::Member(member) => self.set(member, value),
         }
         Ok(())
     }
 
     /// Sets the members of the input that several arguments decide.
-    fn finish(&mut self, parts: Partial) -> Result<(), Refusal> {
-        if let Some(end) = parts.end_line {
+    fn finish(&mut self) -> Result<(), Refusal> {
+        let members = std::mem::take(&mut self.input).into_iter();
+        let (aside, input): (Map<_, _>, Map<_, _>) = members.partition(|(name, _)| name.starts_with('$'));
+        self.input = input;
+        let aside = aside.into_iter().map(|(name, value)| (name.trim_start_matches('$').to_owned(), value)).collect();
+        self.aside = serde_json::from_value(Value::Object(aside))
+            .map_err(|error| Refusal::invalid(error.to_string(), "Correct it and call again."))?;
+        let text = |name: &str| self.input.get(name).and_then(Value::as_str).map(str::to_owned);
+        self.aside.old = text("oldString").unwrap_or_default();
+        self.aside.pattern = text("query").unwrap_or_else(|| std::mem::take(&mut self.aside.pattern));
+        if let Some(end) = self.aside.end_line {
             let start = self.number("startLine").unwrap_or(1);
             if end < start {
                 let message = format!("`end_line` is {end}, before `start_line`, which is {start}");
@@ -280,37 +239,33 @@ impl MappedCall {
             }
             self.set("maxLines", (end - start + 1).min(MAX_LINES));
         }
-        if self.input.contains_key("expectedReplacements") {
-            self.set("replaceAll", true);
+        match self.number("expectedReplacements") {
+            Some(1) => drop(self.input.remove("expectedReplacements")),
+            Some(_) => self.set("replaceAll", true),
+            None => {}
+        }
+        if self.number("timeoutSeconds") == Some(0) {
+            self.input.remove("timeoutSeconds");
+        }
+        let ignore = &self.aside.ignore;
+        if ignore.len() > MAX_PATTERNS || ignore.iter().any(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
+            let message =
+                format!("`ignore` takes at most {MAX_PATTERNS} patterns of at most {MAX_PATTERN_BYTES} bytes");
+            return Err(Refusal::invalid(message, "Give fewer or shorter ones, or leave it out."));
         }
         match &self.row.answer {
-            AnswerForm::Matches { mode, next, .. } => self.set_matches(*mode, next.is_some(), parts.context),
-            AnswerForm::Many => self.set_files(parts.include, &parts.exclude)?,
+            AnswerForm::Matches { mode, next, .. } => self.set_matches(*mode, next.is_some()),
+            AnswerForm::Many => self.set_files()?,
             _ => {}
         }
-        let path = self.asked.path.clone();
-        if self.takes(&ArgumentRole::Session) {
-            if path.is_empty() {
-                return Err(Refusal::invalid("`session_id` is empty", "Give a session."));
-            }
-            if !parts.chars.is_empty() {
-                let session = excerpt(&path, 200);
-                let message = format!("write_stdin failed: the process of session {session} has exited");
-                return Err(Refusal::invalid(message, "Leave `chars` out to read its output, or start it anew."));
-            }
-            let (id, place) = outputs::parse(&path).unwrap_or((&path, None));
+        if let Some(session) = self.aside.session.take() {
+            let (id, place) = outputs::parse(&session).unwrap_or((&session, None));
             self.read_output(id, place);
-        } else if self.takes(&ArgumentRole::PathOrOutput) {
-            match path.strip_prefix(outputs::FOLDER).and_then(outputs::parse) {
-                Some((id, place)) => self.read_output(id, place),
-                None => self.set("path", paths::strip(&path)?),
+            if self.aside.path.is_empty() {
+                self.aside.path = session;
             }
         }
         Ok(())
-    }
-
-    fn takes(&self, target: &ArgumentRole) -> bool {
-        self.row.arguments.values().any(|other| other == target)
     }
 
     fn number(&self, name: &str) -> Option<u64> {
@@ -318,34 +273,34 @@ impl MappedCall {
     }
 
     /// Sets how matches are shown, and what the search has to find for it.
-    fn set_matches(&mut self, mode: MatchesMode, is_paged: bool, context: u64) {
-        let mode = *self.shown.mode.get_or_insert(mode);
+    fn set_matches(&mut self, mode: MatchesMode, is_paged: bool) {
+        let mode = *self.aside.mode.get_or_insert(mode);
         let has_lines = matches!(mode, MatchesMode::Content | MatchesMode::Grouped);
-        let context = if has_lines { context.min(MAX_CONTEXT) } else { 0 };
-        // Elsewhere a match is not a line of the answer.
-        let is_lines = has_lines && context == 0 && self.input.get("multiline") != Some(&Value::Bool(true));
-        self.shown.is_searched = is_paged && (is_lines || mode == MatchesMode::Files);
-        if context > 0 {
-            self.set("contextLines", context);
+        if !has_lines {
+            self.input.remove("contextLines");
         }
+        // Elsewhere a match is not a line of the answer.
+        let has_context = self.number("contextLines").is_some_and(|lines| lines > 0);
+        let is_lines = has_lines && !has_context && self.input.get("multiline") != Some(&Value::Bool(true));
+        self.aside.is_searched = is_paged && (is_lines || mode == MatchesMode::Files);
         if mode == MatchesMode::Files {
             self.set("onePerFile", true);
         }
-        if self.shown.is_searched && self.shown.skip > 0 {
-            self.set("skip", self.shown.skip);
+        if self.aside.is_searched && self.aside.skip > 0 {
+            self.set("skip", self.aside.skip);
         }
     }
 
     /// Sets the files of a read of several. A path that may be excluded is matched like a glob.
-    fn set_files(&mut self, include: Vec<String>, exclude: &[String]) -> Result<(), Refusal> {
+    fn set_files(&mut self) -> Result<(), Refusal> {
+        let (include, exclude) = (std::mem::take(&mut self.aside.include), std::mem::take(&mut self.aside.exclude));
         if include.is_empty() {
             let message = format!("parameter `include` is required for tool `{}`", self.tool.name);
             return Err(Refusal::invalid(message, "Give it and call again."));
         }
         let is_glob = |path: &String| !exclude.is_empty() || path.contains(['*', '?', '[', '{']) || path.ends_with('/');
         let (globs, paths): (Vec<_>, Vec<_>) = include.into_iter().partition(is_glob);
-        let paths = paths.iter().map(|path| paths::strip(path)).collect::<Result<Vec<_>, _>>()?;
-        self.set("paths", paths);
+        self.set("paths", paths.iter().map(|path| paths::strip(path)).collect::<Result<Vec<_>, _>>()?);
         // A glob without a folder is of names in the root.
         let anchored = |glob: String| if glob.contains('/') { glob } else { format!("/{glob}") };
         self.globs = globs.iter().map(|glob| paths::strip_glob(glob).map(anchored)).collect::<Result<_, _>>()?;
@@ -359,7 +314,7 @@ impl MappedCall {
     /// Makes the call one that reads the output of a command, from `place` or the line that the input names.
     fn read_output(&mut self, id: &str, place: Option<OutputPlace>) {
         let line = place.map_or_else(|| self.number("startLine").unwrap_or(1), |place| place.line);
-        self.shown.output_lines = self.number("maxLines");
+        self.aside.output_lines = self.number("maxLines");
         let max_chars = self.input.remove("maxChars");
         let column = place.and_then(|place| place.column).map(Value::from);
         self.input = Map::from_iter([("outputOf".to_owned(), json!(id)), ("startLine".to_owned(), json!(line.max(1)))]);
@@ -367,20 +322,6 @@ impl MappedCall {
         self.input.extend(others.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         self.call = tools::find("run_command").unwrap_or(self.call);
     }
-}
-
-fn texts(list: Value) -> Vec<String> {
-    if let Value::Array(list) = list { list.into_iter().filter_map(into_text).collect() } else { Vec::new() }
-}
-
-/// Returns the globs of a list, which are few and short enough to be compiled.
-fn patterns(name: &str, list: Value) -> Result<Vec<String>, Refusal> {
-    let patterns = texts(list);
-    if patterns.len() > MAX_PATTERNS || patterns.iter().any(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
-        let message = format!("`{name}` takes at most {MAX_PATTERNS} patterns of at most {MAX_PATTERN_BYTES} bytes");
-        return Err(Refusal::invalid(message, "Give fewer or shorter ones, or leave it out."));
-    }
-    Ok(patterns)
 }
 
 /// Returns the first line and the number of lines of a range.

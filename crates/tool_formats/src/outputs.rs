@@ -7,7 +7,7 @@ use crate::ToolFormat;
 use crate::templates::at_line;
 
 /// The folder that has an output under the ID of its command.
-pub(crate) const FOLDER: &str = "/output/";
+const FOLDER: &str = "/output/";
 
 /// How a model reads more of an output.
 #[derive(Deserialize)]
@@ -31,6 +31,11 @@ impl ToolFormat {
             Some(_) => format!("{with}{}", quote::one_line(&write(id, place))),
         }
     }
+}
+
+/// Returns the ID, and where the reading begins, in a path below the folder; `None` for another path.
+pub(crate) fn of_path(path: &str) -> Option<&str> {
+    path.strip_prefix(FOLDER).filter(|name| parse(name).is_some())
 }
 
 /// Returns the ID of a command and where in its output the reading begins, as [`write`] writes them.

@@ -1,7 +1,7 @@
 //! Refusals and decisions in the words of a format, from which its models recover.
 
-use engine::tools::TOOLS;
 use engine::tools::text::{SeenFault, refusal_text_with, seen_fault};
+use engine::tools::{CATALOGUE, TOOLS, Tool, ToolInfo};
 use model::{
     Code, FILE_HEAD_HINT, FORMAT_HINT, HUNK_FILE_HINT, MessageParts, Refusal, RefusalReader, WHOLE_PATCH_HINT, hint_for,
 };
@@ -10,27 +10,8 @@ use crate::ToolFormat;
 use crate::mapping::MappedCall;
 use crate::templates::fill;
 
-/// The names of our arguments that hints use.
-const ARGUMENTS: [&str; 18] = [
-    "oldString",
-    "newString",
-    "replaceAll",
-    "expectedSha256",
-    "startLine",
-    "endLine",
-    "maxLines",
-    "maxDepth",
-    "includeGlob",
-    "onConflict",
-    "lineEnding",
-    "encoding",
-    "multiline",
-    "outputOf",
-    "CREATE_NEW",
-    "REPLACE_EXISTING",
-    "recursive",
-    "timeoutSeconds",
-];
+/// The names of ours in hints that are no tools, and no arguments in two words.
+const OTHER_NAMES: [&str; 5] = ["encoding", "multiline", "recursive", "CREATE_NEW", "REPLACE_EXISTING"];
 
 /// Hints about the form of a patch.
 const PATCH_HINTS: [&str; 4] = [WHOLE_PATCH_HINT, HUNK_FILE_HINT, FILE_HEAD_HINT, FORMAT_HINT];
@@ -94,8 +75,7 @@ impl ToolFormat {
         let mut out = String::with_capacity(sentence.len());
         for word in sentence.split_inclusive(|c| !is_in_name(c)) {
             let name = word.trim_end_matches(|c| !is_in_name(c));
-            let is_own = TOOLS.iter().any(|tool| tool.name == name) || ARGUMENTS.contains(&name);
-            let other = if is_own { self.words.get(name)? } else { name };
+            let other = if is_own(name) { self.words.get(name)? } else { name };
             out.extend([other, &word[name.len()..]]);
         }
         Some(out)
@@ -103,9 +83,17 @@ impl ToolFormat {
 
     /// Replaces our names of arguments in a message. Other texts between backquotes are the caller's.
     pub(crate) fn message(&self, message: &str) -> String {
-        let names = self.words.iter().filter(|(own, _)| ARGUMENTS.contains(&own.as_str()));
+        let names = self.words.iter().filter(|(own, _)| TOOLS.iter().all(|tool| tool.name != own.as_str()));
         names.fold(message.to_owned(), |out, (own, other)| out.replace(&format!("`{own}`"), &format!("`{other}`")))
     }
+}
+
+/// Whether hints use a word only as a name of ours.
+fn is_own(word: &str) -> bool {
+    let is_tool = |tool: &Tool| tool.name == word;
+    let has_words = || word.contains(|c: char| c.is_ascii_uppercase());
+    let takes = |tool: &ToolInfo| tool.input_schema["properties"].get(word).is_some();
+    OTHER_NAMES.contains(&word) || TOOLS.iter().any(is_tool) || has_words() && CATALOGUE.iter().any(takes)
 }
 
 /// Returns where ` (tool)` is in a line about a decision: after a path or a command, before its outcome.
@@ -144,7 +132,7 @@ impl MappedCall {
                 let lines: Vec<_> = details.lines.iter().map(u64::to_string).collect();
                 Some(format!("lines: [{}]", lines.join(", ")))
             }
-            "file" => Some(details.path.clone().unwrap_or_else(|| self.asked.path.clone())),
+            "file" => Some(details.path.clone().unwrap_or_else(|| self.aside.path.clone())),
             "message" => Some(self.message_of(refusal)),
             "note" => Some(self.note_of(refusal)),
             name => self.value(name),
@@ -166,7 +154,7 @@ impl MappedCall {
 
     /// Returns the message. One about a line of a patch is about that of the diff, if the patch was made of one.
     pub(crate) fn message_of(&self, refusal: &Refusal) -> String {
-        let before = self.asked.lines_before;
+        let before = self.aside.lines_before;
         let of_line = |line: u64| refusal.message.strip_prefix(&format!("line {line} of the patch: "));
         let line = refusal.parts.as_ref().and_then(|parts| parts.line).filter(|_| before > 0);
         match line.and_then(|line| Some((line, of_line(line)?))) {

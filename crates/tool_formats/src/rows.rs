@@ -1,11 +1,15 @@
 //! What a row in the file of a format says: the roles of the arguments, and the form of the answer.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
 use model::Refusal;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::templates::repeated;
 
-/// What an argument becomes.
+/// What an argument becomes. A member whose name begins with `$` is not one of our input, but one of `Aside`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ArgumentRole {
@@ -23,18 +27,6 @@ pub(crate) enum ArgumentRole {
     IncludeGlob,
     /// The entries of `includeGlob`.
     Globs,
-    /// `oldString`, which refusals repeat.
-    OldString,
-    /// `query`, which the answer repeats.
-    Query,
-    /// `startLine`; 0 is the first.
-    StartLine,
-    /// Lines before `startLine`.
-    SkippedLines,
-    /// The last line, by which `maxLines` is set.
-    EndLine,
-    /// `maxLines`.
-    MaxLines,
     /// First and last line; -1 is the end.
     Range,
     /// As `Range`; what is before the first line is the first, and 0 the end.
@@ -43,55 +35,69 @@ pub(crate) enum ArgumentRole {
     InsertLine,
     /// `content` to insert.
     InsertedText,
-    /// `contextLines`, the most of several.
-    Context,
-    /// `maxMatches`, at least 1.
-    MaxMatches,
-    /// The opposite of `caseSensitive`.
-    IgnoreCase,
-    /// Whether the query is no expression.
-    Literal,
-    /// Whether only the paths of files are shown.
-    NamesOnly,
-    /// What is shown of matches, in the words of ripgrep's caller.
-    OutputMode,
-    /// Whether matches have their line numbers.
-    Numbered,
-    /// The most lines of the answer.
-    Limit,
-    /// Lines of the answer to skip.
-    Skip,
-    /// The most matches of one file.
-    PerFile,
-    /// Globs of names that a list leaves out.
-    Ignore,
     /// What else a list leaves out.
     Filtering,
-    /// `expectedReplacements`, with `replaceAll` if it is not 1.
-    ExpectedReplacements,
-    /// `timeoutSeconds`, in milliseconds.
-    TimeoutMs,
-    /// `maxChars`, in tokens.
-    MaxTokens,
-    /// The reason of a change, where the caller gives none beside the input.
-    Reason,
-    /// Whether a command runs in the background, which none does.
-    Background,
-    /// The output of a command, by its session.
-    Session,
-    /// What is written to a session, which can be nothing.
-    Chars,
     /// A patch in the form of `apply_patch`.
     Patch,
     /// The change of one file, whose patch has no headers.
     Operation,
-    /// Paths and globs of files.
-    Include,
-    /// Globs of files that are left out.
-    Exclude,
+    /// A member with a value for each text or Boolean. A Boolean without one leaves it out.
+    Choice(ChoiceRole),
+    /// A member with a number. The largest of several arguments holds.
+    Number(NumberRole),
     /// The member with this name.
     #[serde(untagged)]
     Member(String),
+}
+
+impl ArgumentRole {
+    pub(crate) fn is_member(&self, name: &str) -> bool {
+        matches!(self, Self::Member(member) if member == name)
+    }
+}
+
+/// The values of a member by those of an argument.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChoiceRole {
+    pub(crate) to: String,
+    of: BTreeMap<String, Value>,
+}
+
+impl ChoiceRole {
+    /// Returns the value of the member for that of the argument with `name`; `None` leaves it out.
+    pub(crate) fn of(&self, name: &str, argument: &Value) -> Result<Option<Value>, Refusal> {
+        let argument_text = argument.as_str().map_or_else(|| argument.to_string(), str::to_owned);
+        let chosen = self.of.get(&argument_text).cloned();
+        if chosen.is_some() || argument.is_boolean() {
+            return Ok(chosen);
+        }
+        let hint = format!("Give {}.", self.of.keys().cloned().collect::<Vec<_>>().join(" or "));
+        Err(Refusal::invalid(format!("`{name}` is {}", repeated(&argument_text)), hint))
+    }
+}
+
+/// How a number is calculated.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NumberRole {
+    pub(crate) to: String,
+    #[serde(default)]
+    add: u64,
+    times: Option<u64>,
+    /// The unit of the argument, in which our member counts up.
+    per: Option<NonZeroU64>,
+    #[serde(default)]
+    min: u64,
+    max: Option<u64>,
+}
+
+impl NumberRole {
+    /// Returns the value of the member for an argument.
+    pub(crate) fn of(&self, argument: u64) -> u64 {
+        let number = argument.saturating_add(self.add).saturating_mul(self.times.unwrap_or(1));
+        number.div_ceil(self.per.map_or(1, NonZeroU64::get)).clamp(self.min, self.max.unwrap_or(u64::MAX))
+    }
 }
 
 /// How an answer is shown. Texts may name values of the input, such as `{path}`.
@@ -133,19 +139,4 @@ pub(crate) enum MatchesMode {
     Counts,
     /// Below the path of each file, `L12: text`.
     Grouped,
-}
-
-impl MatchesMode {
-    /// Returns the mode with this name in the words of ripgrep's caller.
-    pub(crate) fn named(name: &str) -> Result<Self, Refusal> {
-        match name {
-            "files_with_matches" => Ok(Self::Files),
-            "content" => Ok(Self::Content),
-            "count" => Ok(Self::Counts),
-            other => {
-                let message = format!("`output_mode` is {}", repeated(other));
-                Err(Refusal::invalid(message, "Give content, files_with_matches or count."))
-            }
-        }
-    }
 }
