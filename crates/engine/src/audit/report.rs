@@ -3,7 +3,6 @@
 //! A report is bounded in bytes for every run, and says how much it leaves out.
 
 mod collect;
-mod entry;
 mod markdown;
 
 use async_recursion::async_recursion as boxed;
@@ -11,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ledger::{ApprovalFilter, RecordFilter};
+use ledger::{ApprovalFilter, RecordFilter, RecordReader};
 use model::{Approval, ApprovalState, ChainReport, Code, FileKind, Run, RunId, RunState, Sha256, ToolCallId, Usage};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,12 +20,11 @@ use crate::audit::Audit;
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::history::content_history;
 use crate::run::lifecycle::shown_source;
+use crate::tool::output::is_zero;
 use crate::{CallError, reconcile};
 
-use collect::{Collected, Collector, cut, fit};
+use collect::{Collector, cut, fit};
 
-/// Records per query.
-const PAGE: u32 = 500;
 /// The most approvals that are looked at.
 const MAX_APPROVALS: u32 = 200;
 /// The most paths and the most reasons of an approval.
@@ -190,7 +188,7 @@ pub struct ReportDiffFile {
 }
 
 /// What calls did with one file.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportFile {
     /// The path, cut to 300 characters.
@@ -292,7 +290,8 @@ impl Audit {
         self.engine.known_run(id).await?;
         let stored = self.engine.ledger.run(id).await?.ok_or_else(run_not_found)?;
         let (run, usage) = (stored.run, stored.usage);
-        let (collected, chain) = self.collect(&run, verifies).await?;
+        let (mut collected, chain) = self.collect(&run, verifies).await?;
+        let (files, more_files) = collected.take_files();
         let (diff, diff_problem) = match self.diff_counts(id, run.state).await {
             Ok(diff) => (diff, None),
             Err(CallError::Refused(refusal)) => (None, Some(refusal.code)),
@@ -320,9 +319,9 @@ impl Audit {
             counts: collected.counts,
             diff,
             diff_problem,
-            files: collected.files,
-            more_files: collected.more_files,
-            commands: collected.commands,
+            files,
+            more_files,
+            commands: collected.commands.into(),
             more_commands: collected.more_commands,
             more_approvals: all - approvals.len() as u64,
             approvals,
@@ -336,7 +335,7 @@ impl Audit {
         &self,
         run: &Run,
         verifies: bool,
-    ) -> Result<(Collected, Option<ChainReport>), CallError> {
+    ) -> Result<(Collector, Option<ChainReport>), CallError> {
         let mut collector = Collector::new(run.head_seq);
         let chain = if verifies {
             Some(self.verify_story(&run.run_id, &mut |record| collector.push(record)).await?)
@@ -348,16 +347,12 @@ impl Audit {
             collector = Collector::new(run.head_seq);
         }
         let filter = RecordFilter { run: Some(run.run_id.clone()), ..RecordFilter::default() };
-        let mut after = None;
+        let mut records = RecordReader::new(self.engine.ledger.as_ref(), filter);
         while !collector.is_complete() {
-            let page = self.engine.ledger.records(&filter, after, PAGE.into()).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.position);
-            for stored in page {
-                collector.push(&content_history::parse(&stored.text)?);
-            }
+            let Some(stored) = records.next().await? else { break };
+            collector.push(&content_history::parse(&stored.text)?);
         }
-        Ok((collector.finish(), chain))
+        Ok((collector, chain))
     }
 
     /// Compares the files with the run's start. `None` if the run has no files.
@@ -411,11 +406,6 @@ impl ReportApproval {
             note: approval.note.as_deref().map(cut),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 pub(super) fn budgets(run: &Run, usage: &Usage) -> Vec<ReportBudget> {

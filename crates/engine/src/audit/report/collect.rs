@@ -1,17 +1,18 @@
 //! Collects a report from the records of a run, one at a time, in bounded memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{By, LogicalPath, Outcome, Record, ToolCallId, excerpt};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::entry::{EntryKind, paths_of};
 use super::{ReportCommand, ReportCounts, ReportFile};
-use crate::call::evidence::ATTESTED;
-use crate::call::evidence::{DIFFERS_COUNT, found_other_files};
+use crate::call::evidence::{ATTESTED, DIFFERS_COUNT, found_other_files};
 use crate::tools::apply_changeset::APPLY_CHANGESET;
+use crate::tools::run_command::RUN_COMMAND;
 
+/// The records of exports, which are no tools.
+const EXPORTS: [&str; 3] = ["archive", "patch", "bundle"];
 /// The records of commands and tests.
 const COMMANDS: [&str; 2] = ["event.command", "event.test"];
 /// The most commands and tests of a report.
@@ -23,30 +24,36 @@ const MAX_FILE_BYTES: usize = 96 * 1024;
 /// The most bytes of paths that are held while records are collected.
 const MAX_PATH_BYTES: usize = 4 << 20;
 
-/// What was collected.
-pub(in crate::audit) struct Collected {
-    pub(super) counts: ReportCounts,
-    pub(super) files: Vec<ReportFile>,
-    pub(super) more_files: u64,
-    pub(in crate::audit) commands: Vec<ReportCommand>,
-    pub(super) more_commands: u64,
-    pub(super) last_at: Option<String>,
+/// What a record is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RecordKind {
+    /// A successful read, or an export of the tree.
+    Read,
+    /// A successful mutation.
+    Write,
+    /// A dry run of a mutation.
+    DryRun,
+    /// A refused call.
+    Refused,
+    /// Anything else, such as an event.
+    Other,
 }
 
 /// Collects records up to a given one.
-pub(super) struct Collector {
+#[derive(Default)]
+pub(in crate::audit) struct Collector {
     last_seq: u64,
     seq: u64,
-    counts: ReportCounts,
+    pub(super) counts: ReportCounts,
     files: BTreeMap<LogicalPath, ReportFile>,
     path_bytes: usize,
     /// Mentions of paths that are not in `files`.
     unlisted: u64,
     /// When the newest record was made, without those of people who only looked.
-    last_at: Option<String>,
+    pub(super) last_at: Option<String>,
     /// The newest commands and tests.
-    commands: VecDeque<ReportCommand>,
-    more_commands: u64,
+    pub(in crate::audit) commands: VecDeque<ReportCommand>,
+    pub(super) more_commands: u64,
     /// The newest change sets that are not in the run, by the events of their commands, which may be recorded after them.
     not_applied: VecDeque<(ToolCallId, u64)>,
 }
@@ -54,18 +61,7 @@ pub(super) struct Collector {
 impl Collector {
     /// Collects the records up to `last_seq`.
     pub(super) fn new(last_seq: u64) -> Self {
-        Self {
-            last_seq,
-            seq: 0,
-            counts: ReportCounts::default(),
-            files: BTreeMap::new(),
-            path_bytes: 0,
-            unlisted: 0,
-            last_at: None,
-            commands: VecDeque::new(),
-            more_commands: 0,
-            not_applied: VecDeque::new(),
-        }
+        Self { last_seq, ..Self::default() }
     }
 
     /// Returns whether the last record was collected.
@@ -79,38 +75,40 @@ impl Collector {
             return;
         }
         self.seq = record.seq;
-        let kind = EntryKind::of(record);
+        self.counts.records += 1;
+        let (kind, count) = self.counts.of(record);
         if is_looking(record, kind) {
-            self.counts.records += 1;
             return;
         }
+        *count.unwrap_or(&mut 0) += 1;
         self.last_at = Some(record.timestamp.clone());
-        self.count(kind);
         self.counts.denied += u64::from(record.is_denied());
         self.add_change_set(record);
         self.add_command(record, kind);
-        for path in paths_of(record, kind) {
+        let paths: BTreeSet<_> = match kind {
+            RecordKind::Read => record.paths_read.iter().collect(),
+            RecordKind::Write => record.paths_written.iter().collect(),
+            _ => {
+                let files = record.files.iter().map(|file| &file.path);
+                record.paths_written.iter().chain(&record.paths_read).chain(files).collect()
+            }
+        };
+        for path in paths {
             self.add_file(path, record, kind);
         }
         for left in record.left.iter().filter_map(|left| LogicalPath::parse(&left.path).ok()) {
-            self.add_file(&left, record, EntryKind::Refused);
+            self.add_file(&left, record, RecordKind::Refused);
         }
     }
 
-    /// Returns what was collected.
-    pub(super) fn finish(self) -> Collected {
-        let mut files: Vec<_> = self.files.into_values().collect();
+    /// Returns the files that fit into a report, and the number of the others.
+    pub(super) fn take_files(&mut self) -> (Vec<ReportFile>, u64) {
+        let mut files: Vec<_> = std::mem::take(&mut self.files).into_values().collect();
         files.sort_by_key(|file| (file.writes == 0, file.refused == 0));
         let all = files.len() as u64;
         let files = fit(files, MAX_FILE_BYTES);
-        Collected {
-            commands: self.commands.into(),
-            more_commands: self.more_commands,
-            counts: self.counts,
-            more_files: all - files.len() as u64 + self.unlisted,
-            files,
-            last_at: self.last_at,
-        }
+        let more = all - files.len() as u64 + self.unlisted;
+        (files, more)
     }
 
     /// Notes whether what a command changed is in the run.
@@ -131,11 +129,11 @@ impl Collector {
     }
 
     /// Adds a command or a test. A change is later than all of them.
-    fn add_command(&mut self, record: &Record, kind: EntryKind) {
-        if kind == EntryKind::Write {
+    fn add_command(&mut self, record: &Record, kind: RecordKind) {
+        if kind == RecordKind::Write {
             self.commands.iter_mut().for_each(|command| command.is_current = false);
         }
-        if kind != EntryKind::Event || !COMMANDS.contains(&record.tool.as_str()) {
+        if record.outcome != Outcome::Ok || !COMMANDS.contains(&record.tool.as_str()) {
             return;
         }
         let input = record.input.as_ref();
@@ -165,22 +163,7 @@ impl Collector {
         }
     }
 
-    fn count(&mut self, kind: EntryKind) {
-        self.counts.records += 1;
-        match kind {
-            EntryKind::Read => self.counts.reads += 1,
-            EntryKind::Write => self.counts.writes += 1,
-            EntryKind::DryRun => self.counts.dry_runs += 1,
-            EntryKind::Refused => self.counts.refused += 1,
-            EntryKind::ApprovalRequested => self.counts.approvals_requested += 1,
-            EntryKind::Failed => self.counts.failed += 1,
-            EntryKind::Event => self.counts.events += 1,
-            EntryKind::Command => self.counts.commands += 1,
-            EntryKind::Lifecycle | EntryKind::Export => {}
-        }
-    }
-
-    fn add_file(&mut self, path: &LogicalPath, record: &Record, kind: EntryKind) {
+    fn add_file(&mut self, path: &LogicalPath, record: &Record, kind: RecordKind) {
         let found = record.files.iter().find(|file| file.path == *path);
         if !self.files.contains_key(path) {
             if self.path_bytes + path.as_str().len() > MAX_PATH_BYTES {
@@ -189,37 +172,53 @@ impl Collector {
             }
             self.path_bytes += path.as_str().len();
         }
-        let file = self.files.entry(path.clone()).or_insert_with(|| ReportFile {
-            path: cut(path.as_str()),
-            kind: None,
-            reads: 0,
-            writes: 0,
-            refused: 0,
-            last_seq: 0,
-            old_sha256: None,
-            new_sha256: None,
-        });
+        let new = || ReportFile { path: cut(path.as_str()), ..ReportFile::default() };
+        let file = self.files.entry(path.clone()).or_insert_with(new);
         file.last_seq = record.seq;
         file.kind = found.map(|found| found.kind).or(file.kind);
         match kind {
-            EntryKind::Read | EntryKind::Export => file.reads += 1,
-            EntryKind::Write => {
+            RecordKind::Read => file.reads += 1,
+            RecordKind::Write => {
                 if file.writes == 0 {
                     file.old_sha256 = found.and_then(|found| found.old_sha256);
                 }
                 file.new_sha256 = found.and_then(|found| found.new_sha256);
                 file.writes += 1;
             }
-            EntryKind::Refused => file.refused += 1,
+            RecordKind::Refused => file.refused += 1,
             _ => {}
         }
     }
 }
 
+impl ReportCounts {
+    /// Returns what a record is about, and the number that counts its like.
+    fn of(&mut self, record: &Record) -> (RecordKind, Option<&mut u64>) {
+        let tool = record.tool.as_str();
+        match record.outcome {
+            Outcome::Refused => (RecordKind::Refused, Some(&mut self.refused)),
+            Outcome::Pending => (RecordKind::Other, Some(&mut self.approvals_requested)),
+            Outcome::Failed => (RecordKind::Other, Some(&mut self.failed)),
+            Outcome::Ok if tool.starts_with("event.") || tool == "artifact.upload" => {
+                (RecordKind::Other, Some(&mut self.events))
+            }
+            Outcome::Ok if tool == RUN_COMMAND => (RecordKind::Other, Some(&mut self.commands)),
+            Outcome::Ok if record.mutates && record.paths_written.is_empty() => {
+                (RecordKind::DryRun, Some(&mut self.dry_runs))
+            }
+            Outcome::Ok if record.mutates => (RecordKind::Write, Some(&mut self.writes)),
+            // An operation on the run or its tokens.
+            Outcome::Ok if tool.contains('.') => (RecordKind::Other, None),
+            Outcome::Ok if EXPORTS.contains(&tool) => (RecordKind::Read, None),
+            Outcome::Ok => (RecordKind::Read, Some(&mut self.reads)),
+        }
+    }
+}
+
 /// Whether a person only looked at something: the account is that of the agent's work, and of what people decided and changed.
-fn is_looking(record: &Record, kind: EntryKind) -> bool {
-    let looks = matches!(kind, EntryKind::Read | EntryKind::Export | EntryKind::DryRun)
-        || (kind == EntryKind::Refused && !record.mutates);
+fn is_looking(record: &Record, kind: RecordKind) -> bool {
+    let looks =
+        matches!(kind, RecordKind::Read | RecordKind::DryRun) || (kind == RecordKind::Refused && !record.mutates);
     looks && record.made_by() == By::Operator
 }
 
@@ -227,14 +226,10 @@ fn is_looking(record: &Record, kind: EntryKind) -> bool {
 pub(super) fn fit<T: Serialize>(items: impl IntoIterator<Item = T>, max_bytes: usize) -> Vec<T> {
     let mut bytes = 0;
     let fits = |item: &T| {
-        bytes += size_of_json(item) + 1;
+        bytes += serde_json::to_string(item).map_or(usize::MAX / 4, |text| text.len()) + 1;
         bytes <= max_bytes
     };
     items.into_iter().take_while(fits).collect()
-}
-
-fn size_of_json(item: &impl Serialize) -> usize {
-    serde_json::to_string(item).map_or(usize::MAX / 4, |text| text.len())
 }
 
 /// Returns a text of at most 300 characters.

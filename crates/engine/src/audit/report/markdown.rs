@@ -2,18 +2,12 @@
 //!
 //! Text of callers is shown as inline code of one line, in which Markdown, HTML, mentions and links mean nothing.
 
-use std::fmt::Write as _;
-
-use super::{ReportApproval, ReportCommand, ReportDiffFile, ReportFile, RunReport};
+use super::{ReportApproval, ReportCommand, ReportDiff, ReportDiffFile, ReportFile, ReportVerification, RunReport};
 use model::ApprovalState;
 use serde_json::Value;
 
-/// The most bytes of the lists, so that the whole text has at most 60,000: hosts of pull requests take 65,536 characters.
-const MAX_LABEL_BYTES: usize = 4_000;
-const MAX_FILE_BYTES: usize = 12_000;
-const MAX_DIFF_BYTES: usize = 9_000;
-const MAX_COMMAND_BYTES: usize = 7_000;
-const MAX_APPROVAL_BYTES: usize = 7_000;
+/// The most bytes of a list, so that the whole text has at most 60,000: hosts of pull requests take 65,536 characters.
+const MAX_LIST_BYTES: usize = 9_000;
 /// The longest quoted text, in characters.
 const MAX_QUOTED: usize = 160;
 /// The longest quoted task, in characters.
@@ -24,78 +18,42 @@ const MAX_PATHS: usize = 4;
 impl RunReport {
     /// Returns the report as Markdown of at most 60,000 bytes. What a reviewer decides by comes first.
     pub fn to_markdown(&self) -> String {
-        let mut out = format!("# Run {}\n", quote(self.run_id.as_str()));
-        if let Some(prompt) = &self.prompt {
-            let _ = writeln!(out, "\nTask: {}", quote_up_to(prompt, MAX_TASK));
+        let mut out = vec![format!("# Run {}\n", quote(self.run_id.as_str()))];
+        out.extend(self.prompt.iter().map(|prompt| format!("Task: {}\n", quote_up_to(prompt, MAX_TASK))));
+        out.extend(self.verification.as_ref().map(verification_line));
+        if let Some(ReportDiff { files_changed, insertions, deletions, files, more_files, .. }) = &self.diff {
+            let (added, removed) = (count(*insertions, "insertion"), count(*deletions, "deletion"));
+            out.push(format!("- Final diff: {} changed, {added}, {removed}", count(*files_changed, "file")));
+            out.extend(bounded(files.iter().map(diff_line), *more_files));
         }
-        self.write_result(&mut out);
-        let commands = self.commands.iter().map(command_line);
-        write_list(&mut out, "Commands and tests", commands, self.more_commands, MAX_COMMAND_BYTES);
-        let approvals = self.approvals.iter().map(approval_line);
-        write_list(&mut out, "Approvals", approvals, self.more_approvals, MAX_APPROVAL_BYTES);
-        let files = self.files.iter().map(file_line);
-        write_list(&mut out, "Files", files, self.more_files, MAX_FILE_BYTES);
-        self.write_run(&mut out);
-        out
-    }
-
-    /// Whether the record is whole, and what has changed.
-    fn write_result(&self, out: &mut String) {
-        out.push('\n');
-        match &self.verification {
-            Some(verification) if verification.intact => {
-                let (verified, signed) = (verification.verified_seq, verification.checkpointed_seq);
-                let _ = writeln!(out, "- Verified: chain intact up to record {verified}, signed up to record {signed}");
-            }
-            Some(verification) => {
-                let problem = quote(verification.problem.as_deref().unwrap_or("unknown"));
-                let _ = writeln!(
-                    out,
-                    "- Verified: **the chain is broken** after record {}: {problem}",
-                    verification.verified_seq
-                );
-            }
-            None => {}
+        out.extend(self.diff_problem.map(|code| format!("- Final diff: not available ({code})")));
+        let lists = [
+            ("Commands and tests", bounded(self.commands.iter().map(command_line), self.more_commands)),
+            ("Approvals", bounded(self.approvals.iter().map(approval_line), self.more_approvals)),
+            ("Files", bounded(self.files.iter().map(file_line), self.more_files)),
+        ];
+        for (title, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
+            out.push(format!("\n## {title}\n"));
+            out.extend(lines);
         }
-        if let Some(diff) = &self.diff {
-            let _ = writeln!(
-                out,
-                "- Final diff: {} changed, {}, {}",
-                count(diff.files_changed, "file"),
-                count(diff.insertions, "insertion"),
-                count(diff.deletions, "deletion")
-            );
-            write_bounded(out, diff.files.iter().map(diff_line), diff.more_files, MAX_DIFF_BYTES);
-        }
-        if let Some(code) = self.diff_problem {
-            let _ = writeln!(out, "- Final diff: not available ({code})");
-        }
+        self.push_run(&mut out);
+        out.join("\n") + "\n"
     }
 
     /// The run, and numbers of its calls.
-    fn write_run(&self, out: &mut String) {
-        let _ = writeln!(out, "\n## Run\n\n- State: {}", self.state.as_str());
-        let _ = writeln!(out, "- Created: {}", self.created_at);
-        if let Some(closed_at) = &self.closed_at {
-            let _ = writeln!(out, "- Closed: {closed_at}");
-        }
+    fn push_run(&self, out: &mut Vec<String>) {
+        out.push(format!("\n## Run\n\n- State: {}\n- Created: {}", self.state.as_str(), self.created_at));
+        out.extend(self.closed_at.iter().map(|at| format!("- Closed: {at}")));
         let source = |name: &str| self.source.get(name).and_then(Value::as_str);
-        let _ = write!(out, "- Source: {}", plain(source("type").unwrap_or_default()));
-        for name in ["url", "ref"] {
-            if let Some(value) = source(name) {
-                let _ = write!(out, " {}", quote(value));
-            }
-        }
-        out.push('\n');
-        if let Some(commit) = &self.base_commit {
-            let _ = writeln!(out, "- Base commit: {}", quote(commit));
-        }
-        let _ = writeln!(out, "- Policy: {}", quote(&self.policy_profile));
+        let named = ["url", "ref"].into_iter().filter_map(source).map(quote);
+        let source = source("type").map(str::to_owned).into_iter().chain(named);
+        out.push(format!("- Source: {}", source.collect::<Vec<_>>().join(" ")));
+        out.extend(self.base_commit.iter().map(|commit| format!("- Base commit: {}", quote(commit))));
+        out.push(format!("- Policy: {}", quote(&self.policy_profile)));
         let labels = self.labels.iter().map(|(name, value)| format!("- Label {}: {}", quote(name), quote(value)));
-        write_bounded(out, labels, 0, MAX_LABEL_BYTES);
+        out.extend(bounded(labels, 0));
         let counts = &self.counts;
-        let _ = writeln!(
-            out,
+        out.push(format!(
             "- Calls: {}, {}, {}, {} refused, {} denied, {} requested, {} failed, {}",
             count(counts.reads, "read"),
             count(counts.writes, "write"),
@@ -105,14 +63,14 @@ impl RunReport {
             count(counts.approvals_requested, "approval"),
             counts.failed,
             count(counts.events, "event")
-        );
-        let used = self.budgets.iter().map(|budget| match budget.limit {
-            Some(limit) => format!("{} {} of {limit}", budget.name, budget.used),
-            None => format!("{} {}", budget.name, budget.used),
+        ));
+        let used = self.budgets.iter().map(|budget| {
+            let limit = budget.limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+            format!("{} {}{limit}", budget.name, budget.used)
         });
-        let _ = writeln!(out, "- Budgets used: {}", used.collect::<Vec<_>>().join(", "));
-        let _ =
-            writeln!(out, "- Audit: {}, head {}", count(self.head_seq, "record"), quote(&self.head_hash.to_string()));
+        out.push(format!("- Budgets used: {}", used.collect::<Vec<_>>().join(", ")));
+        let (records, hash) = (count(self.head_seq, "record"), self.head_hash.to_string());
+        out.push(format!("- Audit: {records}, head {}", quote(&hash)));
     }
 }
 
@@ -120,32 +78,34 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn write_list(out: &mut String, title: &str, lines: impl Iterator<Item = String>, more: u64, max_bytes: usize) {
-    let mut list = String::new();
-    write_bounded(&mut list, lines, more, max_bytes);
-    if !list.is_empty() {
-        let _ = write!(out, "\n## {title}\n\n{list}");
-    }
-}
-
-/// Writes the first lines that have at most `max_bytes`, and how many are left out.
-fn write_bounded(out: &mut String, lines: impl Iterator<Item = String>, more: u64, max_bytes: usize) {
-    let (mut bytes, mut omitted) = (0, more);
+/// Returns the first lines of a list, and how many are left out.
+fn bounded(lines: impl Iterator<Item = String>, more: u64) -> Vec<String> {
+    let (mut bytes, mut omitted, mut shown) = (0, more, Vec::new());
     for line in lines {
         bytes += line.len() + 1;
-        if bytes > max_bytes {
+        if bytes > MAX_LIST_BYTES {
             omitted += 1;
         } else {
-            let _ = writeln!(out, "{line}");
+            shown.push(line);
         }
     }
     if omitted > 0 {
-        let _ = writeln!(out, "- and {omitted} more");
+        shown.push(format!("- and {omitted} more"));
     }
+    shown
+}
+
+fn verification_line(verification: &ReportVerification) -> String {
+    let ReportVerification { intact, verified_seq, checkpointed_seq, problem } = verification;
+    if *intact {
+        return format!("- Verified: chain intact up to record {verified_seq}, signed up to record {checkpointed_seq}");
+    }
+    let problem = quote(problem.as_deref().unwrap_or("unknown"));
+    format!("- Verified: **the chain is broken** after record {verified_seq}: {problem}")
 }
 
 fn diff_line(file: &ReportDiffFile) -> String {
-    format!("  - {}: +{} −{}, {}", quote(&file.path), file.insertions, file.deletions, plain(&file.status))
+    format!("  - {}: +{} −{}, {}", quote(&file.path), file.insertions, file.deletions, file.status)
 }
 
 fn file_line(file: &ReportFile) -> String {
@@ -185,35 +145,18 @@ fn approval_line(approval: &ReportApproval) -> String {
         ApprovalState::Expired => "expired",
         ApprovalState::Failed => "approved, but failed",
     };
-    let mut line = format!("- {} {}", quote(&approval.tool), paths_text(&approval.paths));
-    let _ = write!(line, ": **{state}**");
-    if let Some(decided_by) = &approval.decided_by {
-        let _ = write!(line, " by {}", quote(decided_by));
+    let said = |before: &str, text: &Option<String>| {
+        text.as_ref().map(|text| format!("{before}{}", quote(text))).unwrap_or_default()
+    };
+    let ReportApproval { tool, paths, decided_by, on_behalf_of, edited_seq, reason, note, .. } = approval;
+    let mut shown: Vec<_> = paths.iter().take(MAX_PATHS).map(|path| quote(path)).collect();
+    if let (Some(last), Some(more @ 1..)) = (shown.last_mut(), paths.len().checked_sub(MAX_PATHS)) {
+        *last = format!("{last} and {more} more");
     }
-    if let Some(person) = &approval.on_behalf_of {
-        let _ = write!(line, " for {}", quote(person));
-    }
-    if let Some(seq) = approval.edited_seq {
-        let _ = write!(line, " (record {seq})");
-    }
-    let _ = write!(line, "; reason: {}", quote(&approval.reason));
-    if let Some(note) = &approval.note {
-        let _ = write!(line, "; note: {}", quote(note));
-    }
-    line
-}
-
-fn paths_text(paths: &[String]) -> String {
-    let shown: Vec<_> = paths.iter().take(MAX_PATHS).map(|path| quote(path)).collect();
-    let omitted = paths.len().saturating_sub(MAX_PATHS);
-    if omitted > 0 { format!("{} and {omitted} more", shown.join(", ")) } else { shown.join(", ") }
-}
-
-/// Returns the name of a tool, which has only characters that mean nothing in Markdown. Anything else is quoted.
-fn plain(tool: &str) -> String {
-    // An underscore between letters is no emphasis.
-    let is_plain = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '.');
-    if !tool.is_empty() && tool.chars().all(is_plain) { tool.to_owned() } else { quote(tool) }
+    let (by, person) = (said(" by ", decided_by), said(" for ", on_behalf_of));
+    let edited = edited_seq.map(|seq| format!(" (record {seq})")).unwrap_or_default();
+    let (tool, paths, reason, note) = (quote(tool), shown.join(", "), quote(reason), said("; note: ", note));
+    format!("- {tool} {paths}: **{state}**{by}{person}{edited}; reason: {reason}{note}")
 }
 
 /// Returns `text` as inline code of one line.
@@ -257,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_list_says_what_it_leaves_out() {
-        let mut out = String::new();
-        write_bounded(&mut out, (0..10).map(|number| format!("- {number}")), 5, 12);
-        assert_eq!(out, "- 0\n- 1\n- 2\n- and 12 more\n");
+        let lines = (0..10).map(|number| format!("- {number}{}", "x".repeat(MAX_LIST_BYTES / 3)));
+        let shown = bounded(lines, 5);
+        assert_eq!((shown.len(), shown.last().map(String::as_str)), (3, Some("- and 13 more")));
     }
 }
