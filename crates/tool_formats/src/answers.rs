@@ -22,10 +22,6 @@ pub(crate) fn cat_n(out: &mut String, number: u64) {
 
 impl MappedCall {
     /// Renders the JSON answer of the call.
-    ///
-    /// # Errors
-    ///
-    /// If it is not one of the tool's.
     pub(crate) fn render(&self, answer: &str) -> serde_json::Result<Rendered> {
         if self.call.name == "run_command" {
             let more = |id: &str, place| self.format.more_of_output(id, place);

@@ -75,10 +75,6 @@ pub(crate) struct Aside {
 
 impl FormatTool {
     /// Returns the call that an input becomes.
-    ///
-    /// # Errors
-    ///
-    /// In the words of the format, if the input is not one of the tool's.
     pub(crate) fn map(&'static self, format: &'static ToolFormat, input: Value) -> Result<MappedCall, Refusal> {
         let mut arguments = Arguments::of(self, input)?;
         let row = match &self.rows[..] {

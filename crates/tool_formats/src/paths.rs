@@ -7,10 +7,6 @@ use model::{Code, Refusal, excerpt};
 pub const ROOT: &str = "/workspace";
 
 /// Returns a path from the root of the run. The engine judges it.
-///
-/// # Errors
-///
-/// `PATH_REJECTED` for an absolute path outside of the root.
 pub(crate) fn strip(raw: &str) -> Result<String, Refusal> {
     let under = raw.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     match under.map(|rest| rest.trim_start_matches('/')) {

@@ -16,10 +16,6 @@ pub(crate) const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 pub(crate) const MAX_STEP_ID: usize = 128;
 
 /// Parses a tool's own members.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST` for unknown members, for values of another type and for whole numbers that lose digits.
 pub(crate) fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
     for (name, member) in &mut members {
         check_exact(name, member)?;
@@ -63,10 +59,6 @@ pub(crate) fn path_of_uri(raw: &str) -> Cow<'_, str> {
 }
 
 /// Parses a path of any type. An empty one and `/` are the root, as models write it.
-///
-/// # Errors
-///
-/// `PATH_REJECTED`.
 pub(crate) fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
     match &*path_of_uri(raw) {
         "" | "/" => Ok(LogicalPath::root()),
@@ -75,28 +67,16 @@ pub(crate) fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
 }
 
 /// Parses the path of a file.
-///
-/// # Errors
-///
-/// `PATH_REJECTED`.
 pub(crate) fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse_file(&path_of_uri(raw)).map_err(|rule| Refusal::path(raw, rule))
 }
 
 /// Parses the path of a file or of a folder, which may end in `/`.
-///
-/// # Errors
-///
-/// `PATH_REJECTED`.
 pub(crate) fn folder_path(raw: &str) -> Result<LogicalPath, Refusal> {
     file_path(raw.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(raw))
 }
 
 /// Parses the path of a file that the call creates.
-///
-/// # Errors
-///
-/// `PATH_REJECTED`, also for the names that no new file may have.
 pub(crate) fn new_file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     let path = file_path(raw)?;
     check_new(&path)?;
@@ -104,10 +84,6 @@ pub(crate) fn new_file_path(raw: &str) -> Result<LogicalPath, Refusal> {
 }
 
 /// Refuses a path that no new file may have. Known from the input, the refusal precedes policy and existence.
-///
-/// # Errors
-///
-/// `PATH_REJECTED`.
 pub(crate) fn check_new(path: &LogicalPath) -> Result<(), Refusal> {
     path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))
 }
@@ -118,10 +94,6 @@ pub(crate) fn root() -> String {
 }
 
 /// Returns `value`, or `most` if it is larger.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST` if it is less than `least`.
 pub(crate) fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal> {
     if value < least {
         let message = format!("`{name}` is {value}; the minimum is {least}");
@@ -132,10 +104,6 @@ pub(crate) fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u
 }
 
 /// Parses `maxChars`, the maximum length of the entries or lines of an answer in characters.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST` if it is 0.
 pub(crate) fn max_chars(value: Option<u64>) -> Result<Option<usize>, Refusal> {
     let value = value.map(|value| bounded("maxChars", value, 1, u64::MAX)).transpose()?;
     Ok(value.map(|value| usize::try_from(value).unwrap_or(usize::MAX)))
@@ -152,10 +120,6 @@ pub(crate) fn unsupported_binary(path: &LogicalPath) -> Refusal {
 }
 
 /// Parses `encoding`, the name of an encoding.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST`.
 pub(crate) fn encoding(name: Option<&str>) -> Result<Option<Encoding>, Refusal> {
     let parse = |name: &str| {
         Encoding::parse(name).ok_or_else(|| {
@@ -168,10 +132,6 @@ pub(crate) fn encoding(name: Option<&str>) -> Result<Option<Encoding>, Refusal> 
 
 /// Decodes the text of the file at `path`, if encoding it again gives the same bytes. `named` is the encoding that the caller says
 /// it has.
-///
-/// # Errors
-///
-/// `UNSUPPORTED_BINARY`; `INVALID_REQUEST` if the file is not in the named encoding.
 pub(crate) fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<Encoding>) -> Result<Decoded, Refusal> {
     if let Some(encoding) = named {
         let text = decode_as(path, bytes, encoding)?;
@@ -186,10 +146,6 @@ pub(crate) fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<En
 }
 
 /// Decodes the text of the file at `path` in the encoding that the caller has named.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST` if it is not in that encoding.
 pub(crate) fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result<String, Refusal> {
     model::decode_as(bytes, encoding).ok_or_else(|| {
         let message = format!("`{path}` is not text in {}", encoding.label());
@@ -235,10 +191,6 @@ pub(crate) fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) 
 
 /// Refuses to write characters that the file at `path` does not have in an encoding that is only guessed, and may well be another
 /// one. Bytes that are in the file already, and ASCII, are right in any encoding.
-///
-/// # Errors
-///
-/// `INVALID_REQUEST`.
 pub(crate) fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<(), Refusal> {
     if std::str::from_utf8(before).is_ok() {
         return Ok(());

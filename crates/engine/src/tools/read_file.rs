@@ -255,10 +255,6 @@ pub(crate) struct FilePage {
 
 impl PageQuery {
     /// Reads lines of the present file at `path`, or keys of a secret file, where policy permits it.
-    ///
-    /// # Errors
-    ///
-    /// If policy denies the file, it is not text, or the disk fails.
     pub(crate) fn read(&self, context: &ReadContext<'_>, path: &LogicalPath) -> Result<FilePage, WorkspaceError> {
         match context.tree.read(context.rules, path, max_bytes(context)) {
             Ok(file) => self.of_file(path, &file),
