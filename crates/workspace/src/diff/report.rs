@@ -9,7 +9,7 @@ use super::{DiffQuery, WorkspaceDiff};
 use crate::base::{DiffFile, FileChange};
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 
-/// The JSON size of a changed file besides its path.
+/// The JSON size of a changed file besides its path and its line of the statistics.
 const ENTRY_OVERHEAD: usize = 300;
 
 /// A diff under construction.
@@ -52,10 +52,13 @@ impl<'a> Report<'a> {
         diff.files_changed += 1;
         diff.insertions += change.file.insertions;
         diff.deletions += change.file.deletions;
-        self.entries_bytes += entry_bytes(path.as_str(), ENTRY_OVERHEAD);
         if self.entries_bytes <= MAX_ENTRIES_BYTES {
-            write_stat(&mut diff.stat, change);
-            diff.files.push(change.file.clone());
+            let stat = stat_line(change);
+            self.entries_bytes += entry_bytes(path.as_str(), ENTRY_OVERHEAD) + stat.len();
+            if self.entries_bytes <= MAX_ENTRIES_BYTES {
+                diff.stat.push_str(&stat);
+                diff.files.push(change.file.clone());
+            }
         }
     }
 
@@ -78,13 +81,12 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Appends a file's line of the statistics.
-fn write_stat(out: &mut String, FileChange { file, bytes: (before, after), .. }: &FileChange) {
+/// Returns a file's line of the statistics.
+fn stat_line(FileChange { file, bytes: (before, after), .. }: &FileChange) -> String {
     let DiffFile { path, insertions, deletions, binary, .. } = file;
     let name = quoted_name("", path);
-    // Writing to a string does not fail.
-    let _ = match binary {
-        true => writeln!(out, "{name} | Bin {before} -> {after} bytes"),
-        false => writeln!(out, "{name} | +{insertions} -{deletions}"),
-    };
+    match binary {
+        true => format!("{name} | Bin {before} -> {after} bytes\n"),
+        false => format!("{name} | +{insertions} -{deletions}\n"),
+    }
 }
