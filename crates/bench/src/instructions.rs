@@ -1,7 +1,8 @@
 //! Instructions per call, counted under valgrind: a figure that the load of the machine does not change.
 //!
 //! One server receives all calls, each kind over one connection. After a warm-up, the counts are set to zero and read after
-//! [`CALLS`] calls: they have what the whole process did for them, with their records and what follows their answers.
+//! [`CALLS`] calls: they have what the whole process did for them, with their records and what follows their answers. The call that
+//! opens a run is the first one after a restart.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,6 +28,8 @@ const WARM_UP: usize = 20;
 const BATCHES: usize = 5;
 /// Calls that are counted together.
 const CALLS: usize = 40;
+/// How often the larger run is opened. The least count is taken.
+const RESTARTS: usize = 3;
 /// How long the server may still work for calls that are answered.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// By how much a count may grow, in percent.
@@ -40,8 +43,13 @@ const GROWN: &str = "a call takes over 2 % more instructions than the table says
 /// What is sent in turn, by name.
 type Calls = Vec<(&'static str, Vec<Prepared>)>;
 
-/// The kinds of calls.
-const NAMES: [&str; 7] = ["read", "list", "search", "write", "edit", "patch", "mcp-read"];
+/// The kinds of calls. `late-patch` patches as `patch` does, in a run that has changed [`CHANGED_FILES`] files; `open` opens that run.
+const NAMES: [&str; 8] = ["read", "list", "search", "write", "edit", "patch", "late-patch", "mcp-read"];
+const OPEN: &str = "open";
+/// The files that the larger run has changed before.
+const CHANGED_FILES: usize = 2000;
+/// The files of one call: the default budget.
+const FILES_OF_CALL: usize = 20;
 
 /// Counts the instructions of each kind of call, and prints them beside those of `table`: a line for each kind, with its name and thousands
 /// of instructions. With `write`, replaces the table.
@@ -121,9 +129,13 @@ fn count(options: &Options) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let mut options = options.clone();
     (options.server, options.backend) = (Some(script), "sqlite".to_owned());
     let mut testbed = Testbed::start(&options)?;
-    let process = testbed.server_id().context("the server is not started here")?;
+    let many = run_with_changes(&testbed)?;
+    let calls = calls(&testbed, &many)?;
     let (mut counted, mut dumps) = (Vec::new(), 0);
-    for (name, requests) in calls(&testbed)? {
+    let mut process = testbed.server_id().context("the server is not started here")?;
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    let thousands = |instructions: u64, calls: usize| instructions as f64 / calls as f64 / 1000.0;
+    for (name, requests) in calls {
         let mut connection = testbed.runtime.block_on(Connection::open(testbed.api.address))?;
         let mut requests = requests.iter().cycle();
         let mut send = |count: usize| {
@@ -144,9 +156,24 @@ fn count(options: &Options) -> anyhow::Result<Vec<(&'static str, f64)>> {
             dumps += 1;
             least = least.min(total(&counts.with_extension(dumps.to_string()))?);
         }
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        counted.push((name, least as f64 / CALLS as f64 / 1000.0));
+        counted.push((name, thousands(least, CALLS)));
     }
+    let mut least = u64::MAX;
+    for _ in 0..RESTARTS {
+        testbed.restart()?;
+        process = testbed.server_id().context("the server is not started here")?;
+        // Another run's call fills what all runs share.
+        let other = testbed.create_run("other", &[("a.rs".to_owned(), String::new())])?;
+        testbed.tool(&other, "read_file", &json!({ "path": "a.rs" }))?;
+        std::thread::sleep(SETTLE_TIME);
+        control("--zero", process)?;
+        testbed.tool(&many, "read_file", &json!({ "path": changed_file(0) }))?;
+        std::thread::sleep(SETTLE_TIME);
+        control("--dump", process)?;
+        // A process numbers its files from 1.
+        least = least.min(total(&counts.with_extension("1"))?);
+    }
+    counted.push((OPEN, thousands(least, 1)));
     testbed.stop()?;
     Ok(counted)
 }
@@ -167,8 +194,24 @@ fn total(file: &Path) -> anyhow::Result<u64> {
     total.with_context(|| format!("{} has no total", file.display()))
 }
 
-/// Creates a run, and returns what is sent. Changes come in pairs of which the second undoes the first.
-fn calls(testbed: &Testbed) -> anyhow::Result<Calls> {
+/// Creates a run that has changed [`CHANGED_FILES`] files, besides those that `late-patch` changes.
+fn run_with_changes(testbed: &Testbed) -> anyhow::Result<RunHandle> {
+    let run = testbed.create_run("changed", &patch::files_of(0))?;
+    for first in (0..CHANGED_FILES).step_by(FILES_OF_CALL) {
+        let patch: String = (first..first + FILES_OF_CALL)
+            .map(|file| format!("--- /dev/null\n+++ b/{}\n@@ -0,0 +1 @@\n+one\n", changed_file(file)))
+            .collect();
+        testbed.tool(&run, "apply_patch", &json!({ "patch": patch, "reason": "bench" }))?;
+    }
+    Ok(run)
+}
+
+fn changed_file(number: usize) -> String {
+    format!("changed/part_{:02}/file_{number:04}.rs", number % 50)
+}
+
+/// Creates a run, and returns what is sent to it and to `many`. Changes come in pairs of which the second undoes the first.
+fn calls(testbed: &Testbed, many: &RunHandle) -> anyhow::Result<Calls> {
     let read = ("src/read.rs".to_owned(), lines_of(1, 200, 100).concat());
     let listed = (0..60).map(|file| (format!("list/part_{}/file_{file:02}.rs", file % 3), "fn main() {}\n".to_owned()));
     let edited = lines_of(2, 64, 64);
@@ -191,6 +234,7 @@ fn calls(testbed: &Testbed) -> anyhow::Result<Calls> {
         writes::script(&run, 0, 8)?.into_requests(),
         vec![edit(line, other, &first)?, edit(other, line, &second)?],
         patch::script(0, &run)?.into_requests(),
+        patch::script(0, many)?.into_requests(),
         vec![mcp_call(&run, "read_file", &page)?],
     ];
     Ok(NAMES.into_iter().zip(calls).collect())

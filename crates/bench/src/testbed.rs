@@ -183,6 +183,15 @@ impl Testbed {
         self.server.as_mut().map_or(Ok(()), Server::stop)
     }
 
+    /// Starts the server again over its data, on a new address.
+    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+        self.stop()?;
+        let server = self.scratch.start(&self.options, &self.scratch.data())?;
+        self.api = self.scratch.api(&server);
+        self.server = Some(server);
+        Ok(())
+    }
+
     /// Returns the folder of temporary files.
     pub(crate) fn scratch(&self) -> &Scratch {
         &self.scratch
@@ -261,14 +270,6 @@ impl Testbed {
             }
         };
         Ok(self.tree.get_or_init(|| tree))
-    }
-
-    /// Returns the folder of the tree that the run starts from, if the server was started here.
-    pub(crate) fn tree_on_disk(&self, run: &RunHandle) -> Option<PathBuf> {
-        self.server.as_ref()?;
-        let data = self.scratch.data();
-        let base = std::fs::read_to_string(data.join("workspaces").join(&run.id).join("base")).ok()?;
-        Some(data.join("bases").join(base.trim_end()).join("tree"))
     }
 }
 

@@ -1,7 +1,5 @@
 //! `search_text` over the whole tree. Baseline: `rg` with the same query and files.
 
-use std::path::PathBuf;
-
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
@@ -47,7 +45,7 @@ const QUERIES: [Query; 3] = [
 /// Measures searches.
 pub(super) fn measure(testbed: &Testbed, report: &mut Report) -> anyhow::Result<()> {
     let run = import::tree_run(testbed, report)?;
-    let tree = testbed.tree_on_disk(run).map_or_else(|| testbed.tree().map(PathBuf::from), Ok)?;
+    let tree = testbed.tree()?;
     let has_rg = is_installed(&testbed.options.rg);
     for query in &QUERIES {
         let text = choose(testbed, report, run, query)?;
@@ -57,9 +55,9 @@ pub(super) fn measure(testbed: &Testbed, report: &mut Report) -> anyhow::Result<
             let scripts = (0..connections).map(script).collect::<anyhow::Result<_>>()?;
             let mut searches =
                 testbed.service(format!("search of the tree: {} `{}`", query.name, escaped(text)), scripts);
-            let mut rg = program("`rg`", &testbed.options.rg, arguments(query.mode, text, None), &tree, &[0]);
+            let mut rg = program("`rg`", &testbed.options.rg, arguments(query.mode, text, None), tree, &[0]);
             let mut two =
-                program("`rg` with 2 threads", &testbed.options.rg, arguments(query.mode, text, Some(2)), &tree, &[0]);
+                program("`rg` with 2 threads", &testbed.options.rg, arguments(query.mode, text, Some(2)), tree, &[0]);
             let mut baselines: Vec<crate::compare::Baseline<'_>> = Vec::new();
             if has_rg {
                 baselines.push((&mut rg, Some(Target::TimesTheTime(0.9))));
