@@ -134,8 +134,3 @@ pub(crate) fn is_check(tool: &str) -> bool {
 pub(crate) fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
     if exit_code == Some(0) { EvidenceFact::Successful } else { EvidenceFact::NotSuccessful }
 }
-
-/// What a command says as evidence that has found other files than those of the run, if `is_other`.
-pub(crate) fn fact_on(fact: EvidenceFact, is_other: bool) -> EvidenceFact {
-    if is_other && fact == EvidenceFact::Successful { EvidenceFact::Stale } else { fact }
-}

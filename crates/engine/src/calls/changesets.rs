@@ -15,7 +15,7 @@ use workspace::{LayerReader, measure_layer};
 
 use crate::CallError;
 use crate::call::answer::disclosed;
-use crate::call::evidence::{EVENT_SUFFIX, fact_of, fact_on};
+use crate::call::evidence::{EVENT_SUFFIX, fact_of};
 use crate::call::record::RecordedError;
 use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
@@ -50,28 +50,28 @@ pub struct ApplyChangesetRequest {
     /// applied once. Default: made by the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 120, example = "cs_fmt-1")]
-    changeset_id: Option<String>,
+    pub(super) changeset_id: Option<String>,
     /// The record at whose state the command found the tree: the `Workspaced-Seq` of the archive or layer that it had.
-    based_on_seq: u64,
+    pub(super) based_on_seq: u64,
     /// Why the change is made.
     #[schema(min_length = 1, max_length = 2000)]
-    reason: String,
+    pub(super) reason: String,
     /// The step of the agent's plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 128)]
-    step_id: Option<String>,
+    pub(super) step_id: Option<String>,
     /// The command that has made the change. It is recorded as an event of kind `command` before the change set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    command: Option<CommandReport>,
+    pub(super) command: Option<CommandReport>,
     /// What happens to a file that has changed in the run since `basedOnSeq`: the set is refused, or the change is merged.
     #[serde(default)]
-    on_conflict: OnConflict,
+    pub(super) on_conflict: OnConflict,
     /// What happens if a file of the set is denied: the set is refused, or the file is left as it is and listed in the answer.
     #[serde(default)]
-    on_denied: OnDenied,
+    pub(super) on_denied: OnDenied,
     /// Whether the answer only says what would change.
     #[serde(default)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// A command that was run outside of the service.
@@ -112,6 +112,13 @@ pub(crate) struct CommandReport {
 }
 
 impl CommandReport {
+    /// Returns the entry of the event that records the command of the change set that `call` applies.
+    fn entry(&self, call: &Call) -> Result<Entry, Refusal> {
+        let id = ToolCallId::parse(&format!("{}{EVENT_SUFFIX}", call.tool_call_id))
+            .map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter ID, or omit it."))?;
+        entry_of_members(&call.run_id, &call.caller, id, self.event()?)
+    }
+
     /// Returns the members of the event that records the command.
     fn event(&self) -> Result<Map<String, Value>, Refusal> {
         if self.argv.is_empty() {
@@ -147,38 +154,14 @@ pub fn changeset_id(changeset: &[u8]) -> Option<ToolCallId> {
     ToolCallId::parse(members.get("changesetId")?.as_str()?).ok()
 }
 
-fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
-    ToolCallId::parse(id).map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter ID, or omit it."))
-}
-
-/// What a command that a runner has run has changed, without the layer.
-pub(super) struct CommandSet {
-    /// The ID of the change set.
-    pub(super) id: ToolCallId,
-    /// Who had the command run.
-    pub(super) on_behalf_of: String,
-    /// The record at whose state the command found the tree.
-    pub(super) based_on_seq: u64,
-    pub(super) reason: String,
-    pub(super) step_id: Option<String>,
-    pub(super) on_conflict: OnConflict,
-    pub(super) on_denied: OnDenied,
-    /// What the command says as evidence.
-    pub(super) evidence_fact: EvidenceFact,
-    /// The ID of the command's event.
-    pub(super) event_id: ToolCallId,
-    /// The event.
-    pub(super) event: Entry,
-}
-
-/// A change set before its layer is read.
-struct ParsedChangeset {
-    call: Call,
+/// A change set and the call that applies it, before its layer is read.
+pub(super) struct ParsedChangeset {
+    pub(super) call: Call,
     members: Result<Map<String, Value>, Refusal>,
     /// Whether `members` is a refusal of the layer.
     is_layer_refused: bool,
+    /// The event of the command that has made the change.
     event: Option<Entry>,
-    /// What the command says as evidence.
     evidence_fact: EvidenceFact,
 }
 
@@ -186,13 +169,49 @@ struct ParsedChangeset {
 type ReceivedLayer = Result<Layer, Refusal>;
 
 impl ParsedChangeset {
-    fn new(
-        call: Call,
-        members: Result<Map<String, Value>, Refusal>,
-        event: Option<Entry>,
-        evidence_fact: EvidenceFact,
-    ) -> Self {
-        Self { call, members, is_layer_refused: false, event, evidence_fact }
+    fn new(call: Call, members: Result<Map<String, Value>, Refusal>) -> Self {
+        Self { call, members, is_layer_refused: false, event: None, evidence_fact: EvidenceFact::Missing }
+    }
+
+    /// Returns the change set of a request, without the event of its command.
+    pub(super) fn of(run: &RunId, caller: Caller, request: &ApplyChangesetRequest, layer: &ReceivedLayer) -> Self {
+        let mut members = Map::new();
+        let optional = [("toolCallId", &request.changeset_id), ("stepId", &request.step_id)];
+        members.extend(
+            optional.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::from(text.clone()?)))),
+        );
+        members.insert("reason".to_owned(), Value::from(request.reason.as_str()));
+        members.insert("dryRun".to_owned(), Value::from(request.dry_run));
+        members.insert("basedOnSeq".to_owned(), Value::from(request.based_on_seq));
+        members.insert("onConflict".to_owned(), json!(request.on_conflict));
+        members.insert("onDenied".to_owned(), json!(request.on_denied));
+        members.extend(layer.iter().map(|layer| ("layerSha256".to_owned(), json!(layer.sha256()))));
+        if let Some(command) = &request.command {
+            // By its hash, which makes the same request the same call: the input is stored if the set waits, and a command may have a
+            // credential among its arguments.
+            let text = json!(command).to_string();
+            members.insert("commandSha256".to_owned(), Value::from(Sha256::of(text.as_bytes()).to_string()));
+        }
+        let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
+        if !call.client_supplied_id {
+            let id = call.tool_call_id.as_str();
+            if let Ok(id) = ToolCallId::parse(&format!("cs_{}", id.strip_prefix("tc_").unwrap_or(id))) {
+                call.tool_call_id = id;
+            }
+        }
+        Self::new(call, members)
+    }
+
+    /// Sets the command that has made the change: `event` is recorded with it, and is its evidence. `is_other` is whether the command found
+    /// other files than those of the run.
+    pub(super) fn set_command(&mut self, event: Entry, exit_code: Option<i64>, is_other: bool) {
+        self.evidence_fact = match fact_of(exit_code) {
+            _ if !self.call.caller.permissions.contains(&Permission::EvidenceAttest) => EvidenceFact::Unattested,
+            EvidenceFact::Successful if is_other => EvidenceFact::Stale,
+            fact => fact,
+        };
+        self.call.set_evidence(event.draft.tool_call_id.clone());
+        self.event = Some(event);
     }
 }
 
@@ -211,42 +230,27 @@ impl Calls {
         changeset: &[u8],
         layer: Result<Layer, Refusal>,
     ) -> Result<Answer, Failed> {
-        let mut parsed = parse_changeset(run, caller, changeset, &layer);
-        if let Some(event) = &mut parsed.event {
-            let settled = self.settle_differing(event).await;
-            let tool_call_id = parsed.call.tool_call_id.clone();
-            let is_other = settled.map_err(|error| Failed { tool_call_id, error: RecordedError::left_out(error) })?;
-            parsed.evidence_fact = fact_on(parsed.evidence_fact, is_other);
+        let request: ApplyChangesetRequest = match request_of(changeset, "change set").and_then(checked_id) {
+            Ok(request) => request,
+            Err(refusal) => {
+                let call = Call::new(run, caller, &APPLY_CHANGESET);
+                return self.apply_set(ParsedChangeset::new(call, Err(refusal)), layer).await;
+            }
+        };
+        let mut set = ParsedChangeset::of(run, caller, &request, &layer);
+        if let Some(command) = &request.command {
+            match command.entry(&set.call) {
+                Ok(mut event) => match self.settle_differing(&mut event).await {
+                    Ok(is_other) => set.set_command(event, command.exit_code, is_other),
+                    Err(error) => {
+                        let error = RecordedError::left_out(error);
+                        return Err(Failed { tool_call_id: set.call.tool_call_id, error });
+                    }
+                },
+                Err(refusal) => set.members = set.members.and(Err(refusal)),
+            }
         }
-        let layer = self.reserve(&mut parsed, layer).await?;
-        self.apply_parsed(parsed, layer).await
-    }
-
-    /// Applies what a command that a runner has run has changed.
-    ///
-    /// # Errors
-    ///
-    /// As [`apply_changeset`](Self::apply_changeset).
-    pub(super) async fn apply_set_of_command(
-        &self,
-        run: &RunId,
-        caller: Caller,
-        set: CommandSet,
-        layer: Result<Layer, Refusal>,
-    ) -> Result<Answer, Failed> {
-        let members = json!({
-            "stepId": set.step_id, "reason": set.reason, "dryRun": false, "basedOnSeq": set.based_on_seq,
-            "onConflict": set.on_conflict, "onDenied": set.on_denied, "layerSha256": layer.as_ref().ok().map(Layer::sha256),
-        });
-        let mut members = members.as_object().cloned().unwrap_or_default();
-        members.retain(|_, value| !value.is_null());
-        let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
-        (call.tool_call_id, call.client_supplied_id) = (set.id, true);
-        call.on_behalf_of = Some(set.on_behalf_of);
-        call.set_evidence(set.event_id);
-        let mut parsed = ParsedChangeset::new(call, members, Some(set.event), set.evidence_fact);
-        let layer = self.reserve(&mut parsed, layer).await?;
-        self.apply_parsed(parsed, layer).await
+        self.apply_set(set, layer).await
     }
 
     /// Returns the paths of a layer that a run can take; none if there are too many to name.
@@ -269,33 +273,26 @@ impl Calls {
         self.engine.blocking(list).await
     }
 
-    /// Reserves the memory of a layer; a refusal becomes that of the call.
-    async fn reserve(&self, parsed: &mut ParsedChangeset, layer: ReceivedLayer) -> Result<Option<Layer>, Failed> {
-        if parsed.members.is_err() {
-            return Ok(None);
-        }
+    /// Reserves the memory of the layer, applies the change set, and records both it and its command. A refusal of the layer becomes that of
+    /// the call.
+    pub(super) async fn apply_set(&self, mut set: ParsedChangeset, layer: ReceivedLayer) -> Result<Answer, Failed> {
+        let tool_call_id = set.call.tool_call_id.clone();
         let reserved = match layer {
-            Ok(layer) => self.reserve_layer(&parsed.call.run_id, &layer).await.map(|()| layer),
+            _ if set.members.is_err() => Ok(None),
+            Ok(layer) => self.reserve_layer(&set.call.run_id, &layer).await.map(|()| Some(layer)),
             Err(refusal) => Err(refusal.into()),
         };
-        match reserved {
-            Ok(layer) => Ok(Some(layer)),
+        let layer = match reserved {
+            Ok(layer) => layer,
             Err(CallError::Refused(refusal)) => {
-                (parsed.members, parsed.is_layer_refused) = (Err(refusal), true);
-                Ok(None)
+                (set.members, set.is_layer_refused) = (Err(refusal), true);
+                None
             }
-            Err(error) => {
-                let error = RecordedError::left_out(error);
-                Err(Failed { tool_call_id: parsed.call.tool_call_id.clone(), error })
-            }
-        }
-    }
-
-    async fn apply_parsed(&self, parsed: ParsedChangeset, layer: Option<Layer>) -> Result<Answer, Failed> {
-        let tool_call_id = parsed.call.tool_call_id.clone();
-        let (may_read, span) = (parsed.call.caller.may_read(), parsed.call.span());
+            Err(error) => return Err(Failed { tool_call_id, error: RecordedError::left_out(error) }),
+        };
+        let (may_read, span) = (set.call.caller.may_read(), set.call.span());
         let calls = self.clone();
-        let work = async move { Ok(calls.apply_and_record(parsed, layer).instrument(span).await) };
+        let work = async move { Ok(calls.apply_and_record(set, layer).instrument(span).await) };
         let applied = self.engine.detached(work).await;
         let applied = applied.unwrap_or_else(|error| Err(RecordedError::left_out(error)));
         disclosed(may_read, applied).map_err(|error| Failed { tool_call_id, error })
@@ -322,7 +319,12 @@ impl Calls {
             }
             Err(error) => {
                 if is_about_change(error.as_error(), is_layer_refused) {
-                    self.record_command(event).await.map_err(RecordedError::left_out)?;
+                    match self.record_command(event).await {
+                        Ok(_) => {}
+                        // The refusal of the change set is what the caller has to know.
+                        Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {}
+                        Err(error) => return Err(RecordedError::left_out(error)),
+                    }
                 }
                 Err(error)
             }
@@ -374,15 +376,20 @@ impl Calls {
         Ok(Answer { event_seq: event.map(|event| event.seq), ..answer })
     }
 
-    /// Records a command whose change set was refused or waits.
-    async fn record_command(&self, event: Entry) -> Result<(), CallError> {
+    /// Records a command by itself. Returns the number of its record; `None` if there is no room for it.
+    pub(super) async fn record_command(&self, event: Entry) -> Result<Option<u64>, CallError> {
+        let (run, id) = (event.draft.run_id.clone(), event.draft.tool_call_id.clone());
         match self.engine.record(vec![event]).await {
-            // By an earlier attempt, or there is no room for it: the refusal is what the caller has to know.
-            Ok(_) | Err(NotRecorded::Rejected(Appended::Repeated(_) | Appended::Reused(_))) => Ok(()),
-            Err(NotRecorded::Failed(error)) => Err(error.into()),
+            Ok(records) => Ok(records.first().map(|record| record.seq)),
+            Err(NotRecorded::Rejected(Appended::Repeated(_))) => {
+                Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq))
+            }
+            Err(error @ (NotRecorded::Rejected(Appended::PreconditionFailed(_)) | NotRecorded::Failed(_))) => {
+                Err(error.into())
+            }
             Err(other) => {
-                tracing::info!(outcome = ?other, "the command of a refused change set was not recorded");
-                Ok(())
+                tracing::info!(outcome = ?other, "a command was not recorded");
+                Ok(None)
             }
         }
     }
@@ -397,61 +404,20 @@ fn is_about_change(error: &CallError, is_layer_refused: bool) -> bool {
         && (is_layer_refused || refusal.code != Code::InvalidRequest)
 }
 
-fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &ReceivedLayer) -> ParsedChangeset {
-    let refused = |caller, refusal| {
-        let call = Call::new(run, caller, &APPLY_CHANGESET);
-        ParsedChangeset::new(call, Err(refusal), None, EvidenceFact::Missing)
-    };
-    let request: ApplyChangesetRequest = match json::parse_object(changeset).and_then(|members| {
+/// Parses the JSON of a request; `what` names it in the refusal.
+pub(super) fn request_of<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Refusal> {
+    json::parse_object(body).and_then(|members| {
         json::members_into(members).map_err(|error| {
-            let message = format!("the change set does not fit the call: {error}");
+            let message = format!("the {what} does not fit the call: {error}");
             Refusal::invalid(message, "Compare it with the call in /openapi.json.")
         })
-    }) {
-        Ok(request) => request,
-        Err(refusal) => return refused(caller, refusal),
-    };
+    })
+}
+
+fn checked_id(request: ApplyChangesetRequest) -> Result<ApplyChangesetRequest, Refusal> {
     if request.changeset_id.as_ref().is_some_and(|id| id.len() > MAX_ID) {
         let message = format!("`changesetId` is longer than {MAX_ID} characters");
-        return refused(caller, Refusal::invalid(message, "Give a shorter changesetId, or omit it."));
+        return Err(Refusal::invalid(message, "Give a shorter changesetId, or omit it."));
     }
-    let ApplyChangesetRequest { changeset_id, based_on_seq, reason, step_id, command, on_conflict, on_denied, dry_run } =
-        request;
-    let mut members = Map::new();
-    let optional = [("toolCallId", &changeset_id), ("stepId", &step_id)];
-    members.extend(optional.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::from(text.clone()?)))));
-    members.insert("reason".to_owned(), Value::from(reason));
-    members.insert("dryRun".to_owned(), Value::from(dry_run));
-    members.insert("basedOnSeq".to_owned(), Value::from(based_on_seq));
-    members.insert("onConflict".to_owned(), json!(on_conflict));
-    members.insert("onDenied".to_owned(), json!(on_denied));
-    members.extend(layer.iter().map(|layer| ("layerSha256".to_owned(), json!(layer.sha256()))));
-    if let Some(command) = &command {
-        // By its hash, which makes the same request the same call: the input is stored if the set waits, and a command may have a
-        // credential among its arguments.
-        let text = json!(command).to_string();
-        members.insert("commandSha256".to_owned(), Value::from(Sha256::of(text.as_bytes()).to_string()));
-    }
-    let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
-    if !call.client_supplied_id {
-        let id = call.tool_call_id.as_str();
-        if let Ok(id) = ToolCallId::parse(&format!("cs_{}", id.strip_prefix("tc_").unwrap_or(id))) {
-            call.tool_call_id = id;
-        }
-    }
-    let without = |call, members| ParsedChangeset::new(call, members, None, EvidenceFact::Missing);
-    let Some(command) = command else { return without(call, members) };
-    let event = parse_id(&format!("{}{EVENT_SUFFIX}", call.tool_call_id)).and_then(|id| {
-        let event = command.event()?;
-        Ok((entry_of_members(run, &call.caller, id.clone(), event)?, id))
-    });
-    match event {
-        Ok((event, id)) => {
-            let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
-            let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
-            call.set_evidence(id);
-            ParsedChangeset::new(call, members, Some(event), evidence_fact)
-        }
-        Err(refusal) => without(call, members.and(Err(refusal))),
-    }
+    Ok(request)
 }

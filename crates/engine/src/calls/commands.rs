@@ -11,29 +11,26 @@ use async_recursion::async_recursion as boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{Appended, Entry, RecordFilter, RecordReader, Reply};
-use model::{
-    Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict, json, judge_command,
-};
+use ledger::{RecordFilter, RecordReader, Reply};
+use model::{Code, EvidenceFact, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Verdict, judge_command};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::CallError;
 use crate::call::answer::{DONE, StoredAnswer};
-use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, fact_of, fact_on, is_check};
+use crate::call::evidence::{EVENT_SUFFIX, SET_SUFFIX, is_check};
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed, OpenedCall};
 use crate::call_error::refusals::{forbidden, run_not_open, shutting_down};
 use crate::caller::Caller;
 use crate::calls::Calls;
-use crate::calls::changesets::CommandSet;
+use crate::calls::changesets::{ApplyChangesetRequest, ParsedChangeset, request_of};
 use crate::calls::commands::approved::approved_call;
 use crate::calls::commands::desk::{Claim, CommandCount, Instruction, RunnerKey, WantedCommand};
 use crate::calls::commands::result::{CommandResultRequest, EndedCommand, MAX_LINES, asked_members, summarised};
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
-use crate::engine::NotRecorded;
 use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
 use crate::tool::layer::Layer;
@@ -499,7 +496,7 @@ impl Calls {
     pub async fn next_command(&self, run: &RunId, caller: &Caller, body: &[u8]) -> Result<NextCommand, RecordedError> {
         self.check_serves(run, caller).await?;
         let next = async {
-            let request: NextCommandRequest = request_of(body)?;
+            let request: NextCommandRequest = request_of(body, "request")?;
             // The run is not kept open while the runner waits.
             check_open(&*self.engine.open(run).await?)?;
             let key = runner_key(caller, &request.runner)?;
@@ -556,7 +553,7 @@ impl Calls {
         layer: Option<Result<Layer, Refusal>>,
     ) -> Result<Value, RecordedError> {
         self.check_serves(run, &caller).await?;
-        let checked = request_of::<CommandResultRequest>(result).and_then(|result| {
+        let checked = request_of::<CommandResultRequest>(result, "request").and_then(|result| {
             result.check(layer.is_some())?;
             Ok((runner_key(&caller, &result.runner)?, result))
         });
@@ -605,7 +602,7 @@ impl Calls {
         let data = event.draft.input.as_ref().and_then(|input| input.get("data")).cloned().unwrap_or_default();
         let (left_out, left_out_count) = result.left_out();
         let Some(layer) = layer.filter(|_| is_whole) else {
-            let seq = self.append_command(event).await.map_err(RecordedError::left_out)?;
+            let seq = self.record_command(event).await.map_err(RecordedError::left_out)?;
             let is_told = not_applied.is_some() || left_out_count > 0;
             let changes =
                 CommandChanges { message: not_applied, left_out, left_out_count, ..CommandChanges::default() };
@@ -616,23 +613,24 @@ impl Calls {
                 ..RecordedEnd::default()
             });
         };
-        let may_attest = caller.permissions.contains(&Permission::EvidenceAttest);
-        let fact = fact_on(fact_of(result.exit_code), is_other);
-        let set = CommandSet {
-            id: with_suffix(&order.id, SET_SUFFIX).map_err(RecordedError::left_out)?,
-            on_behalf_of: order.actor.clone(),
+        // The runner reports what the caller of a change set would send.
+        let request = ApplyChangesetRequest {
+            changeset_id: None,
             based_on_seq: result.based_on_seq.unwrap_or(0),
             reason: order.reason_of_changes(),
             step_id: order.step_id.clone(),
+            command: None,
             on_conflict: result.on_conflict,
             on_denied: result.on_denied,
-            evidence_fact: if may_attest { fact } else { EvidenceFact::Unattested },
-            event_id: event_id.clone(),
-            event,
+            dry_run: false,
         };
-        let set_id = set.id.clone();
+        let mut set = ParsedChangeset::of(run, caller.clone(), &request, &layer);
+        let set_id = with_suffix(&order.id, SET_SUFFIX).map_err(RecordedError::left_out)?;
+        (set.call.tool_call_id, set.call.client_supplied_id) = (set_id.clone(), true);
+        set.call.on_behalf_of = Some(order.actor.clone());
+        set.set_command(event, result.exit_code, is_other);
         let (sent, mut rejected) = (layer.as_ref().ok().cloned(), Vec::new());
-        let mut changes = match Box::pin(self.apply_set_of_command(run, caller.clone(), set, layer)).await {
+        let mut changes = match Box::pin(self.apply_set(set, layer)).await {
             Ok(answer) => {
                 let changes: Result<CommandChanges, _> = serde_json::from_str(&answer.to_json());
                 changes.map_err(|error| RecordedError::left_out(CallError::Internal(Box::new(error))))?
@@ -653,24 +651,6 @@ impl Calls {
         let seq = recorded.map_err(RecordedError::left_out)?.map(|event| event.seq);
         Ok(RecordedEnd { event_seq: seq, changes: Some(changes), rejected, data })
     }
-
-    /// Records the event of a command that changed nothing. Returns its number.
-    async fn append_command(&self, event: Entry) -> Result<Option<u64>, CallError> {
-        let (run, id) = (event.draft.run_id.clone(), event.draft.tool_call_id.clone());
-        match self.engine.record(vec![event]).await {
-            Ok(records) => Ok(records.first().map(|record| record.seq)),
-            Err(NotRecorded::Rejected(Appended::Repeated(_))) => {
-                Ok(self.engine.ledger.call(&run, &id).await?.map(|event| event.seq))
-            }
-            Err(error @ (NotRecorded::Rejected(Appended::PreconditionFailed(_)) | NotRecorded::Failed(_))) => {
-                Err(error.into())
-            }
-            Err(other) => {
-                tracing::info!(outcome = ?other, "a command was not recorded");
-                Ok(None)
-            }
-        }
-    }
 }
 
 /// The tool in the record of a refused request of a runner.
@@ -687,15 +667,6 @@ impl CommandOrder {
             reason: order.reason.clone(),
         }
     }
-}
-
-fn request_of<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    json::parse_object(body).and_then(|members| {
-        json::members_into(members).map_err(|error| {
-            let message = format!("the request does not fit the call: {error}");
-            Refusal::invalid(message, "Compare it with the call in /openapi.json.")
-        })
-    })
 }
 
 fn runner_key(caller: &Caller, name: &str) -> Result<RunnerKey, Refusal> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use model::{EvidenceFact, LogicalPath, Refusal, RunId, RunState, is_link_mode};
+use model::{LogicalPath, Refusal, RunId, RunState, is_link_mode};
 use serde::Deserialize;
 use serde_json::json;
 use workspace::{ContentLocation, PackedFile, Snapshot, SnapshotFile, StoredContents, WorkspaceError, pack_layer};
@@ -87,9 +87,7 @@ impl Calls {
             Ok(prepared) => (members, Ok(prepared.layer)),
             Err(refusal) => (members.and(Err(refusal.clone())), Err(refusal)),
         };
-        let mut parsed = ParsedChangeset::new(call, members, None, EvidenceFact::Missing);
-        let layer = self.reserve(&mut parsed, layer).await?;
-        self.apply_parsed(parsed, layer).await
+        self.apply_set(ParsedChangeset::new(call, members), layer).await
     }
 
     /// Packs what the fork has changed since it was made or merged last.
