@@ -18,7 +18,7 @@ use ledger::ApprovalFilter;
 use model::{Approval, ApprovalId, Refusal, RunId};
 
 use crate::CallError;
-use crate::calls::commands::desk::CommandDesk;
+use crate::calls::commands::queue::CommandQueue;
 use crate::engine::Engine;
 use crate::page::{Cursor, Page};
 use crate::run::keyed::KeyedLocks;
@@ -52,12 +52,12 @@ pub struct Calls {
     /// Locks of approvals that are being given.
     votes: Arc<KeyedLocks<ApprovalId>>,
     /// The commands that callers want run.
-    desk: Arc<CommandDesk>,
+    queue: Arc<CommandQueue>,
 }
 
 impl Calls {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, votes: Arc::default(), desk: Arc::default() }
+        Self { engine, votes: Arc::default(), queue: Arc::default() }
     }
 
     /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.

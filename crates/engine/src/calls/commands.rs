@@ -4,7 +4,7 @@
 //! commit, and then the call (`run_command`), whose answer names both.
 
 mod approved;
-pub(crate) mod desk;
+pub(crate) mod queue;
 pub(crate) mod result;
 
 use async_recursion::async_recursion as boxed;
@@ -27,7 +27,7 @@ use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::calls::changesets::{ApplyChangesetRequest, ParsedChangeset, request_of};
 use crate::calls::commands::approved::approved_call;
-use crate::calls::commands::desk::{Claim, CommandCount, Instruction, RunnerKey, WantedCommand};
+use crate::calls::commands::queue::{CommandCount, Instruction, QueuedCommand, ResultClaim, RunnerKey};
 use crate::calls::commands::result::{CommandResultRequest, EndedCommand, MAX_LINES, asked_members, summarised};
 use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
@@ -44,7 +44,7 @@ const MAX_ID: usize = 118;
 /// The longest time that a request of a runner waits, during which a runner that was stopped is not noticed.
 const MAX_POLL: Duration = Duration::from_secs(5);
 // A runner that is stopped just after it has asked is noticed within 20 seconds.
-const _: () = assert!(desk::LEASE.as_secs() + MAX_POLL.as_secs() < 20);
+const _: () = assert!(queue::LEASE.as_secs() + MAX_POLL.as_secs() < 20);
 /// The longest warning of a runner about the files that a command has seen, in characters.
 const MAX_WARNING: usize = 1000;
 /// The longest name that a runner gives itself, in characters.
@@ -147,7 +147,7 @@ struct AllowedCommand {
 impl Calls {
     /// Whether a runner is attached to the run, so that its callers are offered `run_command`.
     pub fn has_runner(&self, run: &RunId) -> bool {
-        self.desk.has_runner(run)
+        self.queue.has_runner(run)
     }
 
     /// Executes and records a call of `run_command`. If the caller goes away, the command is ended.
@@ -258,7 +258,7 @@ impl Calls {
         abandoned: &CancellationToken,
     ) -> Result<Result<Answer, RecordedError>, CallError> {
         let AllowedCommand { command, cwd, timeout_seconds, shell, max_chars, reasons } = allowed;
-        let mut order = WantedCommand::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
+        let mut order = QueuedCommand::new(call.tool_call_id.clone(), command, cwd, timeout_seconds);
         order.shell = shell;
         call.asked_by().clone_into(&mut order.actor);
         order.step_id.clone_from(&call.step_id);
@@ -268,7 +268,7 @@ impl Calls {
         let mut data = asked_members(&line, &order.cwd, Some(timeout_seconds));
         let max_calls = run.rules.policy().commands.max_calls;
         let count = CommandCount { max: max_calls, recorded: self.recorded_commands(&run.run_id, max_calls).await? };
-        let ended = self.desk.run(&run.run_id, order, count, abandoned, &self.engine.shutdown).await?;
+        let ended = self.queue.run(&run.run_id, order, count, abandoned, &self.engine.shutdown).await?;
         if let Some(error) = &ended.result.error {
             if ended.result.no_folder {
                 return Err(no_folder(&cwd_of_call).into());
@@ -401,9 +401,9 @@ impl Calls {
         Ok((ran, summarised(&format!("output of {id}"), "", data)))
     }
 
-    /// Returns how many commands the run has had run, for the desk, if that does not know it yet.
+    /// Returns how many commands the run has had run, for the queue, if that does not know it yet.
     async fn recorded_commands(&self, run: &RunId, max_calls: u64) -> Result<u64, CallError> {
-        if let Some(count) = self.desk.count(run) {
+        if let Some(count) = self.queue.count(run) {
             return Ok(count);
         }
         let filter =
@@ -504,7 +504,7 @@ impl Calls {
             let running =
                 running.map_err(|error| Refusal::invalid(error.to_string(), "Give the commandId as it was given."))?;
             let wait = request.wait_seconds.map_or(MAX_POLL, Duration::from_secs).min(MAX_POLL);
-            let next = self.desk.next(run, &key, running.as_ref(), wait);
+            let next = self.queue.next(run, &key, running.as_ref(), wait);
             let instruction = tokio::select! {
                 next = next => next?,
                 () = self.engine.shutdown.cancelled() => Instruction::Nothing,
@@ -561,10 +561,10 @@ impl Calls {
             Ok(checked) => checked,
             Err(refusal) => return Err(self.record_refusal(run, &caller, SERVE, refusal).await),
         };
-        let order = match self.desk.claim(run, &key, id) {
-            Claim::Of(order) => order,
-            Claim::Answered(answer) => return Ok(answer),
-            Claim::Unknown => {
+        let order = match self.queue.claim(run, &key, id) {
+            ResultClaim::Of(order) => order,
+            ResultClaim::Answered(answer) => return Ok(answer),
+            ResultClaim::Unknown => {
                 let message = format!("the runner does not have the command `{id}`");
                 let refusal =
                     Refusal::new(Code::NotFound, message, "Ask for the next command; record this one as an event.");
@@ -576,7 +576,7 @@ impl Calls {
         let RecordedEnd { event_seq, changes, rejected, data } = recorded;
         let answer = CommandResultAnswer { ok: true, event_seq, changes: changes.clone(), rejected };
         let answer = serde_json::to_value(&answer).unwrap_or_default();
-        self.desk.end(run, &key, &order, EndedCommand { result, event_seq, changes, data }, answer.clone());
+        self.queue.end(run, &key, &order, EndedCommand { result, event_seq, changes, data }, answer.clone());
         Ok(answer)
     }
 
@@ -585,7 +585,7 @@ impl Calls {
         &self,
         run: &RunId,
         caller: &Caller,
-        order: &WantedCommand,
+        order: &QueuedCommand,
         result: &CommandResultRequest,
         layer: Option<Result<Layer, Refusal>>,
     ) -> Result<RecordedEnd, RecordedError> {
@@ -594,7 +594,7 @@ impl Calls {
         }
         let event_id = with_suffix(&order.id, EVENT_SUFFIX).map_err(RecordedError::left_out)?;
         // What an interrupted command left is half of something.
-        let is_whole = result.signal.is_none() && !result.timed_out && !order.is_unwanted();
+        let is_whole = result.signal.is_none() && !result.timed_out && !order.is_cancelled();
         let not_applied = result.not_applied(layer.is_some() && !is_whole);
         let event = result.event(order, run, not_applied.as_deref());
         let mut event = entry_of_members(run, caller, event_id.clone(), event).map_err(RecordedError::left_out)?;
@@ -657,7 +657,7 @@ impl Calls {
 const SERVE: &str = "command.serve";
 
 impl CommandOrder {
-    fn of(order: &WantedCommand) -> Self {
+    fn of(order: &QueuedCommand) -> Self {
         Self {
             command_id: order.id.clone(),
             command: order.command.clone(),

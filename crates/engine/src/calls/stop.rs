@@ -49,7 +49,7 @@ impl Calls {
         let work = async move {
             calls.engine.append_change(entry).await?;
             calls.engine.tokens.revoked(&run, None);
-            calls.desk.stop(&run);
+            calls.queue.stop(&run);
             tracing::info!(run.id = %run, "the agent of a run was stopped");
             calls.engine.run(&run).await
         };

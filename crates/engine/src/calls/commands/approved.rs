@@ -88,7 +88,7 @@ impl Calls {
             return Err(refusal.into());
         }
         // Otherwise the approval would be used up without a run.
-        self.desk.check_room(&run.run_id)?;
+        self.queue.check_room(&run.run_id)?;
         let most = run.rules.policy().commands.timeout_seconds;
         let reasons = vec![format!("approval:{}:approved", approval.approval_id)];
         let mut draft = call.draft(Verdict::Allow, Outcome::Ok);

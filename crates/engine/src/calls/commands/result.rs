@@ -4,7 +4,7 @@ use model::{Refusal, RunId, Sha256};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::desk::WantedCommand;
+use super::queue::QueuedCommand;
 use crate::clock::parse_time;
 use crate::tools::apply_changeset::OnDenied;
 use crate::tools::run_command::{CommandChanges, LeftOutEntry, line_count};
@@ -167,7 +167,7 @@ impl CommandResultRequest {
     }
 
     /// The event that records the command.
-    pub(crate) fn event(&self, order: &WantedCommand, run: &RunId, not_applied: Option<&str>) -> Map<String, Value> {
+    pub(crate) fn event(&self, order: &QueuedCommand, run: &RunId, not_applied: Option<&str>) -> Map<String, Value> {
         let mut data = asked_members(&order.command, &order.cwd, None);
         data.insert("toolCallId".to_owned(), json!(order.id));
         data.insert("callSha256".to_owned(), json!(order.call_sha256));

@@ -1,4 +1,4 @@
-//! Where callers leave the commands that they want run, and runners take them: in memory, on the node that owns the run.
+//! The queue between callers of `run_command` and runners: in memory, on the node that owns the run.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -34,15 +34,15 @@ const MAX_RUNNERS: usize = 256;
 pub(crate) struct CommandCount {
     /// The policy's limit.
     pub(crate) max: u64,
-    /// How many the records have, for a desk that does not know it yet.
+    /// How many the records have, for a queue that does not know it yet.
     pub(crate) recorded: u64,
 }
 
 /// A runner: the token that it has, and the name that it gives itself.
 pub(crate) type RunnerKey = (String, String);
 
-/// A command that a caller wants run.
-pub(crate) struct WantedCommand {
+/// A command in the queue, or with its runner.
+pub(crate) struct QueuedCommand {
     /// The ID of the call.
     pub(crate) id: ToolCallId,
     /// The line, as a shell takes it.
@@ -61,10 +61,10 @@ pub(crate) struct WantedCommand {
     pub(crate) reason: Option<String>,
     /// The hash of the call's input, by which a repetition is known.
     pub(crate) call_sha256: Sha256,
-    state: Mutex<OrderState>,
+    state: Mutex<QueuedState>,
 }
 
-struct OrderState {
+struct QueuedState {
     /// Takes the result to the caller; taken when the caller has it, or waits no more.
     ended: Option<oneshot::Sender<EndedCommand>>,
     is_cancelled: bool,
@@ -76,7 +76,13 @@ struct OrderState {
     is_ending: bool,
 }
 
-impl WantedCommand {
+impl QueuedState {
+    fn has_no_waiter(&self) -> bool {
+        self.ended.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
+impl QueuedCommand {
     /// The reason of what the command changes: that of the call, or the command itself.
     pub(crate) fn reason_of_changes(&self) -> String {
         self.reason.clone().unwrap_or_else(|| format!("run_command: {}", model::excerpt(&self.command, 200)))
@@ -84,7 +90,7 @@ impl WantedCommand {
 
     /// Creates an order that nobody waits for yet.
     pub(crate) fn new(id: ToolCallId, command: String, cwd: String, timeout_seconds: u64) -> Self {
-        let state = OrderState { ended: None, is_cancelled: false, is_stopped: false, given: None, is_ending: false };
+        let state = QueuedState { ended: None, is_cancelled: false, is_stopped: false, given: None, is_ending: false };
         Self {
             id,
             command,
@@ -99,26 +105,17 @@ impl WantedCommand {
         }
     }
 
-    /// Whether its caller waits no more.
-    fn is_given_up(&self) -> bool {
-        let state = self.state.lock();
-        state.ended.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
     /// Whether its runner should end it, and nothing of it is applied. Once its result is claimed, only a cancellation changes that.
-    pub(crate) fn is_unwanted(&self) -> bool {
-        let is_ended = {
-            let state = self.state.lock();
-            state.is_cancelled || state.is_stopped
-        };
-        is_ended || self.is_given_up()
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let state = self.state.lock();
+        state.is_cancelled || state.is_stopped || state.has_no_waiter()
     }
 }
 
 /// What a runner is told.
 pub(crate) enum Instruction {
     /// Run a command.
-    Run(Arc<WantedCommand>),
+    Run(Arc<QueuedCommand>),
     /// End the one that it runs.
     Cancel(ToolCallId),
     /// Nothing: ask again.
@@ -126,28 +123,28 @@ pub(crate) enum Instruction {
 }
 
 /// What is known of a result that a runner reports.
-pub(crate) enum Claim {
+pub(crate) enum ResultClaim {
     /// It is of this command, which the runner has.
-    Of(ClaimedOrder),
+    Of(ClaimedCommand),
     /// It was reported before, and answered so.
     Answered(Value),
     /// The runner does not have such a command.
     Unknown,
 }
 
-/// A command whose result is being recorded, during which it does not time out. Dropped without [`CommandDesk::end`], it stays with its
+/// A command whose result is being recorded, during which it does not time out. Dropped without [`CommandQueue::end`], it stays with its
 /// runner, which reports it again.
-pub(crate) struct ClaimedOrder(Arc<WantedCommand>);
+pub(crate) struct ClaimedCommand(Arc<QueuedCommand>);
 
-impl Deref for ClaimedOrder {
-    type Target = WantedCommand;
+impl Deref for ClaimedCommand {
+    type Target = QueuedCommand;
 
-    fn deref(&self) -> &WantedCommand {
+    fn deref(&self) -> &QueuedCommand {
         &self.0
     }
 }
 
-impl Drop for ClaimedOrder {
+impl Drop for ClaimedCommand {
     fn drop(&mut self) {
         self.0.state.lock().is_ending = false;
     }
@@ -155,21 +152,21 @@ impl Drop for ClaimedOrder {
 
 /// The commands of every run of this node.
 #[derive(Default)]
-pub(crate) struct CommandDesk {
-    runs: Mutex<HashMap<RunId, Arc<RunDesk>>>,
+pub(crate) struct CommandQueue {
+    runs: Mutex<HashMap<RunId, Arc<RunQueue>>>,
 }
 
 #[derive(Default)]
-struct RunDesk {
-    state: Mutex<DeskState>,
+struct RunQueue {
+    state: Mutex<QueueState>,
     /// Wakes the runners that wait.
     changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct DeskState {
+struct QueueState {
     runners: HashMap<RunnerKey, AttachedRunner>,
-    waiting: VecDeque<Arc<WantedCommand>>,
+    waiting: VecDeque<Arc<QueuedCommand>>,
     /// How many commands the run has had run, those under way included.
     count: Option<u64>,
 }
@@ -178,7 +175,7 @@ struct AttachedRunner {
     seen: Instant,
     /// Requests that wait now.
     requests: usize,
-    order: Option<Arc<WantedCommand>>,
+    order: Option<Arc<QueuedCommand>>,
     last: Option<(ToolCallId, Value)>,
 }
 
@@ -188,9 +185,16 @@ impl AttachedRunner {
     }
 }
 
-impl DeskState {
+impl QueueState {
     fn has_runner(&self) -> bool {
         self.runners.values().any(AttachedRunner::is_attached)
+    }
+
+    fn check_room(&self) -> Result<(), Refusal> {
+        if !self.has_runner() {
+            return Err(no_runner());
+        }
+        if self.waiting.len() >= MAX_WAITING { Err(too_many_commands()) } else { Ok(()) }
     }
 
     fn forget_lost_runners(&mut self) {
@@ -198,35 +202,35 @@ impl DeskState {
     }
 
     /// Returns the runner that has the order.
-    fn holder(&self, order: &Arc<WantedCommand>) -> Option<&AttachedRunner> {
+    fn holder(&self, order: &Arc<QueuedCommand>) -> Option<&AttachedRunner> {
         self.runners.values().find(|runner| runner.order.as_ref().is_some_and(|held| Arc::ptr_eq(held, order)))
     }
 }
 
 /// A request of a runner that waits: the runner is attached as long as it does.
 struct WaitingRequest<'a> {
-    desk: &'a RunDesk,
+    queue: &'a RunQueue,
     key: &'a RunnerKey,
 }
 
 impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
-        if let Some(runner) = self.desk.state.lock().runners.get_mut(self.key) {
+        if let Some(runner) = self.queue.state.lock().runners.get_mut(self.key) {
             runner.requests = runner.requests.saturating_sub(1);
             runner.seen = Instant::now();
         }
     }
 }
 
-impl CommandDesk {
+impl CommandQueue {
     /// Whether a runner is attached to the run.
     pub(crate) fn has_runner(&self, run: &RunId) -> bool {
-        self.runs.lock().get(run).is_some_and(|desk| desk.state.lock().has_runner())
+        self.runs.lock().get(run).is_some_and(|queue| queue.state.lock().has_runner())
     }
 
     /// How many commands the run has had run, if that is known here.
     pub(crate) fn count(&self, run: &RunId) -> Option<u64> {
-        self.runs.lock().get(run).and_then(|desk| desk.state.lock().count)
+        self.runs.lock().get(run).and_then(|queue| queue.state.lock().count)
     }
 
     /// Checks that a command could be taken now.
@@ -235,21 +239,15 @@ impl CommandDesk {
     ///
     /// `UNAVAILABLE` without a runner; `RATE_LIMITED` if too many commands wait.
     pub(crate) fn check_room(&self, run: &RunId) -> Result<(), Refusal> {
-        let desk = self.of(run);
-        let state = desk.state.lock();
-        match (state.has_runner(), state.waiting.len() < MAX_WAITING) {
-            (false, _) => Err(no_runner()),
-            (true, false) => Err(too_many_commands()),
-            (true, true) => Ok(()),
-        }
+        self.of(run).state.lock().check_room()
     }
 
-    fn of(&self, run: &RunId) -> Arc<RunDesk> {
+    fn of(&self, run: &RunId) -> Arc<RunQueue> {
         let mut runs = self.runs.lock();
         // Runs that nobody serves or asks any more.
-        runs.retain(|other, desk| {
-            other == run || Arc::strong_count(desk) > 1 || {
-                let mut state = desk.state.lock();
+        runs.retain(|other, queue| {
+            other == run || Arc::strong_count(queue) > 1 || {
+                let mut state = queue.state.lock();
                 state.forget_lost_runners();
                 !(state.runners.is_empty() && state.waiting.is_empty())
             }
@@ -269,10 +267,10 @@ impl CommandDesk {
         running: Option<&ToolCallId>,
         wait: Duration,
     ) -> Result<Instruction, Refusal> {
-        let desk = self.of(run);
-        let mut changed = desk.changed.subscribe();
+        let queue = self.of(run);
+        let mut changed = queue.changed.subscribe();
         {
-            let mut state = desk.state.lock();
+            let mut state = queue.state.lock();
             state.forget_lost_runners();
             if !state.runners.contains_key(key) && state.runners.len() >= MAX_RUNNERS {
                 return Err(too_many_runners());
@@ -281,11 +279,11 @@ impl CommandDesk {
             let new = || AttachedRunner { seen: now, requests: 0, order: None, last: None };
             state.runners.entry(key.clone()).or_insert_with(new).requests += 1;
         }
-        let _waiting = WaitingRequest { desk: &desk, key };
+        let _waiting = WaitingRequest { queue: &queue, key };
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             changed.mark_unchanged();
-            if let Some(instruction) = desk.instruction(key, running) {
+            if let Some(instruction) = queue.instruction(key, running) {
                 return Ok(instruction);
             }
             if tokio::time::timeout_at(deadline, changed.changed()).await.is_err() {
@@ -303,23 +301,18 @@ impl CommandDesk {
     pub(crate) async fn run(
         &self,
         run: &RunId,
-        mut order: WantedCommand,
+        mut order: QueuedCommand,
         count: CommandCount,
         abandoned: &CancellationToken,
         shutdown: &CancellationToken,
     ) -> Result<EndedCommand, Refusal> {
-        let desk = self.of(run);
+        let queue = self.of(run);
         let (sender, mut ended) = oneshot::channel();
         order.state.get_mut().ended = Some(sender);
         let order = Arc::new(order);
         {
-            let mut state = desk.state.lock();
-            if !state.has_runner() {
-                return Err(no_runner());
-            }
-            if state.waiting.len() >= MAX_WAITING {
-                return Err(too_many_commands());
-            }
+            let mut state = queue.state.lock();
+            state.check_room()?;
             let used = *state.count.get_or_insert(count.recorded);
             if used >= count.max {
                 return Err(too_many_calls(used, count.max));
@@ -327,10 +320,10 @@ impl CommandDesk {
             state.count = Some(used + 1);
             state.waiting.push_back(Arc::clone(&order));
         }
-        desk.changed.send_replace(());
+        queue.changed.send_replace(());
         let began = Instant::now();
         let mut cancelled: Option<Instant> = None;
-        let mut stopped = desk.changed.subscribe();
+        let mut stopped = queue.changed.subscribe();
         let mut ticks = tokio::time::interval(Duration::from_millis(500));
         let failed = loop {
             tokio::select! {
@@ -340,16 +333,16 @@ impl CommandDesk {
                 () = abandoned.cancelled(), if cancelled.is_none() => {
                     cancelled = Some(Instant::now());
                     order.state.lock().is_cancelled = true;
-                    desk.changed.send_replace(());
+                    queue.changed.send_replace(());
                 }
                 _ = ticks.tick() => {}
             }
-            if let Some(refusal) = desk.why_not(&order, began, cancelled) {
+            if let Some(refusal) = queue.expiry_reason(&order, began, cancelled) {
                 break refusal;
             }
         };
         {
-            let mut state = desk.state.lock();
+            let mut state = queue.state.lock();
             let waited = state.waiting.len();
             state.waiting.retain(|other| !Arc::ptr_eq(other, &order));
             if state.waiting.len() < waited {
@@ -363,46 +356,46 @@ impl CommandDesk {
             return Ok(done);
         }
         // Its runner is told to end it.
-        desk.changed.send_replace(());
+        queue.changed.send_replace(());
         Err(failed)
     }
 
     /// Ends the commands of the run: those that wait are not run, and runners are told to end the others. One whose result is being
     /// recorded is completed.
     pub(crate) fn stop(&self, run: &RunId) {
-        let Some(desk) = self.runs.lock().get(run).cloned() else { return };
-        let state = desk.state.lock();
+        let Some(queue) = self.runs.lock().get(run).cloned() else { return };
+        let state = queue.state.lock();
         let held = state.runners.values().filter_map(|runner| runner.order.as_ref());
         for order in state.waiting.iter().chain(held) {
             order.state.lock().is_stopped = true;
         }
         drop(state);
-        desk.changed.send_replace(());
+        queue.changed.send_replace(());
     }
 
     /// Returns the command whose result a runner reports.
-    pub(crate) fn claim(&self, run: &RunId, key: &RunnerKey, id: &ToolCallId) -> Claim {
-        let desk = self.of(run);
-        let mut state = desk.state.lock();
-        let Some(runner) = state.runners.get_mut(key) else { return Claim::Unknown };
+    pub(crate) fn claim(&self, run: &RunId, key: &RunnerKey, id: &ToolCallId) -> ResultClaim {
+        let queue = self.of(run);
+        let mut state = queue.state.lock();
+        let Some(runner) = state.runners.get_mut(key) else { return ResultClaim::Unknown };
         runner.seen = Instant::now();
         if let Some((last, answer)) = &runner.last
             && last == id
         {
-            return Claim::Answered(answer.clone());
+            return ResultClaim::Answered(answer.clone());
         }
         match runner.order.as_ref().filter(|order| order.id == *id) {
             Some(order) if !std::mem::replace(&mut order.state.lock().is_ending, true) => {
-                Claim::Of(ClaimedOrder(Arc::clone(order)))
+                ResultClaim::Of(ClaimedCommand(Arc::clone(order)))
             }
-            Some(_) | None => Claim::Unknown,
+            Some(_) | None => ResultClaim::Unknown,
         }
     }
 
     /// Gives the result to the caller, and frees the runner. `answer` is what the runner is told, now and if it reports again.
-    pub(crate) fn end(&self, run: &RunId, key: &RunnerKey, order: &ClaimedOrder, ended: EndedCommand, answer: Value) {
-        let desk = self.of(run);
-        if let Some(runner) = desk.state.lock().runners.get_mut(key) {
+    pub(crate) fn end(&self, run: &RunId, key: &RunnerKey, order: &ClaimedCommand, ended: EndedCommand, answer: Value) {
+        let queue = self.of(run);
+        if let Some(runner) = queue.state.lock().runners.get_mut(key) {
             runner.seen = Instant::now();
             runner.order = None;
             runner.last = Some((order.id.clone(), answer));
@@ -411,11 +404,11 @@ impl CommandDesk {
             // A caller that waits no more does not learn it; the record of the command says it.
             let _ = caller.send(ended);
         }
-        desk.changed.send_replace(());
+        queue.changed.send_replace(());
     }
 }
 
-impl RunDesk {
+impl RunQueue {
     /// Returns what a runner has to do, if there is something.
     fn instruction(&self, key: &RunnerKey, running: Option<&ToolCallId>) -> Option<Instruction> {
         let mut state = self.state.lock();
@@ -423,16 +416,16 @@ impl RunDesk {
         let runner = state.runners.get_mut(key)?;
         match (&runner.order, running) {
             (Some(order), Some(id)) if order.id == *id => {
-                return order.is_unwanted().then(|| Instruction::Cancel(id.clone()));
+                return order.is_cancelled().then(|| Instruction::Cancel(id.clone()));
             }
             // It does not run what it says: the service was started again, or has given the command up.
             (_, Some(id)) => return Some(Instruction::Cancel(id.clone())),
             // The answer that gave it the command was lost.
-            (Some(order), None) if !order.is_unwanted() => return Some(Instruction::Run(Arc::clone(order))),
+            (Some(order), None) if !order.is_cancelled() => return Some(Instruction::Run(Arc::clone(order))),
             (Some(_) | None, None) => runner.order = None,
         }
         while let Some(order) = state.waiting.pop_front() {
-            if order.is_unwanted() {
+            if order.is_cancelled() {
                 continue;
             }
             order.state.lock().given = Some(Instant::now());
@@ -442,8 +435,8 @@ impl RunDesk {
         None
     }
 
-    /// Returns why a command is not waited for any more; `None` while it is.
-    fn why_not(&self, order: &Arc<WantedCommand>, began: Instant, cancelled: Option<Instant>) -> Option<Refusal> {
+    /// Returns the refusal of a command that has expired; `None` while its caller waits.
+    fn expiry_reason(&self, order: &Arc<QueuedCommand>, began: Instant, cancelled: Option<Instant>) -> Option<Refusal> {
         let state = self.state.lock();
         let (given, is_ending, is_stopped) = {
             let order = order.state.lock();
