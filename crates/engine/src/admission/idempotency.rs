@@ -4,7 +4,7 @@
 //! The answer is stored in the transaction of the creation, without the token's secret.
 
 use ledger::KeyedAnswer;
-use model::Sha256;
+use model::{Code, Refusal, Sha256};
 use serde::Serialize;
 
 use crate::clock::{latest, now_plus};
@@ -50,4 +50,10 @@ impl KeyedRequest {
         };
         (answer, latest())
     }
+}
+
+/// The refusal of a keyed request whose answer was stored meanwhile, by an attempt whose outcome was uncertain.
+pub(crate) fn key_taken() -> Refusal {
+    let message = "a request under this idempotency key has been completed meanwhile";
+    Refusal::new(Code::AlreadyExists, message, "Repeat it, for its answer.")
 }

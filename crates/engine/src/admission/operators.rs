@@ -161,20 +161,7 @@ impl KnownOperators {
         Ok(Self { fixed, stored, changes: tokio::sync::Mutex::default() })
     }
 
-    /// Reads the operators of the ledger again, once no change of them is in flight.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the ledger fails.
-    pub(crate) async fn reload(&self, ledger: &dyn Ledger) -> ledger::Result<()> {
-        let _changing = self.changes.lock().await;
-        ledger.settle_operators().await?;
-        let stored = by_hash(read_stored(ledger).await?);
-        *self.stored.lock() = stored;
-        Ok(())
-    }
-
-    /// Reads the operators of the ledger again, whose changes by other nodes may be in flight.
+    /// Reads the operators of the ledger again. Changes by other nodes may be in flight.
     ///
     /// # Errors
     ///

@@ -5,7 +5,6 @@ pub(crate) mod lookups;
 mod peers;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +19,8 @@ use tokio::sync::watch;
 
 use crate::admission::operators::{AUDIT, KnownOperators, LoadError, OPERATOR, OperatorIdentity};
 use crate::clock::{latest, new_token_id, parse_time};
-use crate::metrics;
 
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token};
-use self::lookups::{LookupKind, Lookups};
 use self::peers::PeerFailures;
 pub use self::peers::network_of;
 
@@ -67,11 +64,9 @@ pub struct TokenSettings {
 pub struct Tokens {
     pub(crate) operators: KnownOperators,
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
-    run_lookups: Lookups,
-    operator_lookups: Lookups,
     /// The verified tokens of an issuer, with the hashes of the keys that have signed them. Others are verified again.
     pub(crate) of_issuer: Mutex<LruCache<Sha256, (Sha256, Identity)>>,
-    failures: PeerFailures,
+    pub(crate) failures: PeerFailures,
     /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
     revocations: watch::Sender<u64>,
 }
@@ -109,7 +104,7 @@ pub struct IssuedToken {
 
 impl ConfiguredTokens {
     /// Returns the operators, of which `operator` has the token `orchestrate`.
-    fn identities(self, orchestrate: Sha256) -> ledger::Result<Vec<OperatorIdentity>> {
+    pub(crate) fn identities(self, orchestrate: Sha256) -> ledger::Result<Vec<OperatorIdentity>> {
         let mut identities = vec![OperatorIdentity::built_in(OPERATOR, Scope::Orchestrate, orchestrate)?];
         if let Some(audit) = self.audit {
             identities.push(OperatorIdentity::built_in(AUDIT, Scope::Audit, audit)?);
@@ -135,46 +130,11 @@ impl Tokens {
         let tokens = Self {
             operators: KnownOperators::load(configured, ledger).await?,
             cache: Mutex::new(LruCache::new(CACHED)),
-            run_lookups: Lookups::default(),
-            operator_lookups: Lookups::default(),
             of_issuer: Mutex::new(LruCache::new(CACHED)),
             failures: PeerFailures::new(settings.failures_per_minute),
             revocations: watch::Sender::new(0),
         };
         Ok((tokens, printed))
-    }
-
-    /// Replaces the tokens of the configuration. Without an operator token in `configured`, the present one stays. Afterwards
-    /// requests with a token that is not among them are refused and its streams end; a call in progress is completed.
-    ///
-    /// # Errors
-    ///
-    /// Fails if an operator of the database has the name of a configured one; nothing is replaced then.
-    pub async fn reconfigure(&self, configured: ConfiguredTokens) -> Result<(), LoadError> {
-        let orchestrate = configured.operator.unwrap_or_else(|| self.operators.built_in_sha256());
-        self.operators.reconfigure(configured.identities(orchestrate)?).await?;
-        self.announce_revocation();
-        Ok(())
-    }
-
-    /// Counts a request without a valid token.
-    ///
-    /// # Errors
-    ///
-    /// `RATE_LIMITED` if `peer` sends too many of them.
-    pub fn fail(&self, peer: IpAddr) -> Result<(), Refusal> {
-        metrics::authentication_failed();
-        self.failures.count(peer).map_err(|wait| {
-            crate::admission::rate_limit::limited(
-                "too many requests without a valid token come from this address",
-                wait,
-            )
-        })
-    }
-
-    /// Removes the state of idle addresses. To be called periodically.
-    pub fn tidy(&self) {
-        self.failures.tidy();
     }
 
     /// Returns the token with this hash if it is cached. It may have expired.
@@ -219,14 +179,6 @@ impl Tokens {
         let mut cache = self.cache.lock();
         cache.clear();
         self.announce_revocation();
-    }
-
-    /// Returns the tokens that wait to be looked up.
-    pub(crate) fn lookups(&self, kind: LookupKind) -> &Lookups {
-        match kind {
-            LookupKind::Runs => &self.run_lookups,
-            LookupKind::Operators => &self.operator_lookups,
-        }
     }
 
     /// Makes streams check their tokens again.

@@ -64,29 +64,26 @@ impl Calls {
         id: &'a ApprovalId,
         decider: DecidingPerson,
     ) -> BoxFuture<'a, Result<ApprovalResult, CallError>> {
-        Box::pin(async move {
-            let (calls, id) = (Arc::clone(self), id.clone());
-            self.engine.detached(async move { calls.record_approval(&id, &decider).await }).await
-        })
-    }
-
-    async fn record_approval(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
-        failpoint::hit("decision.begin");
-        let mut approval = self.pending_approval(id).await?;
-        edits::check(&approval, &decider.edits)?;
-        let mut voting = None;
-        if approval.approvers > 1 {
-            voting = Some(self.votes.lock(id).await);
-            approval = self.pending_approval(id).await?;
-        }
-        let vote = self.check_vote(&mut approval, decider).await?;
-        if !vote.is_last() {
-            let head = self.record_vote(&approval, decider, vote).await?;
-            return Ok(ApprovalResult::new(self.engine.approval(id).await?, head));
-        }
-        let head = Box::pin(self.execute_approval(&approval, decider)).await?;
-        drop(voting);
-        Ok(ApprovalResult::new(self.engine.approval(id).await?, head))
+        let (calls, id) = (Arc::clone(self), id.clone());
+        let work = async move {
+            failpoint::hit("decision.begin");
+            let mut approval = calls.pending_approval(&id).await?;
+            edits::check(&approval, &decider.edits)?;
+            let mut voting = None;
+            if approval.approvers > 1 {
+                voting = Some(calls.votes.lock(&id).await);
+                approval = calls.pending_approval(&id).await?;
+            }
+            let vote = calls.check_vote(&mut approval, &decider).await?;
+            if !vote.is_last() {
+                let head = calls.record_vote(&approval, &decider, vote).await?;
+                return Ok(ApprovalResult::new(calls.engine.approval(&id).await?, head));
+            }
+            let head = Box::pin(calls.execute_approval(&approval, &decider)).await?;
+            drop(voting);
+            Ok(ApprovalResult::new(calls.engine.approval(&id).await?, head))
+        };
+        Box::pin(async move { self.engine.detached(work).await })
     }
 
     /// Denies the call that waits for `id`. Runs to completion even if the client disconnects.
@@ -99,25 +96,23 @@ impl Calls {
         id: &'a ApprovalId,
         decider: DecidingPerson,
     ) -> BoxFuture<'a, Result<ApprovalResult, CallError>> {
-        Box::pin(async move {
-            let (calls, id) = (Arc::clone(self), id.clone());
-            self.engine.detached(async move { calls.record_denial(&id, &decider).await }).await
-        })
-    }
-
-    async fn record_denial(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
-        failpoint::hit("decision.begin");
-        if !decider.edits.is_empty() {
-            return Err(edits::refused_in_denial().into());
-        }
-        let approval = self.pending_approval(id).await?;
-        let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
-            .with_details(|details| {
-                details.reasons = vec![format!("approval:{id}:denied")];
-                details.reasons.extend(decider.reason());
-            });
-        let head = self.engine.record_decision(&approval, Some(decider), ApprovalState::Denied, &refusal, None).await?;
-        Ok(ApprovalResult::new(self.engine.approval(id).await?, head))
+        let (calls, id) = (Arc::clone(self), id.clone());
+        let work = async move {
+            failpoint::hit("decision.begin");
+            if !decider.edits.is_empty() {
+                return Err(edits::refused_in_denial().into());
+            }
+            let approval = calls.pending_approval(&id).await?;
+            let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
+                .with_details(|details| {
+                    details.reasons = vec![format!("approval:{id}:denied")];
+                    details.reasons.extend(decider.reason());
+                });
+            let head =
+                calls.engine.record_decision(&approval, Some(&decider), ApprovalState::Denied, &refusal, None).await?;
+            Ok(ApprovalResult::new(calls.engine.approval(&id).await?, head))
+        };
+        Box::pin(async move { self.engine.detached(work).await })
     }
 
     async fn pending_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {

@@ -6,17 +6,15 @@ use async_recursion::async_recursion as boxed;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ledger::{Entry, LedgerError, RequiredToken, TokenHolder};
-use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
+use ledger::{LedgerError, RequiredToken, TokenHolder};
+use model::{Permission, RUN_TOKEN_ACTOR, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
-use crate::admission::idempotency::KeyedRequest;
+use crate::admission::idempotency::{KeyedRequest, key_taken};
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
-use crate::admission::tokens::lookups::LookupKind;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
 use crate::call_error::refusals::run_not_found;
 use crate::caller::Caller;
@@ -26,8 +24,6 @@ use crate::engine::NotRecorded;
 use crate::operators::Operators;
 use crate::run::lifecycle;
 
-/// The pause after a query for operators, which reads all of them.
-const OPERATOR_PAUSE: Duration = Duration::from_millis(50);
 /// What a caller with the scope `audit` may do in a run.
 const AUDIT_PERMISSIONS: [Permission; 5] =
     [Permission::FileList, Permission::FileRead, Permission::FileSearch, Permission::FileDiff, Permission::AuditRead];
@@ -73,76 +69,30 @@ impl Operators {
     /// # Errors
     ///
     /// `RATE_LIMITED`; if the ledger fails.
-    pub fn identify<'a>(
-        self: &'a Arc<Self>,
-        token: &'a str,
-        hash: &'a Sha256,
-        peer: IpAddr,
-    ) -> BoxFuture<'a, Result<Option<Identity>, CallError>> {
-        Box::pin(async move {
-            let tokens = &self.engine.tokens;
-            if let Some(operator) = tokens.operators.find(hash) {
-                return Ok(Some(Identity::Operator(operator)));
-            }
-            let cached = tokens.cached(hash);
-            let found = match TokenForm::of(token) {
-                _ if cached.is_some() => cached,
-                TokenForm::Foreign => None,
-                TokenForm::Run => self.look_up(LookupKind::Runs, hash).await?,
-                // A single service knows all operators.
-                TokenForm::Operator if self.engine.ledger.node().is_none() => None,
-                // Another node may have issued it a moment ago.
-                TokenForm::Operator => {
-                    self.look_up(LookupKind::Operators, hash).await?;
-                    if let Some(operator) = tokens.operators.find(hash) {
-                        return Ok(Some(Identity::Operator(operator)));
-                    }
-                    None
-                }
-            };
-            let found = found.filter(|token| !has_expired(token));
-            if found.is_none() {
-                tokens.fail(peer)?;
-            }
-            Ok(found.map(Identity::Run))
-        })
-    }
-
-    /// Looks up a token that is not cached, in one query with the others that wait. Returns a valid token of a run; a valid operator is
-    /// known afterwards.
-    async fn look_up(self: &Arc<Self>, kind: LookupKind, hash: &Sha256) -> Result<Option<Arc<Token>>, CallError> {
-        let (found, is_first) = self.engine.tokens.lookups(kind).add(*hash);
-        if is_first {
-            let operators = Arc::clone(self);
-            self.engine.tasks.spawn(async move { operators.run_lookups(kind).await });
+    #[boxed]
+    pub async fn identify(&self, token: &str, hash: &Sha256, peer: IpAddr) -> Result<Option<Identity>, CallError> {
+        let tokens = &self.engine.tokens;
+        if let Some(operator) = tokens.operators.find(hash) {
+            return Ok(Some(Identity::Operator(operator)));
         }
-        found.await.map_err(|_| LedgerError::Unavailable("tokens cannot be looked up".into()).into())
-    }
-
-    async fn run_lookups(&self, kind: LookupKind) {
-        let (tokens, ledger) = (&self.engine.tokens, self.engine.ledger.as_ref());
-        while let Some(waiting) = tokens.lookups(kind).next() {
-            let hashes: Vec<_> = waiting.iter().map(|(hash, _)| *hash).collect();
-            let found = match kind {
-                LookupKind::Runs => tokens.look_up(ledger, &hashes).await,
-                LookupKind::Operators => tokens.operators.refresh(ledger).await.map(|()| Vec::new()),
-            };
-            match found {
-                Ok(found) => {
-                    for (hash, answer) in waiting {
-                        let token = found.iter().find(|token| token.secret_sha256 == hash).cloned();
-                        // A request that has left waits for nothing.
-                        let _ = answer.send(token);
-                    }
+        let found = match (tokens.cached(hash), TokenForm::of(token)) {
+            (Some(cached), _) => Some(cached),
+            (None, TokenForm::Run) => self.run_lookups.look_up(*hash).await?,
+            // Another node may have issued it a moment ago. A single service knows all operators.
+            (None, TokenForm::Operator) if self.engine.ledger.node().is_some() => {
+                self.operator_lookups.look_up(*hash).await?;
+                if let Some(operator) = tokens.operators.find(hash) {
+                    return Ok(Some(Identity::Operator(operator)));
                 }
-                Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "failed to look up tokens");
-                }
+                None
             }
-            if kind == LookupKind::Operators {
-                tokio::time::sleep(OPERATOR_PAUSE).await;
-            }
+            (None, TokenForm::Operator | TokenForm::Foreign) => None,
+        };
+        let found = found.filter(|token| !has_expired(token));
+        if found.is_none() {
+            self.fail(peer)?;
         }
+        Ok(found.map(Identity::Run))
     }
 
     /// Issues another token for a run. A repetition under the same key issues one more.
@@ -158,9 +108,8 @@ impl Operators {
         keyed: Option<KeyedRequest>,
     ) -> BoxFuture<'a, Result<IssuedToken, CallError>> {
         Box::pin(async move {
-            let (operators, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
+            let (engine, run, caller) = (Arc::clone(&self.engine), run.clone(), caller.clone());
             let work = async move {
-                let engine = &operators.engine;
                 let create = engine.create_token(&run, &caller, request.clone(), keyed.as_ref());
                 let repeat = |_: IssuedToken| engine.create_token(&run, &caller, request, None);
                 engine.once(keyed.as_ref(), create, repeat).await
@@ -174,42 +123,25 @@ impl Operators {
     pub async fn token_ended(&self, hash: &Sha256) {
         let tokens = &self.engine.tokens;
         let mut revocations = tokens.revocations();
-        if self.identify_issued(hash).is_some() {
-            while self.identify_issued(hash).is_some() {
-                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
-            }
-            return;
-        }
-        let is_operator = tokens.operators.find(hash).is_some();
+        let is_in_memory = || self.identify_issued(hash).is_some() || tokens.operators.find(hash).is_some();
+        let is_of_run = !is_in_memory();
         loop {
-            if is_operator {
-                match tokens.operators.find(hash) {
-                    None => return,
-                    // Does not expire.
-                    Some(operator) if !operator.may_end() => {
-                        if revocations.changed().await.is_err() {
-                            return std::future::pending().await;
-                        }
-                        continue;
-                    }
-                    Some(_) => {}
-                }
-                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
-                continue;
-            }
-            let cached = tokens.cached(hash);
-            let found = if cached.is_some() {
-                Ok(cached)
+            let is_valid = if !is_of_run {
+                is_in_memory()
+            } else if let Some(cached) = tokens.cached(hash) {
+                !has_expired(&cached)
             } else {
-                tokens.look_up(self.engine.ledger.as_ref(), &[*hash]).await.map(|mut found| found.pop())
-            };
-            match found {
-                Ok(found) if found.as_ref().is_none_or(|token| has_expired(token)) => return,
-                Ok(_) => {}
-                // The token counts as valid while the ledger is unavailable. No call is recorded meanwhile.
-                Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "a token could not be looked up");
+                match tokens.look_up(self.engine.ledger.as_ref(), &[*hash]).await {
+                    Ok(found) => found.first().is_some_and(|token| !has_expired(token)),
+                    // The token counts as valid while the ledger is unavailable. No call is recorded meanwhile.
+                    Err(error) => {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "a token could not be looked up");
+                        true
+                    }
                 }
+            };
+            if !is_valid {
+                return;
             }
             // Expiry is polled, since the system clock may be set.
             drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
@@ -241,18 +173,15 @@ impl Operators {
         caller: &'a Caller,
         token: &'a TokenId,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move {
-            let (operators, run, token) = (Arc::clone(self), run.clone(), token.clone());
-            let entry = lifecycle::token_revoked(&run, caller, &token);
-            self.engine.detached(async move { operators.record_revocation(&run, &token, entry).await }).await
-        })
-    }
-
-    async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {
-        self.engine.append_change(entry).await?;
-        self.engine.tokens.revoked(run, Some(token));
-        tracing::info!(run.id = %run, token.id = %token, "token revoked");
-        Ok(())
+        let (engine, run, token) = (Arc::clone(&self.engine), run.clone(), token.clone());
+        let entry = lifecycle::token_revoked(&run, caller, &token);
+        let work = async move {
+            engine.append_change(entry).await?;
+            engine.tokens.revoked(&run, Some(&token));
+            tracing::info!(run.id = %run, token.id = %token, "token revoked");
+            Ok(())
+        };
+        Box::pin(async move { self.engine.detached(work).await })
     }
 }
 
@@ -276,11 +205,6 @@ impl Engine {
         tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
         Ok(issued)
     }
-}
-
-/// Another request has stored its answer under the same key meanwhile.
-fn key_taken() -> Refusal {
-    Refusal::new(Code::AlreadyExists, "another request under the same key has created its token", "Repeat the request.")
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The records of changes of operators, in the service's own chain.
 
-use std::sync::Arc;
-
 use ledger::{Entry, LedgerError, OperatorChange};
 use model::{Draft, OperatorName, OperatorToken, Refusal, RunId, Sha256};
 use serde_json::{Value, json};
@@ -45,7 +43,7 @@ impl Operators {
     /// `taken` if the name, the token or the key is taken; the errors of the ledger. After most of them it is uncertain whether the
     /// change was stored.
     pub(super) async fn change_operator(
-        self: &Arc<Self>,
+        &self,
         by: &OperatorIdentity,
         change: OperatorChange,
         taken: impl FnOnce() -> Refusal,

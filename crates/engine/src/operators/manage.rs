@@ -120,7 +120,7 @@ impl Operators {
 
     /// Creates an operator, whatever was answered under its key.
     async fn add_operator(
-        self: &Arc<Self>,
+        &self,
         request: CreateOperatorRequest,
         creator: &OperatorIdentity,
         keyed: Option<&KeyedRequest>,
@@ -175,42 +175,43 @@ impl Operators {
         raw: &'a str,
         revoker: Arc<OperatorIdentity>,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move {
-            let (operators, raw) = (Arc::clone(self), raw.to_owned());
-            self.engine.detached(async move { operators.remove_operator(&raw, &revoker).await }).await
-        })
-    }
-
-    async fn remove_operator(self: &Arc<Self>, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
-        let hint = "Remove it from the configuration, and send the service SIGHUP or restart it.";
-        let name = self.stored_name(raw, hint)?;
-        let operators = &self.engine.tokens.operators;
-        let _changing = operators.changes.lock().await;
-        operators.check(revoker)?;
-        let change = OperatorChange::Revoke { name: name.clone(), at: now() };
-        let revoked = self.change_operator(revoker, change, no_such_operator).await?;
-        if !revoked && self.engine.ledger.operator(&name).await?.is_none() {
-            return Err(no_such_operator().into());
-        }
-        operators.remove(&name);
-        self.engine.tokens.announce_revocation();
-        tracing::info!(operator.name = %name, operator.revoked_by = %revoker.name, "operator revoked");
-        Ok(())
+        let (this, raw) = (Arc::clone(self), raw.to_owned());
+        let work = async move {
+            let hint = "Remove it from the configuration, and send the service SIGHUP or restart it.";
+            let name = this.stored_name(&raw, hint)?;
+            let operators = &this.engine.tokens.operators;
+            let _changing = operators.changes.lock().await;
+            operators.check(&revoker)?;
+            let change = OperatorChange::Revoke { name: name.clone(), at: now() };
+            let revoked = this.change_operator(&revoker, change, no_such_operator).await?;
+            if !revoked && this.engine.ledger.operator(&name).await?.is_none() {
+                return Err(no_such_operator().into());
+            }
+            operators.remove(&name);
+            this.engine.tokens.announce_revocation();
+            tracing::info!(operator.name = %name, operator.revoked_by = %revoker.name, "operator revoked");
+            Ok(())
+        };
+        Box::pin(async move { self.engine.detached(work).await })
     }
 
     /// Returns the error of a change of operators that failed in the ledger. As it may have been stored nevertheless, they are
-    /// read again, as soon as the ledger answers.
-    pub(crate) fn uncertain_change(self: &Arc<Self>, error: LedgerError) -> CallError {
-        let operators = Arc::clone(self);
+    /// read again once its transaction has ended, as soon as the ledger answers.
+    pub(crate) fn uncertain_change(&self, error: LedgerError) -> CallError {
+        let engine = Arc::clone(&self.engine);
         self.engine.tasks.spawn(async move {
-            while let Err(error) = operators.engine.tokens.operators.reload(operators.engine.ledger.as_ref()).await {
+            let reload = || async {
+                engine.ledger.settle_operators().await?;
+                engine.tokens.operators.refresh(engine.ledger.as_ref()).await
+            };
+            while let Err(error) = reload().await {
                 report_reload(&error);
                 tokio::select! {
                     () = tokio::time::sleep(RELOAD_INTERVAL) => {}
-                    () = operators.engine.shutdown.cancelled() => return,
+                    () = engine.shutdown.cancelled() => return,
                 }
             }
-            operators.engine.tokens.announce_revocation();
+            engine.tokens.announce_revocation();
         });
         error.into()
     }

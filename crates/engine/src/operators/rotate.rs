@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use ledger::OperatorChange;
-use model::{Code, Operator, OperatorToken, Refusal, Sha256};
+use model::{Operator, OperatorToken, Refusal, Sha256};
 use serde::Deserialize;
 
 use crate::CallError;
-use crate::admission::idempotency::KeyedRequest;
+use crate::admission::idempotency::{KeyedRequest, key_taken};
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
@@ -115,7 +115,7 @@ impl Operators {
 
     /// Gives an operator another token, whatever was answered under its key.
     pub(super) async fn replace_operator_token(
-        self: &Arc<Self>,
+        &self,
         raw: &str,
         request: RotateTokenRequest,
         rotator: &OperatorIdentity,
@@ -145,10 +145,4 @@ impl Operators {
         tracing::info!(operator.name = %name, operator.rotated_by = %rotator.name, ends_at, "operator's token replaced");
         Ok(created)
     }
-}
-
-/// The refusal of a keyed request whose answer was stored meanwhile, by an attempt whose outcome was uncertain.
-fn key_taken() -> Refusal {
-    let message = "a request under this idempotency key has been completed meanwhile";
-    Refusal::new(Code::AlreadyExists, message, "Repeat it, for its answer.")
 }

@@ -3,7 +3,7 @@
 use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 
-use ledger::{PageSize, RecordFilter, StoredRecord};
+use ledger::{PageSize, RecordFilter, RecordReader};
 use model::{Permission, RUN_TOKEN_ACTOR, Record, RunId, RunToken, TokenId};
 use serde::Deserialize;
 
@@ -14,8 +14,6 @@ use crate::run::last_records::last_records;
 use crate::run::lifecycle::STOP;
 use crate::runs::Runs;
 
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 /// The newest records of the run that are searched for the last calls of its tokens.
 const MAX_SEARCHED: usize = 10_000;
 /// The first record of a run, which has its first token.
@@ -64,8 +62,8 @@ impl Runs {
             }
         }
         let ledger::LedgerPage { items: found, more, resume } = page;
-        let revoked = self.revocations(&of_tool("token.revoke")).await?;
-        let stops = self.records_of(&of_tool(STOP)).await?;
+        let revoked = self.revocations(of_tool("token.revoke")).await?;
+        let stops = self.records_of(of_tool(STOP)).await?;
         let mut items = Vec::with_capacity(found.len());
         for stored in found {
             let record = content_history::parse(&stored.text)?;
@@ -86,7 +84,7 @@ impl Runs {
     }
 
     /// Returns when each revoked token was revoked.
-    async fn revocations(&self, filter: &RecordFilter) -> Result<BTreeMap<TokenId, String>, CallError> {
+    async fn revocations(&self, filter: RecordFilter) -> Result<BTreeMap<TokenId, String>, CallError> {
         let mut revoked = BTreeMap::new();
         for (_, record) in self.records_of(filter).await? {
             if let Some(token) = recorded(&record, None) {
@@ -97,25 +95,13 @@ impl Runs {
     }
 
     /// Returns all records that match `filter`, with their positions, in order.
-    async fn records_of(&self, filter: &RecordFilter) -> Result<Vec<(i64, Record)>, CallError> {
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.engine.ledger.records(filter, after, PAGE.into()).await?;
-            let next = next_of(&page);
-            for stored in page {
-                found.push((stored.position, content_history::parse(&stored.text)?));
-            }
-            match next {
-                Some(next) => after = Some(next),
-                None => return Ok(found),
-            }
+    async fn records_of(&self, filter: RecordFilter) -> Result<Vec<(i64, Record)>, CallError> {
+        let (mut found, mut records) = (Vec::new(), RecordReader::new(self.engine.ledger.as_ref(), filter));
+        while let Some(stored) = records.next().await? {
+            found.push((stored.position, content_history::parse(&stored.text)?));
         }
+        Ok(found)
     }
-}
-
-fn next_of(page: &ledger::LedgerPage<StoredRecord>) -> Option<i64> {
-    let last = page.items.last().map(|stored| stored.position);
-    page.resume.or(last).filter(|_| page.more)
 }
 
 /// The token that a record of its issue, or of the run's creation, is about.
