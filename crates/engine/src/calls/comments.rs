@@ -90,33 +90,25 @@ impl Calls {
         caller: &Caller,
         request: CommentRequest,
     ) -> Result<AppendedEvent, RecordedError> {
-        let commented = self.try_comment(run, operator, caller, request).await;
-        self.or_record_refusal(run, caller, COMMENT_TOOL, commented).await
-    }
-
-    async fn try_comment(
-        &self,
-        run: &RunId,
-        operator: &Arc<OperatorIdentity>,
-        caller: &Caller,
-        request: CommentRequest,
-    ) -> Result<AppendedEvent, CallError> {
-        let Checked { input, on_behalf_of, path, line } = request.check(operator)?;
-        // Also closes a run whose time is over.
-        self.engine.run(run).await?;
-        let text = canonical_json(&input);
-        let said = input.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut draft = Draft::new(run.clone(), caller.actor.clone(), COMMENT_TOOL, new_tool_call_id(), now());
-        draft.input = Some(input);
-        draft.reasons.extend(on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}")));
-        let entry = new_entry(caller, draft, Sha256::of(text.as_bytes()), text.len() as u64);
-        let record = self.engine.record(vec![entry]).await?.into_iter().next();
-        let record = record.ok_or_else(|| CallError::Internal("a comment has no record".into()))?;
-        // A run that is not open reads its comments when it is opened.
-        if let Some(open) = self.engine.runs.get(run) {
-            let by = on_behalf_of.unwrap_or_else(|| operator.name.to_string());
-            open.decisions.commented(&Comment { seq: record.seq, by, path, line, text: said });
-        }
-        Ok(AppendedEvent::of(record))
+        let commented = async {
+            let Checked { input, on_behalf_of, path, line } = request.check(operator)?;
+            // Also closes a run whose time is over.
+            self.engine.run(run).await?;
+            let text = canonical_json(&input);
+            let said = input.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let mut draft = Draft::new(run.clone(), caller.actor.clone(), COMMENT_TOOL, new_tool_call_id(), now());
+            draft.input = Some(input);
+            draft.reasons.extend(on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}")));
+            let entry = new_entry(caller, draft, Sha256::of(text.as_bytes()), text.len() as u64);
+            let record = self.engine.record(vec![entry]).await?.into_iter().next();
+            let record = record.ok_or_else(|| CallError::Internal("a comment has no record".into()))?;
+            // A run that is not open reads its comments when it is opened.
+            if let Some(open) = self.engine.runs.get(run) {
+                let by = on_behalf_of.unwrap_or_else(|| operator.name.to_string());
+                open.decisions.commented(&Comment { seq: record.seq, by, path, line, text: said });
+            }
+            Ok(AppendedEvent::of(record))
+        };
+        self.or_record_refusal(run, caller, COMMENT_TOOL, commented.await).await
     }
 }

@@ -40,6 +40,9 @@ pub struct ApprovalResult {
     head_hash: Option<Sha256>,
 }
 
+/// Calls, each with its operation or the refusal of its input.
+type ParsedCalls = Vec<(OpenedCall, Result<Operation, Refusal>)>;
+
 impl ApprovalResult {
     fn new(approval: Approval, head: Option<ChainHead>) -> Self {
         Self { approval, seq: head.map(|head| head.seq), head_hash: head.and_then(|head| head.hash) }
@@ -186,6 +189,16 @@ impl Calls {
         }
     }
 
+    /// Parses the calls that wait for an approval, whose files may have other names meanwhile.
+    async fn parse_waiting(&self, run: &Arc<OpenRun>, calls: &[OpenedCall]) -> Result<ParsedCalls, CallError> {
+        let mut parsed = Vec::with_capacity(calls.len());
+        for call in calls {
+            let members = self.engine.follow_names(call, run, stored_members(call)?).await?;
+            parsed.push((call.clone(), Operation::parse(call, members)));
+        }
+        Ok(parsed)
+    }
+
     /// Executes the calls that wait for an approval, and then the changes of the person who decides. Returns the newest of their records.
     async fn execute_calls(
         &self,
@@ -194,11 +207,7 @@ impl Calls {
         (calls, edits): (&[OpenedCall], &[OpenedCall]),
         decider: &DecidingPerson,
     ) -> Result<Option<ChainHead>, CallError> {
-        let mut parsed = Vec::with_capacity(calls.len() + edits.len());
-        for call in calls {
-            let members = self.engine.follow_names(call, run, stored_members(call)?).await?;
-            parsed.push((call.clone(), Operation::parse(call, members)));
-        }
+        let mut parsed = self.parse_waiting(run, calls).await?;
         for edit in edits {
             // Of a file as the calls leave it, which has no other name yet.
             parsed.push((edit.clone(), Operation::parse(edit, stored_members(edit)?)));

@@ -4,11 +4,10 @@ use model::{Approval, EvidenceFact};
 
 use crate::CallError;
 use crate::approvals::present::{CurrentApproval, PresentVersion};
-use crate::approvals::waiting_calls::stored_members;
 use crate::approvals::warnings::add_stale;
 use crate::call::Call;
 use crate::calls::Calls;
-use crate::transaction::{Operation, Parsed};
+use crate::transaction::Parsed;
 
 impl Calls {
     /// Adds to a pending approval which of its files have changed since the request, and whether it can still be applied.
@@ -43,13 +42,8 @@ impl Calls {
             return Ok(Some(false));
         }
         let run = self.engine.open(&approval.run_id).await?;
-        let mut parsed = Vec::with_capacity(calls.len());
-        for call in calls {
-            let call = call.opened(&run, EvidenceFact::Missing);
-            let members = self.engine.follow_names(&call, &run, stored_members(&call)?).await?;
-            let operation = Operation::parse(&call, members);
-            parsed.push((call, operation));
-        }
+        let calls: Vec<_> = calls.into_iter().map(|call| call.opened(&run, EvidenceFact::Missing)).collect();
+        let parsed = self.parse_waiting(&run, &calls).await?;
         match self.engine.check_approvable(&run, Parsed::new(parsed), approval).await {
             Ok(()) => Ok(Some(true)),
             Err(CallError::Refused(refusal)) => Ok((!refusal.code.is_retryable()).then_some(false)),

@@ -101,12 +101,8 @@ impl PolicyDecision {
     }
 
     fn refused(refusal: Refusal) -> Self {
-        Self {
-            decision: verdict_of(refusal.code),
-            reasons: reasons_of(&refusal),
-            code: Some(refusal.code),
-            message: Some(refusal.message),
-        }
+        let (verdict, reasons) = (verdict_of(refusal.code), reasons_of(&refusal));
+        Self::of(Decision { verdict, reasons, refusal: Some(refusal) })
     }
 }
 

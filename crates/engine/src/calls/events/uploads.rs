@@ -67,42 +67,34 @@ impl Calls {
         digest: Sha256,
         bytes: Vec<u8>,
     ) -> Result<UploadedArtifact, RecordedError> {
-        let stored = self.try_store(run, caller, digest, bytes).await;
-        self.or_record_refusal(run, caller, UPLOAD, stored).await
+        let stored = async {
+            let size_bytes = bytes.len() as u64;
+            if size_bytes > MAX_UPLOAD_BYTES {
+                return Err(too_large(size_bytes).into());
+            }
+            let bytes =
+                self.engine.blocking(move || check(digest, &bytes).map(|()| bytes).map_err(CallError::from)).await?;
+            let uri = format!("artifact://{run}/sha256/{digest}");
+            let mut draft = Draft::new(run.clone(), caller.actor.clone(), UPLOAD, new_tool_call_id(), now());
+            draft.artifact_uris = vec![uri.clone()];
+            draft.input = json!({ "sha256": digest, "sizeBytes": size_bytes }).as_object().cloned();
+            let upload = Some(UploadedContent { sha256: digest, bytes });
+            let entry = Entry { upload, ..new_entry(caller, draft, digest, size_bytes) };
+            let record = match self.engine.record(vec![entry]).await {
+                Ok(records) => records.into_iter().next(),
+                Err(NotRecorded::Rejected(Appended::Unchanged)) => None,
+                Err(error) => return Err(error.into()),
+            };
+            let (seq, head_hash) = (record.as_ref().map(|record| record.seq), record.and_then(|record| record.hash));
+            Ok(UploadedArtifact { ok: true, uri, sha256: digest, size_bytes, seq, head_hash })
+        };
+        self.or_record_refusal(run, caller, UPLOAD, stored.await).await
     }
 
     /// Records that an upload was refused, for instance because of its size.
     #[boxed]
     pub async fn refuse_upload(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, UPLOAD, refusal).await
-    }
-
-    async fn try_store(
-        &self,
-        run: &RunId,
-        caller: &Caller,
-        digest: Sha256,
-        bytes: Vec<u8>,
-    ) -> Result<UploadedArtifact, CallError> {
-        let size_bytes = bytes.len() as u64;
-        if size_bytes > MAX_UPLOAD_BYTES {
-            return Err(too_large(size_bytes).into());
-        }
-        let bytes =
-            self.engine.blocking(move || check(digest, &bytes).map(|()| bytes).map_err(CallError::from)).await?;
-        let uri = format!("artifact://{run}/sha256/{digest}");
-        let mut draft = Draft::new(run.clone(), caller.actor.clone(), UPLOAD, new_tool_call_id(), now());
-        draft.artifact_uris = vec![uri.clone()];
-        draft.input = json!({ "sha256": digest, "sizeBytes": size_bytes }).as_object().cloned();
-        let upload = Some(UploadedContent { sha256: digest, bytes });
-        let entry = Entry { upload, ..new_entry(caller, draft, digest, size_bytes) };
-        let record = match self.engine.record(vec![entry]).await {
-            Ok(records) => records.into_iter().next(),
-            Err(NotRecorded::Rejected(Appended::Unchanged)) => None,
-            Err(error) => return Err(error.into()),
-        };
-        let (seq, head_hash) = (record.as_ref().map(|record| record.seq), record.and_then(|record| record.hash));
-        Ok(UploadedArtifact { ok: true, uri, sha256: digest, size_bytes, seq, head_hash })
     }
 
     /// Returns an uploaded artifact.
