@@ -198,9 +198,10 @@ fn total(file: &Path) -> anyhow::Result<u64> {
 fn run_with_changes(testbed: &Testbed) -> anyhow::Result<RunHandle> {
     let run = testbed.create_run("changed", &patch::files_of(0))?;
     for first in (0..CHANGED_FILES).step_by(FILES_OF_CALL) {
-        let patch: String = (first..first + FILES_OF_CALL)
-            .map(|file| format!("--- /dev/null\n+++ b/{}\n@@ -0,0 +1 @@\n+one\n", changed_file(file)))
-            .collect();
+        let mut patch = String::new();
+        for file in first..first + FILES_OF_CALL {
+            write!(patch, "--- /dev/null\n+++ b/{}\n@@ -0,0 +1 @@\n+one\n", changed_file(file))?;
+        }
         testbed.tool(&run, "apply_patch", &json!({ "patch": patch, "reason": "bench" }))?;
     }
     Ok(run)

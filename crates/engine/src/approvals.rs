@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::approvals::decide::{ApprovalEdit, DecidingPerson, MAX_EDITS};
-use crate::clock::latest;
+use crate::clock::now;
 use crate::engine::Engine;
 use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor};
 use crate::page::{Cursor, List, Page};
@@ -209,7 +209,7 @@ impl Engine {
 
 /// Sets the state of a pending approval whose time has passed. The ledger may not have that state yet.
 fn expire_if_due(approval: &mut Approval) {
-    if approval.state == ApprovalState::Pending && approval.expires_at <= latest() {
+    if approval.state == ApprovalState::Pending && approval.expires_at <= now() {
         approval.state = ApprovalState::Expired;
         approval.resolve(None);
     }

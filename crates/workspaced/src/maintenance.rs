@@ -83,7 +83,7 @@ pub(crate) async fn run(service: Service) {
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
-            && let Err(error) = service.state.ledger.delete_expired_answers(&clock::latest()).await
+            && let Err(error) = service.state.ledger.delete_expired_answers(&clock::now()).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete expired answers under idempotency keys");
         }
@@ -137,7 +137,7 @@ async fn of_node(service: &Service, ticks: u32) {
 
 /// Records the expiry of runs and approvals. Callers see them as expired already.
 async fn close_expired(service: &Service) -> Result<(), CallError> {
-    for run in service.state.ledger.expired_runs(&clock::latest()).await? {
+    for run in service.state.ledger.expired_runs(&clock::now()).await? {
         if !service.maintains(Role::Expiry, &run).await? {
             continue;
         }
@@ -147,7 +147,7 @@ async fn close_expired(service: &Service) -> Result<(), CallError> {
             Err(error) => tracing::warn!(run.id = %run, error = &error as &dyn Error, "failed to close an expired run"),
         }
     }
-    for approval in service.state.ledger.expired_approvals(&clock::latest(), PAGE.into()).await? {
+    for approval in service.state.ledger.expired_approvals(&clock::now(), PAGE.into()).await? {
         if !service.maintains(Role::Expiry, &approval.run_id).await? {
             continue;
         }

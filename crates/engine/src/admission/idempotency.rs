@@ -7,7 +7,7 @@ use ledger::KeyedAnswer;
 use model::{Code, Refusal, Sha256};
 use serde::Serialize;
 
-use crate::clock::{latest, now_plus};
+use crate::clock::{now, now_plus};
 
 /// How long the answer to a key is kept, in seconds.
 pub(crate) const KEPT_SECONDS: i64 = 24 * 60 * 60;
@@ -48,7 +48,7 @@ impl KeyedRequest {
             answer: serde_json::to_string(answer).unwrap_or_default(),
             expires_at: now_plus(KEPT_SECONDS),
         };
-        (answer, latest())
+        (answer, now())
     }
 }
 

@@ -10,7 +10,7 @@ use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256}
 use parking_lot::{Mutex, RwLock};
 use subtle::ConstantTimeEq as _;
 
-use crate::clock::latest;
+use crate::clock::now;
 
 /// Maximum number of stored tokens that are neither revoked nor expired. All of them are in memory.
 const MAX_OPERATORS: usize = 1000;
@@ -130,7 +130,7 @@ impl OperatorIdentity {
         self.may_end().then(|| RequiredToken {
             holder: TokenHolder::Operator(self.secret_sha256),
             expires_at: self.expires_at.clone(),
-            now: latest,
+            now,
         })
     }
 
@@ -140,7 +140,7 @@ impl OperatorIdentity {
     }
 
     fn has_expired(&self) -> bool {
-        self.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest())
+        self.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= now())
     }
 }
 
@@ -307,7 +307,7 @@ impl KnownOperators {
 /// operator keeps the name.
 async fn read_stored(ledger: &dyn Ledger) -> ledger::Result<Vec<OperatorToken>> {
     let (mut stored, mut after) = (Vec::new(), 0);
-    let now = latest();
+    let now = now();
     // The end of a replaced token may be in the future.
     let has_ended =
         |operator: &Operator| operator.is_revoked() || operator.revoked_at.as_ref().is_some_and(|end| *end <= now);

@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
 use crate::admission::operators::{AUDIT, KnownOperators, LoadError, OPERATOR, OperatorIdentity};
-use crate::clock::{latest, new_token_id, parse_time};
+use crate::clock::{new_token_id, now, parse_time};
 
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token};
 use self::peers::PeerFailures;
@@ -265,11 +265,11 @@ impl IssuedToken {
 }
 
 pub(crate) fn has_expired(token: &Token) -> bool {
-    token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest())
+    token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= now())
 }
 
 pub(crate) fn future_time(raw: &str) -> Result<String, Refusal> {
     let hint = "Give a time in the future, such as `2030-01-01T00:00:00Z`, or omit it.";
     let time = parse_time(raw).map_err(|_| Refusal::invalid("`expiresAt` is not an RFC 3339 time", hint))?;
-    if time <= latest() { Err(Refusal::invalid("`expiresAt` is in the past", hint)) } else { Ok(time) }
+    if time <= now() { Err(Refusal::invalid("`expiresAt` is in the past", hint)) } else { Ok(time) }
 }

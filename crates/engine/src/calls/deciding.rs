@@ -19,7 +19,7 @@ use crate::call::OpenedCall;
 use crate::call::record::Failure;
 use crate::call_error::refusals::approval_not_pending;
 use crate::calls::Calls;
-use crate::clock::latest;
+use crate::clock::now;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tools::run_command::RUN_COMMAND;
@@ -123,7 +123,7 @@ impl Calls {
         if approval.state != ApprovalState::Pending {
             return Err(approval_not_pending().into());
         }
-        if approval.expires_at <= latest() {
+        if approval.expires_at <= now() {
             // Only within a decision, which runs to completion.
             self.engine.expire(&approval).await?;
             return Err(approval_not_pending().into());
@@ -162,7 +162,7 @@ impl Calls {
                 Ok(head)
             }
             // It has expired meanwhile.
-            Err(error) if error.is(Code::AlreadyExists) && approval.expires_at <= latest() => {
+            Err(error) if error.is(Code::AlreadyExists) && approval.expires_at <= now() => {
                 self.engine.expire(approval).await?;
                 Err(error)
             }

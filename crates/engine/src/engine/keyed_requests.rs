@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::pools::no_permit;
-use crate::clock::latest;
+use crate::clock::now;
 use crate::engine::Engine;
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     async fn keyed_answer<T: DeserializeOwned>(&self, request: &KeyedRequest) -> Result<Option<T>, CallError> {
-        let stored = self.ledger.keyed_answer(&request.operator, &request.key_sha256(), &latest()).await?;
+        let stored = self.ledger.keyed_answer(&request.operator, &request.key_sha256(), &now()).await?;
         let Some(stored) = stored else { return Ok(None) };
         if stored.request_sha256 != request.request_sha256 {
             let message = format!("another request was sent under the idempotency key `{}`", request.key);

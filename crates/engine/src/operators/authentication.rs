@@ -18,7 +18,7 @@ use crate::admission::tokens::form::TokenForm;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
 use crate::call_error::refusals::run_not_found;
 use crate::caller::Caller;
-use crate::clock::latest;
+use crate::clock::now;
 use crate::engine::Engine;
 use crate::engine::NotRecorded;
 use crate::operators::Operators;
@@ -53,7 +53,7 @@ impl Caller {
             token: Some(RequiredToken {
                 holder: TokenHolder::Run(token.token_id.clone()),
                 expires_at: token.expires_at.clone(),
-                now: latest,
+                now,
             }),
             request: None,
         }

@@ -12,7 +12,7 @@ use crate::admission::idempotency::{KeyedRequest, key_taken};
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
-use crate::clock::{latest, now, now_plus};
+use crate::clock::{now, now_plus};
 use crate::operators::Operators;
 use crate::operators::manage::{CreatedOperator, no_such_operator};
 
@@ -62,7 +62,7 @@ impl RotateTokenRequest {
             return Err(Refusal::invalid(message, "Rotate again later, or create another operator."));
         }
         let expires_at = match (self.expires_at.as_deref().map(future_time).transpose()?, &present.expires_at) {
-            (None, Some(expired)) if *expired <= latest() => {
+            (None, Some(expired)) if *expired <= now() => {
                 let message = format!("the operator's token has expired at {expired}, and so would the new one");
                 return Err(Refusal::invalid(message, "Give `expiresAt`, a time in the future."));
             }

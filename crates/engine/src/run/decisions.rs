@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::CallError;
-use crate::clock::latest;
+use crate::clock::now;
 use crate::run::last_records::{LastRecord, last_of_all, last_records};
 
 /// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
@@ -192,7 +192,7 @@ impl Decisions {
         let mut state = self.state.lock();
         let waiting = (key, approval.actor.clone());
         if approval.state == ApprovalState::Pending {
-            if approval.expires_at > latest() {
+            if approval.expires_at > now() {
                 state.waiting.insert(waiting, approval.approval_id.clone());
             }
             return;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, TreeNoteFile, Workspace};
 
-use crate::clock::latest;
+use crate::clock::now;
 use crate::run::accounting::Accounting;
 use crate::run::decisions::Decisions;
 use crate::run::keyed::KeyedLocks;
@@ -132,7 +132,7 @@ pub(crate) fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
     match state {
         RunState::Closed | RunState::Deleted => false,
         RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
-            expires_at.is_some_and(|expires_at| expires_at <= latest().as_str())
+            expires_at.is_some_and(|expires_at| expires_at <= now().as_str())
         }
     }
 }

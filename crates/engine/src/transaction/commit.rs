@@ -11,7 +11,7 @@ use crate::call::answer::DONE;
 use crate::call::record::{Failure, read_entry};
 use crate::call::{Answer, Call, OpenedCall};
 use crate::call_error::refusals::approval_not_pending;
-use crate::clock::{latest, new_artifact_id};
+use crate::clock::{new_artifact_id, now};
 use crate::engine::Engine;
 use crate::engine::NotRecorded;
 use crate::run::lifecycle;
@@ -82,7 +82,7 @@ impl Staged {
         complete(&mut entries, run, merged);
         failpoint::hit("transaction.staged");
         // Opening the run and waiting for its locks take time, and callers see an approval as expired from then on.
-        if expires_at.is_some_and(|expires_at| expires_at <= latest()) {
+        if expires_at.is_some_and(|expires_at| expires_at <= now()) {
             staged_files::discard(run, &large_files);
             return Err(Failure::left_out(approval_not_pending()));
         }

@@ -68,7 +68,7 @@ impl WebhookSender {
             tracing::warn!(webhook.name = self.config.name, error, "failed to make deliveries of refused calls");
             false
         });
-        let due = ledger.due_deliveries(&self.config.name, &clock::latest(), DUE_PER_ROUND).await?;
+        let due = ledger.due_deliveries(&self.config.name, &clock::now(), DUE_PER_ROUND).await?;
         let is_idle = due.is_empty() && !has_more;
         for due in due {
             let attempt = self.attempt(&due).await;

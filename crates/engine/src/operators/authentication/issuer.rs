@@ -7,7 +7,7 @@ use model::{OperatorName, Permission, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::admission::operators::{OF_ISSUER, OperatorIdentity};
 use crate::admission::tokens::{Identity, has_expired};
-use crate::clock::latest;
+use crate::clock::now;
 use crate::operators::Operators;
 
 /// Characters of the subject and of the issuer's host that a name shows.
@@ -79,7 +79,7 @@ impl Operators {
 
     /// Returns the caller of a token with this hash, which the key with the hash `key` has signed; `None` if it has expired.
     pub fn admit_issued(&self, hash: &Sha256, key: Sha256, caller: IssuedCaller) -> Option<Identity> {
-        if caller.expires_at <= latest() {
+        if caller.expires_at <= now() {
             return None;
         }
         // Every name fits the grammar.

@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Server, Setup, exhaustive, items, until};
+use crate::harness::{Answer, Backend, Client, Server, Setup, exhaustive, items};
 
 async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
     client.send(client.request(Method::POST, path).header("idempotency-key", key).json(body)).await
@@ -210,35 +210,6 @@ async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Post
     let second = create(&server, "key", &json!({"source": {"type": "empty"}, "ttlSeconds": 60})).await;
     assert_ne!(secret(&second), secret(&first));
     assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 2);
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-) {
-    let (server, clock) = Server::start_with_clock(Setup::new(backend)).await;
-    let body = json!({"source": {"type": "empty"}});
-    let first = create(&server, "key", &body).await;
-    let in_an_hour = || (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string();
-    let agent = server.operator().with_token(Some(&secret(&first)));
-    for (step, error) in [25 * 3600, 0, -25 * 3600, 0].into_iter().enumerate() {
-        std::fs::write(&clock, format!("{error} set")).unwrap();
-        // A repetition of an earlier request, also after the times at which answers are deleted.
-        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-        assert_eq!(run_of(&create(&server, "key", &body).await), run_of(&first), "{error}");
-        agent.get("/v1/tools").await.ok();
-        // New expiry times are neither in the past nor later than was asked for.
-        let brief = json!({"source": {"type": "empty"}, "ttlSeconds": 4});
-        let brief = create(&server, &format!("brief-{step}"), &brief).await.is(201);
-        let brief = server.run_from(&brief).await;
-        let token = json!({"expiresAt": in_an_hour()});
-        let issued = brief.operator.post(&format!("/v1/runs/{}/tokens", brief.id), token).await;
-        assert!([200, 201].contains(&issued.status), "{error}: {}", issued.text());
-        until("the run expires", async || brief.get().await["state"] == "closed").await;
-        let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
-        brief.call("write_file", write).await.refused("RUN_CLOSED");
-    }
 }
 
 #[rstest]
