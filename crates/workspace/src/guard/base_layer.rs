@@ -11,9 +11,9 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::Blocking;
-use crate::base_files::manifest::FolderIndex;
+use crate::base_files::manifest::{BaseManifest, FolderIndex};
 use crate::base_files::{BaseEntry, BaseFiles};
-use crate::byte_path::{folders_above, join, logical_path};
+use crate::byte_path::{folders_above, join, logical_path, split};
 
 /// What a run started from, as a layer of its tree. Nobody changes it.
 pub(crate) trait LowerLayer: fmt::Debug + Send + Sync {
@@ -53,6 +53,19 @@ struct Removed {
     folders: HashSet<Vec<u8>>,
 }
 
+/// Whether a folder above `path` is a file in the base. Looks from the root down to the first name that is no folder, because paths
+/// can have a thousand names.
+fn leads_through_file(manifest: &BaseManifest, path: &[u8]) -> bool {
+    let Some(mut folder) = manifest.folder(b"") else { return false };
+    for name in split(path).0.split(|byte| *byte == b'/') {
+        let Some(inner) = manifest.folder_in(folder, name) else {
+            return manifest.find(manifest.files_in(folder), name).is_some();
+        };
+        folder = inner;
+    }
+    false
+}
+
 impl BaseLayer {
     pub(super) fn new(base: Arc<dyn LowerLayer>) -> Self {
         Self { base, removed: RwLock::default() }
@@ -66,8 +79,7 @@ impl BaseLayer {
         if let Some(entry) = files.entry(path).filter(|entry| self.is_shown(path, *entry)) {
             return Ok((files, entry));
         }
-        let is_file = |above: &[u8]| files.manifest.folder(above).is_none() && files.manifest.get(above).is_some();
-        Err(if folders_above(path).any(is_file) { Errno::LOOP } else { Errno::NOENT })
+        Err(if leads_through_file(&files.manifest, path) { Errno::LOOP } else { Errno::NOENT })
     }
 
     /// Returns the entry `name` of `folder`, whose path is `path`, if it is shown.
